@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hiredis
-from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
+from store.redis.connection import connect
 from store.redis.wire import Argument, Command, Wires, pack
 
 START_SECONDS = 10.0
@@ -132,7 +132,7 @@ Calls = Callable[[ConversationHistoryStore], Awaitable[object]]
 
 def recorded(calls: Calls, *, caps: Caps | None = None, reply: str = "ok") -> Commands:
     """What a store sends for `calls`, when every script answers with `reply`."""
-    store = ConversationHistoryStore(Redis(), caps=caps)
+    store = ConversationHistoryStore(connect("redis://127.0.0.1"), caps=caps)
     store.server.wires = recorder = Recorder([reply.encode()])
     asyncio.run(_all(calls(store)))
     return recorder.sent

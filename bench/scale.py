@@ -55,7 +55,7 @@ MACHINES = {
 """Nodes of Redis. With an archive only what is in use has to be in memory."""
 
 TURN_BYTES = 2_760
-"""A turn of 200 tokens at depth 10 holds so many bytes of Redis (docs/sizing.md)."""
+"""A turn of 200 tokens at depth 10 holds so many bytes of Redis (docs/performance.md)."""
 
 
 @dataclass(frozen=True)

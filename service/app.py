@@ -30,6 +30,7 @@ from service.logs import event
 from service.metrics.counters import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
 from service.process import close_service, open_service, start_service
+from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.service import Service
 from service.sandbox.port import Sandbox
 from service.settings.settings import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, Settings
@@ -93,9 +94,12 @@ def create_app(
     """
     tokens.byte_table()
     service = open_service(settings, engine, sandbox)
-    for limit in (service.limits.items, service.limits.tools, MAX_PARTS):
+    tenants = service.tenants
+    for limit in (MAX_ITEMS, MAX_TOOLS, MAX_PARTS):
         bounded_list(limit)
-    app = routed(_lifespan, passes_on=_passes_on(service), administers=settings.has_projects)
+    # engines in a file may change to servers for Chat Completions and their like
+    passes_on = settings.pass_through and (bool(settings.engines) or service.engine.passes_on(""))
+    app = routed(_lifespan, passes_on=passes_on, administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -105,8 +109,8 @@ def create_app(
         followers=MAX_FOLLOWERS,
         sockets=MAX_SOCKETS,
         bodies=BODIES * settings.max_body_bytes,
-        several=lambda: service.keys.several,
-        weight=partial(_weight, settings.weights, service.key_ring),
+        several=lambda: tenants.keys.several,
+        weight=partial(_weight, settings.weights, tenants.key_ring),
     )
     gate = _gated(app, service, background, admission, Sockets(service, admission))
     if not settings.cors_origins:
@@ -157,11 +161,6 @@ def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> fl
     return given.get(tenant, 1.0) if weight is None else weight
 
 
-def _passes_on(service: Service) -> bool:
-    """Whether there are servers for Chat Completions and their like; engines in a file may change to some."""
-    return service.settings.pass_through and (bool(service.settings.engines) or service.engine.passes_on(""))
-
-
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
@@ -182,9 +181,10 @@ def _gated(
     app.state.exposition = Exposition(
         service.metrics, partial(read_shards, service.jobs), service.engine, limits_of(service.settings)
     )
-    entrance = Entrance(service.keys, service.key_ring)
-    failed = None if service.key_ring is None else FailedLogins(service.directory.registry)
-    return Gate(PlainFirst(app), entrance, admission, service.pacing, service.metrics, service.tracer, sockets, failed)
+    tenants = service.tenants
+    entrance = Entrance(tenants.keys, tenants.key_ring)
+    failed = None if tenants.key_ring is None else FailedLogins(tenants.directory.registry)
+    return Gate(PlainFirst(app), entrance, admission, tenants.pacing, service.metrics, service.tracer, sockets, failed)
 
 
 def settle() -> None:
@@ -202,6 +202,7 @@ def settle() -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     service = cast(Service, app.state.service)
+    tenants = service.tenants
     try:
         await start_service(service)
     except BaseException as error:
@@ -217,9 +218,9 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         admission.stop()
 
     working = asyncio.create_task(background.run())
-    listening = None if service.key_ring is None else asyncio.create_task(service.key_ring.run())
+    listening = None if tenants.key_ring is None else asyncio.create_task(tenants.key_ring.run())
     try:
-        with on_stop_signal(stop), rereading(service.keys, partial(reread, service)):
+        with on_stop_signal(stop), rereading(tenants.keys, partial(reread, service)):
             async with lag_counted(service.metrics):
                 yield
     finally:

@@ -41,7 +41,7 @@ def open_engines(settings: Settings, engine: Engine | None = None) -> Engines:
 async def reread(service: Service, taken: bool) -> None:
     """Replace the engines after the files were read again, if they were `taken`."""
     service.metrics.rereads.labels("taken" if taken else "refused").inc()
-    settings = service.keys.settings
+    settings = service.tenants.keys.settings
     if not taken or not settings.listed_engines:
         return
     known = {member.key: member for member in service.engine.members}

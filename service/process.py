@@ -15,10 +15,8 @@ from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
-from service.responses.prompt.read import Limits
 from service.responses.seal import Seals
-from service.responses.service import Service
-from service.responses.templates import Templates
+from service.responses.service import Service, Tenants
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
 from service.settings.core import environment
@@ -40,12 +38,10 @@ from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
-from store.history.approvals import Approvals
 from store.history.caps import Caps
 from store.history.containers import Containers as Records
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.layout import Layout, Terms, shared_secret
@@ -63,11 +59,6 @@ DOCTOR = "harmonium doctor says what it finds"
 
 SANDBOX_AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds between tries to use a sandbox that was away when this service began."""
-
-KEYED_LEASES = 1.5
-"""The number of leases for which the owner of a request with an Idempotency-Key may be silent: as many as it takes
-until all that it held is free.
-"""
 
 STORE_CONNECTIONS = 64
 """The most connections that one process opens to Redis, or to each node of a cluster."""
@@ -91,40 +82,35 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     metrics = make_metrics(settings.workers)
     store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
     loans = Loans(settings.store_timeout_seconds)
-    keys = Keys(settings)
-    directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
     archive = open_store_archive(settings, store)
     return Service(
         settings=settings,
-        keys=keys,
         store=store,
-        layout=open_layout(settings, store.server),
-        loans=loans,
-        limiter=Limiter(
-            TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS),
-            Limit(**settings.tenant_limits),
-            loans,
-            time,
-        ),
-        directory=directory,
-        tally=Tally(Spending(store), away=lambda: store.server.health.away is not None),
-        key_ring=KeyRing(directory.registry, store.listening, time) if settings.has_projects else None,
-        conversations=Conversations(store),
-        approvals=Approvals(store),
-        keyed_requests=KeyedRequests(store, lease_seconds=KEYED_LEASES * settings.lease_seconds),
-        jobs=open_jobs(settings, store),
-        engine=open_engines(settings, engine),
-        limits=Limits(
-            images="refuse" if settings.unsupported == "refuse" else "placeholder",
-            hosted_tools=settings.unsupported,
-        ),
-        metrics=metrics,
-        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
-        templates=Templates(settings.prompts_dir),
-        toolbox=open_toolbox(settings, store, sandbox),
-        pacing=Pacing(),
-        tracer=tracer_of(settings),
         archive=archive,
+        loans=loans,
+        conversations=Conversations(store),
+        jobs=open_jobs(settings, store),
+        tenants=open_tenants(settings, store, loans),
+        engine=open_engines(settings, engine),
+        toolbox=open_toolbox(settings, store, sandbox),
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
+        metrics=metrics,
+        tracer=tracer_of(settings),
+    )
+
+
+def open_tenants(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Tenants:
+    """The tenants whose keys are in the settings and in a store."""
+    keys = Keys(settings)
+    directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
+    limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
+    return Tenants(
+        keys=keys,
+        key_ring=KeyRing(directory.registry, store.listening, time) if settings.has_projects else None,
+        directory=directory,
+        limiter=Limiter(limits, Limit(**settings.tenant_limits), loans, time),
+        tally=Tally(Spending(store), away=lambda: store.server.health.away is not None),
+        pacing=Pacing(),
     )
 
 
@@ -198,7 +184,7 @@ async def start_service(service: Service) -> None:
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
-        await know_ids(service)
+        await know_ids(service.store, service.archive)
         if service.archive is not None:
             await service.archive.open()
             for warning in service.archive.warnings:
@@ -208,12 +194,12 @@ async def start_service(service: Service) -> None:
         await service.toolbox.containers.start()
 
 
-async def know_ids(service: Service) -> None:
+async def know_ids(store: ConversationHistoryStore, archive: StoreArchive | None) -> None:
     """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,
     ArchiveUnavailable, ArchiveUnfit, ArchiveForeign.
     """
-    if not service.store.ids.proves:
-        service.store.ids.prove_by(await secret_of(service.store, service.archive))
+    if not store.ids.proves:
+        store.ids.prove_by(await secret_of(store, archive))
 
 
 async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | None) -> bytes:
@@ -224,11 +210,11 @@ async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | Non
 async def close_service(service: Service) -> None:
     """Close what was opened, in the order in which it leans on each other."""
     await service.engine.close()
-    service.limiter.close()
+    service.tenants.limiter.close()
     await service.loans.close()
     if service.toolbox.containers is not None:
         await service.toolbox.containers.aclose()
-    await service.tally.settle()
+    await service.tenants.tally.settle()
     if service.archive is not None:
         await service.archive.close()
     await service.store.close()

@@ -1,5 +1,7 @@
 """The refusals of the store. Each error is raised where the fact is known, and has one meaning."""
 
+import errno
+from datetime import UTC, datetime
 from typing import ClassVar, Literal
 
 SHOWN_CHARS = 100
@@ -70,11 +72,32 @@ class Conflict(IdError):
     says = "another turn {!r} is stored already"
 
 
+class TenantErased(IdError):
+    """A turn is from before all of its tenant was erased, and is not stored again."""
+
+    says = "turn {!r} is from before all of its tenant was erased"
+
+
 class StoreFull(StoreError):
     """There is no room for a turn, as runs use all evictable turns; later there may be."""
 
     def __init__(self, reason: str = "running responses use all that is stored") -> None:
         super().__init__(f"no room for another turn: {reason}")
+
+
+class StoreUnarchived(StoreFull):
+    """There is no room for a turn before the archive has more of those that it lacks; `away` is why it takes none."""
+
+    def __init__(self, away: "ArchiveUnavailable | ArchiveForeign | ArchiveUnfit | None" = None) -> None:
+        super().__init__(str(away or "what could leave memory isn't in the archive yet"))
+        self.away = away
+
+
+class MemoryFull(StoreFull):
+    """The server has no memory left for a turn, and no more may leave it in this moment."""
+
+    def __init__(self) -> None:
+        super().__init__("the server has no memory left")
 
 
 class DiskFull(StoreFull):
@@ -217,19 +240,7 @@ class BadBackup(StoreError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the file can't be used: {why}")
-
-
-class DoesNotFit(StoreError):
-    """A backup that a store can't take: it would have `wanted` of `what`, and may have `most`, in `shard` where that
-    has a bound.
-
-    `what` is `shards`, or one of the caps `responses`, `trees` and `bytes`.
-    """
-
-    def __init__(self, what: str, *, most: int, wanted: int, shard: int | None = None) -> None:
-        where = "the store" if shard is None else f"shard {shard:02x}"
-        super().__init__(f"with the backup {where} would have {wanted:,} {what}, and may have {most:,}")
-        self.what, self.most, self.wanted, self.shard = what, most, wanted, shard
+        self.why = why
 
 
 class StoreUnavailable(StoreError):
@@ -252,6 +263,12 @@ class ArchiveUnavailable(StoreError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"the archive is unavailable: {reason}")
         self.reason = reason
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether it is known to be so because the archive's disk is full."""
+        number, name = getattr(self.__cause__, "errno", None), getattr(self.__cause__, "sqlite_errorname", None)
+        return name == "SQLITE_FULL" or number in (errno.ENOSPC, errno.EDQUOT)
 
 
 class ArchiveContended(ArchiveUnavailable):
@@ -280,15 +297,10 @@ class ArchiveDamaged(StoreError):
 
 
 class ClockDoubted(StoreError):
-    """The last look through an archive was so many seconds ago by the clock, which may have jumped: nothing is deleted
-    for its age before that time has gone on for a day.
-    """
+    """A clock may have jumped, for this reason: nothing is deleted for its age today."""
 
-    def __init__(self, passed: float) -> None:
-        super().__init__(
-            f"the archive was looked through {passed / 86_400:,.1f} days ago by the clock, which may have jumped: "
-            "nothing is deleted for its age today"
-        )
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}: nothing is deleted for its age today")
 
 
 class ArchiveUnfit(StoreError):
@@ -318,6 +330,44 @@ class ArchiveReplaced(ArchiveForeign):
             "names an archive without what left this store's memory, which is in another one: is its volume mounted, "
             "and do all that share the store name the same? To begin a new one, start once with none (docs/archive.md)"
         )
+
+
+class ArchiveWentBack(ArchiveForeign):
+    """An archive is an older copy of the store's: it lacks turns that it had, and may have deleted ones. `shard` shows
+    it, and `at` is when its head there was written, in µs since 1970; 0 where it has none.
+    """
+
+    def __init__(self, shard: int, at: int) -> None:
+        self.shard, self.at = shard, at
+        super().__init__(
+            f"names an older copy of this store's archive: shard {shard:02x} is {self.age}. Deletions since then are "
+            "undone in it, and it lacks what left memory since then. Put the newest copy in its place, or take this "
+            "one with `harmonium archive accept` (docs/archive.md)"
+        )
+
+    @property
+    def age(self) -> str:
+        """The age of its copy of the shard, to be said after `is`."""
+        return (
+            f"of {datetime.fromtimestamp(self.at / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if self.at else "without its file"
+        )
+
+
+class ArchiveShared(ArchiveForeign):
+    """Another Redis uses the archive."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "names an archive that another Redis uses at the moment: one archive is of one store. Stop the services of "
+            "that one, or name another archive"
+        )
+
+
+class ArchiveUnnamed(StoreError):
+    """A store has an archive, with all that left its memory, and the caller names none."""
+
+    def __init__(self) -> None:
+        super().__init__("the store has an archive: name it as `harmonium serve` does, with HARMONIUM_ARCHIVE_URL")
 
 
 class DataFolderBusy(StoreError):

@@ -83,9 +83,10 @@ class ShardKeys:
     reservations: Key
     archive: Key
     archive_away: Key
-    archive_deletions: Key
+    archive_head: Key
     archive_failed: Key
     archive_id: Key
+    archive_user: Key
     archiver: Key
     archive_swept: Key
     unarchived: Key
@@ -106,10 +107,9 @@ class ShardKeys:
         """The key of the changes to a tenant's tree that the archive lacks; `root` has the digits of its root."""
         return self.named(f"changes:{checked_tenant(tenant)}/{root}")
 
-    def fences_of(self, tenant: str, digits: str, root: str) -> tuple[Key, Key]:
-        """The keys that say that a tenant's turn, or its tree, was deleted a moment ago."""
-        fence = f"{self.all_fences}{checked_tenant(tenant)}/"
-        return Key(fence + digits), Key(f"{fence}*{root}")
+    def fence_of(self, tenant: str, member: str) -> Key:
+        """The key that says that a deletion was noted or archived a moment ago, by its member of the changes."""
+        return Key(f"{self.all_fences}{checked_tenant(tenant)}/{member}")
 
     @property
     def all_fences(self) -> str:

@@ -165,9 +165,9 @@ class Limits:
         found = list[Due]()
         for shard in self.history.keyspace.all_shards():
             async with self.history.server.operation() as operation:
-                seconds, micros = await operation.command("TIME", at=shard.reservations)
+                now = await operation.now_us(shard.reservations) // 1000
                 members: list[bytes] = await operation.command(
-                    *("ZRANGEBYSCORE", shard.reservations, "-inf", int(seconds) * 1000 + int(micros) // 1000),
+                    *("ZRANGEBYSCORE", shard.reservations, "-inf", now),
                     *("LIMIT", 0, MOST_DUE),
                 )
             for tenant, digits in (member.decode().split("/") for member in members):

@@ -119,8 +119,7 @@ class SubscribedWire(Wire):
             raise NotPrimary(str(refusal)) from refusal
 
     def _lose(self, channel: bytes, failure: Exception) -> None:
-        subscription = self._subscriptions.pop(channel, None)
-        if subscription is not None:
+        if (subscription := self._subscriptions.pop(channel, None)) is not None:
             subscription.lose([subscription], failure)
 
 

@@ -41,8 +41,7 @@ def test_an_event_is_a_time_a_level_a_message_and_fields() -> None:
         logs.event(logger, logging.INFO, "response completed", response_id="resp_1", ms=12.34567, cached=None)
     (line,) = lines()
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO    response completed response_id=resp_1 ms=12\.346",
-        line,
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO    response completed response_id=resp_1 ms=12\.346", line
     )
 
 

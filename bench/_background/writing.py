@@ -54,7 +54,7 @@ class Growing:
             service.metrics,
             partial(succeed, service, job.lease.tenant),
             machine,
-            service.pacing,
+            service.tenants.pacing,
             on_tokens=lambda: None,
             patience=lambda: STORE_SECONDS,
         )

@@ -1,7 +1,7 @@
 // A whole tree as lines of JSON: a head, then what the service says of each turn, each behind the one that it continues. What
 // `harmonium export` prints: `harmonium import` reads it, and import.ts.
 import { ApiError, whole } from "./api";
-import { RUNNING, type WholeTree, isWhole } from "./wire";
+import { RUNNING, type WholeTree } from "./wire";
 
 export const FORMAT = "harmonium.tree";
 
@@ -19,7 +19,7 @@ export interface Exported {
 
 /** The lines of a tree. `tell` hears how many turns are done. Throws ApiError. */
 export async function exported(tree: WholeTree, signal: AbortSignal, tell: (done: number) => void): Promise<Exported> {
-  const head = { object: FORMAT, version: VERSION, id: tree.id, turns: tree.turns.length, complete: isWhole(tree) };
+  const head = { object: FORMAT, version: VERSION, id: tree.id };
   const found: (string | null)[] = tree.turns.map(() => null);
   let next = 0;
   let done = 0;

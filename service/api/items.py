@@ -483,17 +483,15 @@ BYTES_A_STEP = 65_536
 MAX_REFERENCED_BYTES = 8_388_608
 """The most bytes of stored items that one request may refer to: the default limit of a body."""
 
-Images = Literal["placeholder", "refuse"]
-
 
 class Gathered(msgspec.Struct):
     """The effects of items on the request as a whole: lists of tools that were `added`, with their places, and the
     count of their tools and bytes; lists that searches `loaded`, the oldest first; another effort, or another format
     of the answer with its place (the last one holds); the ids of stored items; and the wish for a compaction. It also
-    holds two limits of the request: the treatment of images, and the bytes of tools.
+    holds two limits of the request: whether images are refused, and the bytes of tools.
     """
 
-    images: Images = "placeholder"
+    refuses_images: bool = False
     tools_bytes: int = 1_048_576
     added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
     loaded: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])

@@ -131,7 +131,7 @@ class _Reasoning(msgspec.Struct):
 
 def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
-    content = text_or_parts(sent.content, kind, f"{where}.content", images=gathered.images == "placeholder")
+    content = text_or_parts(sent.content, kind, f"{where}.content", images=not gathered.refuses_images)
     if isinstance(content, str):
         content = [text_part(kind, content)]
     return listed.MessageItem(sent.role, content, phase=sent.phase or UNSET)
@@ -219,7 +219,7 @@ class _ShellOutput(msgspec.Struct):
 def _call_output(item: type[listed.FunctionCallOutputItem]) -> Reader:
     def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
         call_id = checked_call_id(sent.call_id, f"{where}.call_id")
-        images = gathered.images == "placeholder"
+        images = not gathered.refuses_images
         return item(call_id, text_or_parts(sent.output, "input_text", f"{where}.output", images=images))
 
     return Reader(_CallOutput, read)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from service.api.items import Gathered, Images, InputItem
+from service.api.items import Gathered, InputItem
 from service.api.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
 from service.api.response import (
@@ -131,9 +131,9 @@ def messages_in(raw: msgspec.Raw) -> list[bytes]:
     return list(map(bytes, messages)) or [message_of(sent)]
 
 
-def read_in_steps(raw: msgspec.Raw, images: Images) -> Generator[None, None, list[InputItem]]:
+def read_in_steps(raw: msgspec.Raw, *, refuses_images: bool) -> Generator[None, None, list[InputItem]]:
     """Read the input of a steer as that of a request. Raises InvalidRequest."""
-    return read_input(raw, Gathered(images=images), max_items=MAX_STEER_MESSAGES)
+    return read_input(raw, Gathered(refuses_images=refuses_images), max_items=MAX_STEER_MESSAGES)
 
 
 def listed(items: Sequence[bytes]) -> bytes:

@@ -26,7 +26,6 @@ from service.background.submit import succeed
 from service.background.timing import TIMING, Timing
 from service.engine.port import (
     EngineBroke,
-    EngineError,
     EngineRefused,
     EngineUnavailable,
     Generation,
@@ -86,7 +85,7 @@ class Outcome(Enum):
     ENDED = "ended"  # the response has ended, and is stored
     HANDED_BACK = "handed back"  # the process is leaving, or the log lost its end, and somebody else goes on
     ENGINE_AWAY = "engine away"  # the engine is down or has no room, and somebody goes on when it is back
-    ENGINE_FAILED = "engine failed"  # the engine failed with this one, and somebody tries again
+    ENGINE_FAILED = "engine failed"  # the engine failed with this one, or a bug has struck, and somebody tries again
     LOST = "lost"  # somebody else has the lease, or the response has ended
 
 
@@ -250,7 +249,7 @@ class Attempt:
             machine.diverge(job.last + 1)
         verdict = self._verdict(machine, plan, diverged=diverged)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
-        tools = await retry(lambda: tools_of(self._service, tenant, plan), self._patience)
+        tools = await retry(lambda: tools_of(self._service.toolbox, seals, tenant, plan), self._patience)
         driver, sink = self._driver_of(plan, machine, tools)
         sink.put(Taken(machine.start() if starts else []))
         if verdict is not None:
@@ -285,7 +284,7 @@ class Attempt:
             service.metrics,
             partial(succeed, service, job.lease.tenant),
             machine,
-            service.pacing,
+            service.tenants.pacing,
             announced=bool(self._settings.webhook_url),
             on_tokens=self._get_further,
             patience=lambda: self._patience,
@@ -418,13 +417,13 @@ class Attempt:
         ending = Ending.ERROR if ending is Ending.ABORT else ending
         return await self._finish(driver, sink, ending, error_of(ending, failure, self._settings.max_run_seconds))
 
-    def _serves_others(self, failure: EngineError | None, model: str) -> bool:
+    def _serves_others(self, failure: Exception | None, model: str) -> bool:
         """Whether the model alone can't be had here, where others can: no reason to take no more jobs."""
         if isinstance(failure, EngineBroke) or not isinstance(failure, EngineUnavailable):
             return False
         return isinstance(failure, NotServed) or self._service.engine.others_serve(model)
 
-    def _final(self, failure: EngineError | None, further: bool) -> bool:
+    def _final(self, failure: Exception | None, further: bool) -> bool:
         """Whether there is no use in another attempt after the engine has failed."""
         if isinstance(failure, EngineUnavailable) and not isinstance(failure, EngineBroke):
             return False
@@ -448,7 +447,7 @@ class Attempt:
         await driver.end(sink, ending, error)
         self.response = driver.response
         if driver.plan.reserved:
-            self._service.limiter.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
+            self._service.tenants.limiter.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
         if self._driver is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
             self._service.metrics.run_seconds.observe(self._run_seconds)
         return Outcome.ENDED

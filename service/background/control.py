@@ -46,7 +46,7 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
     job = await service.jobs.cancel(tenant, id)
     if job is not None:
         try:
-            async with _renewed(service.jobs, job.lease), service.pacing.cancelling:
+            async with _renewed(service.jobs, job.lease), service.tenants.pacing.cancelling:
                 await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
@@ -85,9 +85,9 @@ async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes 
     """
     count = service.metrics.steers.labels
     try:
-        said = await _read(service, body, id)
+        said = await _read(body, id, refuses_images=service.settings.refuses)
         accepted = Steer(_id(id, key, said), said)
-        await _say(service, tenant, id, accepted)
+        await _say(service.jobs, tenant, id, accepted)
     except Exception:
         count("background", "refused").inc()
         raise
@@ -95,11 +95,11 @@ async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes 
     return Accepted(SteerShown(id, accepted.id))
 
 
-async def _read(service: Service, body: bytes, id: str) -> bytes:
+async def _read(body: bytes, id: str, *, refuses_images: bool) -> bytes:
     """The input in a body, checked. Raises InvalidRequest."""
     try:
         raw = read_posted(body, id)
-        await in_steps(read_in_steps(raw, service.limits.images))
+        await in_steps(read_in_steps(raw, refuses_images=refuses_images))
     except InvalidRequest as error:
         if error.code in ("invalid_json", "too_many_pending_steers"):
             raise
@@ -117,10 +117,10 @@ def _id(response_id: str, key: bytes, said: bytes) -> str:
     return f"steer_{digest.hexdigest()}"
 
 
-async def _say(service: Service, tenant: str, id: str, said: Steer) -> None:
+async def _say(jobs: Jobs, tenant: str, id: str, said: Steer) -> None:
     """Add the steer to the job. Raises as `steer` does."""
     try:
-        await service.jobs.steer(tenant, id, said)
+        await jobs.steer(tenant, id, said)
     except StoreUnconfirmed as lack:  # it is said all the same, and a repeat would say it twice
         message = "a steer is not as safe as it should be"
         logs.event(logger, logging.ERROR, message, response_id=id, reason=str(lack))

@@ -34,12 +34,13 @@ from service.responses.plan import Plan, encode, messages_of, turn_of
 from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
 from service.responses.remembered import remembered
-from service.responses.service import Caller, Service
+from service.responses.service import Caller, Service, Tenants
 from service.responses.traced import planned
 from service.spans import Headers, Kind
 from service.store_away import retry
 from service.tenants.limits import Allowance, Reservation
 from store.errors import QueueFull, StoreError, StoreUnavailable, StoreUnconfirmed
+from store.history.history import ConversationHistoryStore
 from store.jobs.log import Entry
 from store.jobs.model import Priority, Steer, Successor
 
@@ -76,7 +77,7 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
         facts = planned(plan) if span.kept else None
         producer = stack.enter_context(span.child("submit", Kind.PRODUCER, facts))
         made, events = await queued_parts(plan, producer.headers)
-        pin = await stack.enter_async_context(_held(service, prepared))
+        pin = await stack.enter_async_context(_held(service.store, prepared))
         try:
             await service.jobs.submit(
                 maker.caller.tenant,
@@ -101,7 +102,7 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
 
 
 @asynccontextmanager
-async def _held(service: Service, prepared: Prepared) -> AsyncGenerator[str | None]:
+async def _held(store: ConversationHistoryStore, prepared: Prepared) -> AsyncGenerator[str | None]:
     """The name of the guard of a plan's history until it is queued: the pin of its parent, or the hold of its
     conversation. One that isn't added to its conversation needs no more than a name.
     """
@@ -109,7 +110,7 @@ async def _held(service: Service, prepared: Prepared) -> AsyncGenerator[str | No
         async with prepared.joining.handing_over() as hold:
             yield hold
     else:
-        yield prepared.parent.pin if prepared.plan.conversation is None else service.store.token()
+        yield prepared.parent.pin if prepared.plan.conversation is None else store.token()
 
 
 Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], AbstractAsyncContextManager[Successor]]
@@ -135,10 +136,11 @@ async def succeed(
             above = await retry(partial(service.store.chain, tenant, plan.id, above=True), patience)
             chain = remembered(above, plan.id, messages_of(plan, machine), stored=True).chain
             service.store.refuse_long(chain)
-            project = None if service.key_ring is None else await service.key_ring.project(tenant)
+            ring = service.tenants.key_ring
+            project = None if ring is None else await ring.project(tenant)
             asked = plan.generation
             caller = Caller(tenant, asked.trace, session=asked.affinity, key=plan.key, project=project)
-            maker = Maker(service, caller, partial(_reserved, service, caller), parent=Parent(chain))
+            maker = Maker(service, caller, partial(_reserved, service.tenants, caller), parent=Parent(chain))
             made = await make(maker, partial(settled, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
             why = "Its settings were kept by another release, and this one can't read them."
@@ -154,15 +156,15 @@ async def succeed(
 
 
 @asynccontextmanager
-async def _reserved(service: Service, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
+async def _reserved(tenants: Tenants, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
     """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
     as they are now. Raises ApiError 429, StoreUnavailable.
     """
     own = None if caller.project is None else caller.project.limit
-    key = await service.directory.find_key(caller.tenant, caller.key) if caller.key else None
+    key = await tenants.directory.find_key(caller.tenant, caller.key) if caller.key else None
     allowance = Allowance(caller.tenant, own, caller.key, None if key is None else key.limit)
     asked = plan.generation
-    async with service.limiter.reserved(
+    async with tenants.limiter.reserved(
         allowance, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens, succeeds=True
     ) as reservation:
         yield reservation

@@ -17,13 +17,13 @@ from service.api.response import decode_response
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
-from service.process import know_ids
+from service.process import know_ids, open_layout
 from service.responses.service import Service
 from service.settings.sources import DAY_SECONDS
 from service.tenants.limits import spent_in
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.daily import expire_daily
+from store.backup.upkeep.expiring import expire_daily
 from store.errors import (
     ArchiveDamaged,
     ArchiveForeign,
@@ -35,8 +35,10 @@ from store.errors import (
     NotFound,
     StoreError,
 )
+from store.history.history import ConversationHistoryStore
 from store.jobs.outbox import Outbox
-from store.limits import MOST_DUE, Due, Unspent
+from store.layout import Layout
+from store.limits import MOST_DUE, Due, Limits, Unspent
 
 if TYPE_CHECKING:
     from service.webhooks import Deliverer
@@ -75,6 +77,7 @@ class Background:
     def __init__(self, service: Service, *, works: bool, timing: Timing = TIMING) -> None:
         """`works` is whether it takes background responses."""
         self._service = service
+        self.layout = open_layout(service.settings, service.store.server)
         self._deliverer = _deliverer(service) if service.settings.webhook_url else None
         self.worker = Worker(service, ended=self.ended, timing=timing) if works else None
         self._stopped = asyncio.Event()
@@ -112,13 +115,14 @@ class Background:
         A part that a bug ends, ends alone: the others go on, this is `broken`, and `on_fault` is called.
         """
         service = self._service
-        parts = [("sweeping", sweep_for_ever(service))]
+        parts = [("sweeping", sweep_for_ever(service, self.layout))]
         if service.settings.has_limits:
-            parts += [("limits", service.limiter.hold_for_ever()), ("settling", settle_for_ever(service))]
+            limiter = service.tenants.limiter
+            parts += [("limits", limiter.hold_for_ever()), ("settling", settle_for_ever(limiter.limits))]
         if (archive := service.archive) is not None:
-            parts += [("archiving", archive_for_ever(service, archive)), ("noting", note_for_ever(service, archive))]
-            if service.settings.archive_days:
-                parts.append(("expiring", expire_for_ever(service, archive)))
+            parts.append(("archiving", archive_for_ever(service, archive)))
+            parts.append(("noting", note_for_ever(self.layout, archive)))
+            parts.append(("expiring", expire_for_ever(archive, service.settings.archive_days)))
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
@@ -148,7 +152,7 @@ def _deliverer(service: Service) -> "Deliverer":
 
 
 @contextmanager
-def _tried(service: Service, refused: str) -> Generator[None]:
+def _tried(store: ConversationHistoryStore, refused: str) -> Generator[None]:
     """The block, after which it goes on where the store fails. The log says so, unless it has said once that the store
     is away, or contradicts this process.
     """
@@ -157,11 +161,11 @@ def _tried(service: Service, refused: str) -> Generator[None]:
     except LayoutMismatch:
         pass
     except StoreError as error:
-        if service.store.server.health.away is None:
+        if store.server.health.away is None:
             logs.event(logger, logging.WARNING, refused, reason=str(error))
 
 
-async def sweep_for_ever(service: Service) -> None:
+async def sweep_for_ever(service: Service, layout: Layout) -> None:
     """At once, and then every SWEEP_SECONDS on average, delete a part of what is left of deleted conversations, of what
     nobody used for too long, and of event logs that were kept for long enough, until cancelled; and count what could
     not be counted before. Never in step with other processes.
@@ -170,8 +174,8 @@ async def sweep_for_ever(service: Service) -> None:
     """
     store, agreed = service.store, False
     while True:
-        with _tried(service, "not swept"):
-            await service.layout.agree()
+        with _tried(store, "not swept"):
+            await layout.agree()
             agreed = True
             if service.archive is None and await end_archive(store.server, store.keyspace):
                 message = "the store has no archive any more: what left memory is out of reach"
@@ -182,8 +186,8 @@ async def sweep_for_ever(service: Service) -> None:
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
                 service.metrics.expiry_doubted.labels(doubt.why).inc()
             await service.jobs.expire_logs()
-            await service.tally.settle()
-            await know_ids(service)
+            await service.tenants.tally.settle()
+            await know_ids(store, service.archive)
         seconds = SWEEP_SECONDS if agreed else min(SWEEP_SECONDS, AGREE_SECONDS)
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
@@ -195,7 +199,7 @@ async def archive_for_ever(service: Service, archive: StoreArchive) -> None:
     """
     every, failures, told = min(ARCHIVE_SECONDS, max(0.1, service.settings.archive_after_seconds / 4)), 0, ""
     while True:
-        with _tried(service, "not archived"):
+        with _tried(service.store, "not archived"):
             try:
                 left = await archive.archive_due()
             except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign) as error:
@@ -214,36 +218,38 @@ async def archive_for_ever(service: Service, archive: StoreArchive) -> None:
         await asyncio.sleep(AWAY.seconds(failures) if failures else every * random.uniform(0.5, 1.5))
 
 
-async def note_for_ever(service: Service, archive: StoreArchive) -> None:
+async def note_for_ever(layout: Layout, archive: StoreArchive) -> None:
     """Have the shards note what the archive lacks, also of what was there before it, until cancelled."""
     while True:
         seconds = ARCHIVE_SECONDS
-        with _tried(service, "not noted for the archive"):
-            await service.layout.check()
+        with _tried(archive.history, "not noted for the archive"):
+            await layout.check()
             seconds = OLDER_SECONDS if await archive.note() else NOTE_SECONDS
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
 
-async def expire_for_ever(service: Service, archive: StoreArchive) -> None:
-    """Delete once a day turns in the archive that are older than ARCHIVE_DAYS, until cancelled."""
-    days = service.settings.archive_days
+async def expire_for_ever(archive: StoreArchive, days: float) -> None:
+    """Delete once a day turns in the archive that are older than ARCHIVE_DAYS, and what is left of those that were
+    deleted long ago, until cancelled.
+    """
     while True:
-        with _tried(service, "what is too old stays in the archive"):
-            gone = await expire_daily(archive, days, service.store.clock())
+        with _tried(archive.history, "what is too old stays in the archive"):
+            now, own = await archive.history.now(), archive.history.clock()
+            gone = await expire_daily(archive, days, now=now, own=own)
             if gone is not None:
                 logs.event(logger, logging.INFO, "the archive was looked through for what is too old", deleted=gone)
-        await asyncio.sleep(min(EXPIRE_SECONDS, days * DAY_SECONDS) * random.uniform(0.5, 1.5))
+        await asyncio.sleep(min(EXPIRE_SECONDS, days * DAY_SECONDS or EXPIRE_SECONDS) * random.uniform(0.5, 1.5))
 
 
-async def settle_for_ever(service: Service) -> None:
+async def settle_for_ever(limits: Limits) -> None:
     """Settle due reservations again and again, never in step with other processes, until cancelled."""
     while True:
-        await asyncio.sleep(service.limiter.limits.held_seconds * random.uniform(0.5, 1))
-        with _tried(service, "limits are settled later"):
-            await settle_due(service)
+        await asyncio.sleep(limits.held_seconds * random.uniform(0.5, 1))
+        with _tried(limits.history, "limits are settled later"):
+            await settle_due(limits)
 
 
-async def settle_due(service: Service) -> int:
+async def settle_due(limits: Limits) -> int:
     """Settle limits that nobody settled: their process was killed, or the store was away, when the response ended.
     Returns how many were looked at. Raises StoreUnavailable.
 
@@ -252,19 +258,19 @@ async def settle_due(service: Service) -> int:
     """
     looked_at = 0
     for _ in range(MOST_ROUNDS):
-        due = await service.limiter.limits.due()
+        due = await limits.due()
         for each in due:
-            await _settle(service, each)
+            await _settle(limits, each)
         looked_at += len(due)
         if len(due) < MOST_DUE:
             break
     return looked_at
 
 
-async def _settle(service: Service, due: Due) -> None:
-    limits, (tenant, id) = service.limiter.limits, due
+async def _settle(limits: Limits, due: Due) -> None:
+    tenant, id = due
     try:
-        found = await service.store.find(tenant, id, touches=False)
+        found = await limits.history.find(tenant, id, touches=False)
     except NotFound:
         await limits.settle(tenant, id, Unspent.UNKNOWN)
         return

@@ -279,7 +279,7 @@ class Worker:
     async def _make(self, name: str, attempt: Attempt) -> None:
         """Make one attempt. If anything fails, the job is not lost: its lease runs out."""
         try:
-            with await self._service.pacing.begin(attempt.job.lease.tenant, hurry=attempt.stopped):
+            with await self._service.tenants.pacing.begin(attempt.job.lease.tenant, hurry=attempt.stopped):
                 outcome = await attempt.make()
         except StoreError as failure:
             logs.event(logger, logging.WARNING, "attempt given up", response_id=attempt.id, reason=str(failure))

@@ -11,41 +11,45 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing
 from datetime import UTC, datetime
 from functools import partial
-from typing import IO, Annotated, Any, NamedTuple, TypeVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Annotated, Any, TypeVar
 
 import msgspec
 import typer
 import zstandard
-from rich.progress import MofNCompleteColumn, TextColumn
 
-from service.commands.backup import bar_on
+from service.build import this_build
+from service.commands.backup import bar_on, last_of, left_out
 from service.commands.client.options import flag, option
-from service.commands.doctor import server_url, with_archive
+from service.commands.doctor import on_store, with_archive
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
 from service.logs import event
-from service.process import open_archive, open_directory, open_layout, open_store
+from service.process import open_archive, open_layout
 from service.settings.settings import Settings, display
 from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
-from store.backup.deletions import Deletions
-from store.backup.upkeep.erasing import Erased, OnHold, clear, forget_all
+from store.backup.heads import Heads
+from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.backup_file import Header, Progress, reading
+from store.backup.upkeep.erasing import Erased
+from store.backup.upkeep.erasing import erase as erase_all
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.faults import MEANINGS, Verified
-from store.backup.upkeep.looking import Failed, Stored, Waiting, failed, stored, waiting
-from store.backup.upkeep.refilling import Refilled, refill
-from store.backup.upkeep.verifying import Verify
-from store.errors import ArchiveForeign, ArchiveUnfit, StoreError, StoreUnavailable
+from store.backup.upkeep.memory import Failed, Waiting, failed, waiting
+from store.backup.upkeep.refilling import Refill, Refilled, newest
+from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
+from store.backup.upkeep.walking import Counts, counts
+from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreError, StoreUnavailable
+from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
-from store.keys import HEX_DIGITS, checked_tenant, digits_of
-from store.registry import ADMINISTRATORS
+from store.keys import HEX_DIGITS, checked_tenant, digits_of, id_of
+from store.registry import ADMINISTRATORS, Registry
 
 logger = logging.getLogger(__name__)
 
@@ -70,15 +74,23 @@ class NoArchive(StoreError):
         super().__init__("there is none: set HARMONIUM_ARCHIVE_URL")
 
 
-class Status(NamedTuple):
-    """The state of the trees that wait in Redis, with some that could not be archived, or why those aren't known; and
-    why the archive can't be used, if so.
+class Status(msgspec.Struct):
+    """The state of an archive: why it can't be used, if so, its warnings, and the counts of what is `stored`; in Redis
+    the trees that wait, by shard, and some that could not be archived, or why those aren't known.
     """
 
-    unfit: str | None
-    waiting: list[Waiting]
-    failed: list[Failed]
-    unreached: str | None = None
+    archive: str
+    usable: bool = True
+    unfit: str | None = None
+    warnings: list[str] = []
+    redis: str | None = None
+    shards: list[Waiting] = []
+    failed: list[Failed] = []
+    stored: Counts | None = None
+
+    def refuse(self, why: object) -> None:
+        """Note why it can't be used."""
+        self.usable, self.unfit = False, str(why)
 
 
 archive = typer.Typer(
@@ -106,49 +118,41 @@ def status(
     """
     settings = load()
 
-    async def look(archive: Archive) -> tuple[list[str], str | None, Stored | None]:
+    async def look(archive: Archive) -> None:
         try:
-            warnings = list(await archive.probe())
+            found.warnings = list(await archive.probe())
         except ArchiveUnfit as error:
-            return [], str(error), None
-        counted = None if quick else await _last(stored(archive), "listing", "values", lambda step: step.values)
-        return warnings, None, counted
+            found.refuse(error)
+        else:
+            if not quick:
+                steps = counts(archive)
+                found.stored = await last_of(steps, Counts, lambda step: Progress(step.values, 0, "listing values"))
 
-    async def wait(archive: Archive, store: ConversationHistoryStore) -> Status:
-        server, keyspace, why = store.server, store.keyspace, unfit
-        if unfit is None:
+    async def wait(archive: Archive, store: ConversationHistoryStore) -> None:
+        server, keyspace, heads = store.server, store.keyspace, None
+        if found.usable:
+            heads = Heads(server, keyspace, archive)
             try:
                 await ownership.check(server, keyspace, archive)
             except ArchiveForeign as error:
-                why = str(error)
-        deletions = Deletions(server, keyspace, archive) if unfit is None else None
-        here = await waiting(server, keyspace, deletions, fences=not quick)
-        return Status(why, here, await failed(server, keyspace, FAILED))
+                found.refuse(error)
+        found.shards = await waiting(server, keyspace, heads, fences=not quick)
+        found.failed = await failed(server, keyspace, FAILED)
 
     with _asking():
-        warnings, unfit, contents = _on_archive(settings, look)
+        found = Status(str(display(settled(settings))["archive_url"]))
+        _on_archive(settings, look)
         try:
-            found = _on_both(settings, wait, own=False)
+            _on_both(settings, wait, own=False)
         except (StoreUnavailable, OSError) as error:
-            found = Status(unfit, [], [], str(error))
-    where = display(settled(settings))["archive_url"]
-    fields = {
-        "archive": where,
-        "usable": found.unfit is None,
-        "unfit": found.unfit,
-        "warnings": warnings,
-        "redis": found.unreached,
-        "shards": [msgspec.structs.asdict(each) for each in found.waiting],
-        "failed": [each._asdict() for each in found.failed],
-        "stored": None if contents is None else msgspec.structs.asdict(contents),
-    }
-    lines = [f"archive: {where}", f"probe: {found.unfit or 'passed'}", *(f"warning: {each}" for each in warnings)]
-    lines += _waiting(found)
+            found.redis = str(error)
+    lines = [f"archive: {found.archive}", f"probe: {found.unfit or 'passed'}"]
+    lines += [*(f"warning: {each}" for each in found.warnings), *_waiting(found)]
     lines += [f"not archived: tenant {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
-    if contents is not None:
-        lines.append(f"in the archive: {contents.trees:,} trees, {contents.values:,} values, {contents.bytes:,} bytes")
-    show(fields, lines, as_json=as_json)
-    raise typer.Exit(0 if found.unfit is None else EXIT_FAILED)
+    if (has := found.stored) is not None:
+        lines.append(f"in the archive: {has.trees:,} trees, {has.values:,} values, {has.bytes:,} bytes")
+    show(msgspec.to_builtins(found), lines, as_json=as_json)
+    raise typer.Exit(0 if found.usable else EXIT_FAILED)
 
 
 @archive.command("verify")
@@ -194,38 +198,59 @@ def export(
     ] = "-",
     tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
 ) -> None:
-    """Write what a tenant has in the archive as lines of JSON, one for each turn; deleted ones are left out.
+    """Write all that a tenant has as lines of JSON, one for each turn; deleted ones are left out.
 
-    docs/archive.md has their form. It lacks turns that changed a moment ago and are in Redis alone.
+    It is taken from Redis and from the archive, as a backup is, which it needs room for in the folder for temporary
+    files. While Redis can't be reached it has what is archived. docs/archive.md has the form of the lines.
 
     The exit status is 0 if all is in it, 1 if something could not be read, 2 if it could not be done.
     """
     settings = load()
-    digits = "" if tree is None else digits_of(tree)
-    if tree is not None and not re.fullmatch(rf"[0-9a-f]{{{HEX_DIGITS}}}", digits):
-        fail(f"--tree {tree[:80]}: should be the id of a response, or of a conversation", EXIT_UNABLE)
+    digits = None if tree is None else digits_of(tree)
+    if digits is not None and not re.fullmatch(rf"[0-9a-f]{{{HEX_DIGITS}}}", digits):
+        fail(f"--tree {str(tree)[:80]}: should be the id of a response, or of a conversation", EXIT_UNABLE)
 
     async def write(file: IO[bytes], archive: Archive) -> Exported:
         export = Export(archive, checked_tenant(tenant))
-        with bar_on(TextColumn("{task.completed:,} turns")) as bar:
-            task = bar.add_task("exporting", total=None)
-            async with aclosing(export.lines(digits or None)) as lines:
+        with bar_on() as bar:
+            task = bar.add_task("exporting turns", total=None)
+            async with aclosing(export.lines(digits)) as lines:
                 async for line in lines:
                     file.write(line + b"\n")
                     bar.update(task, completed=export.done.turns)
         return export.done
 
+    async def save(store: ConversationHistoryStore, archive: Archive | None) -> Header:
+        scope = BackupScope(tenant, digits and id_of(digits), secret=False)
+        return await last_of(Backup(store, archive).run(saved, scope, release=str(this_build())), Header)
+
+    async def write_saved(file: IO[bytes]) -> Exported:
+        async with reading(saved) as (archive, _):
+            return await write(file, archive)
+
+    missing = ""
     with _asking(), ExitStack() as files:
         opened: IO[bytes] = sys.stdout.buffer
         if file != "-":
             opened = files.enter_context(open(file, "xb", opener=_own))
         if file.endswith(ZST):
             opened = files.enter_context(zstandard.ZstdCompressor().stream_writer(opened, closefd=True))
-        done = _on_archive(settings, partial(write, opened))
+        saved = Path(files.enter_context(TemporaryDirectory())) / "backup"
+        settled(settings)
+        try:
+            broken = on_store(settings, save).broken
+        except StoreUnavailable as error:
+            missing = f"{error}: what is in Redis alone is not in it"
+            done = _on_archive(settings, partial(write, opened))
+        else:
+            done = asyncio.run(write_saved(opened))
+            done.unreadable += broken
     typer.echo(f"{done.turns:,} turns of {done.trees:,} trees", err=True)
     if done.unreadable:
         typer.echo(f"{done.unreadable:,} values could not be read: see `harmonium archive verify`", err=True)
-    raise typer.Exit(EXIT_FAILED if done.unreadable else 0)
+    if missing:
+        typer.echo(missing, err=True)
+    raise typer.Exit(EXIT_FAILED if done.unreadable or missing else 0)
 
 
 @archive.command("restore")
@@ -254,26 +279,15 @@ def restore(
         return
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
-        retriever = Retriever(store.server, store.keyspace, archive)
-        returner = Returner(store, retriever, after_seconds=settings.archive_after_seconds)
-        moment = 0.0 if since is None else since.replace(tzinfo=UTC).timestamp()
-        return await _last(
-            refill(store, archive, returner, tenant=tenant, since=moment),
-            "bringing back",
-            "trees",
-            lambda step: step.trees + step.no_room + step.unreadable,
-            lambda step: step.wanted,
-        )
+        trees = await newest(archive, tenant, 0.0 if since is None else since.replace(tzinfo=UTC).timestamp())
+        steps = Refill(store, archive, after_seconds=settings.archive_after_seconds).run(trees)
+        return await last_of(steps, Refilled, lambda step: Progress(step.looked, step.wanted, "bringing trees back"))
 
     with _asking():
         done = _on_both(settings, bring)
-    lines = [f"{done.trees:,} of {done.wanted:,} trees are in Redis, with {done.turns:,} turns"]
-    if done.no_room:
-        lines.append(f"No room for {done.no_room:,}: they come back when they are read")
-    if done.unreadable:
-        lines.append(f"{done.unreadable:,} could not be brought back: see `harmonium archive verify`")
-    show(msgspec.structs.asdict(done), lines, as_json=as_json)
-    raise typer.Exit(EXIT_FAILED if done.no_room or done.unreadable else 0)
+    there = f"{done.trees:,} of {done.wanted:,} trees are in Redis, with {done.restored + done.kept:,} turns"
+    show(msgspec.to_builtins(done), [there, *left_out(done)], as_json=as_json)
+    raise typer.Exit(0 if done.whole else EXIT_FAILED)
 
 
 @archive.command("erase")
@@ -297,26 +311,18 @@ def erase(
             EXIT_UNABLE,
         )
 
-    async def go(archive: Archive, store: ConversationHistoryStore) -> tuple[Erased, int, int]:
-        """Mark the tenant first, then erase what is in Redis, then what is in the archive."""
-        marks, at = Marks(archive), round(time.time() * 1e6)
-        if await marks.held(tenant):
-            raise OnHold(tenant)
-        await marks.erase(tenant, at)
-        trees, under_way = await forget_all(store, tenant)
-        await Deletions(store.server, store.keyspace, archive).count_everywhere()
-        return await clear(archive, tenant, at), trees, under_way
+    async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
+        return await erase_all(archive, Marks(archive), tenant, round(await store.now() * 1e6), store)
 
     with _asking():
-        gone, trees, under_way = _on_both(settings, go)
-        done = {"trees": trees, "values": gone.deleted, "under_way": under_way}
-        _note(settings, AuditEvent("archive.erased", tenant, data=done))
-    lines = [f"erased: {trees:,} trees in Redis, {gone.deleted:,} values in the archive"]
-    if under_way:
-        lines.append(f"{under_way:,} trees have a response under way: run it again when those have ended")
-    fields = {"tenant": tenant, **msgspec.structs.asdict(gone), "trees_in_redis": trees, "under_way": under_way}
-    show(fields, lines, as_json=as_json)
-    raise typer.Exit(EXIT_FAILED if under_way else 0)
+        gone = _on_both(settings, go)
+        done = {"trees": gone.trees_in_redis, "values": gone.deleted, "under_way": gone.under_way}
+        _add_to_log(settings, AuditEvent("archive.erased", tenant, data=done))
+    lines = [f"erased: {gone.trees_in_redis:,} trees in Redis, {gone.deleted:,} values in the archive"]
+    if gone.under_way:
+        lines.append(f"{gone.under_way:,} trees have a response under way: run it again when those have ended")
+    show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if gone.under_way else 0)
 
 
 @archive.command("hold")
@@ -342,11 +348,43 @@ def hold(
     with _asking():
         before = _on_archive(settings, mark)
         if before == release:
-            _note(settings, AuditEvent("archive.released" if release else "archive.held", tenant))
+            _add_to_log(settings, AuditEvent("archive.released" if release else "archive.held", tenant))
     if release:
         typer.echo(f"tenant {tenant} is no longer on hold" if before else f"tenant {tenant} was not on hold")
     else:
         typer.echo(f"tenant {tenant} was on hold already" if before else f"tenant {tenant} is on hold")
+
+
+@archive.command("accept")
+def accept(
+    yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would accept.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take the archive as it is, though it is an older copy than the store had.
+
+    No service starts with one: it lacks what was archived since, and has again what was deleted since. So put the
+    newest copy in its place, if there is one. Else accept this one: all that is in memory is archived anew. What left
+    memory since is lost, and deletions since have to be made again.
+
+    The exit status is 0 if it is accepted, or is no older copy; 1 without --yes where it is one; 2 if nothing could be
+    asked.
+    """
+    settings = load()
+
+    async def go(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
+        take = ownership.accept if yes else ownership.older_shards
+        return await take(store.server, store.keyspace, archive)
+
+    with _asking():
+        older = _on_both(settings, go, own=False)
+        if older and yes:
+            since = min(each.at for each in older)
+            _add_to_log(settings, AuditEvent("archive.accepted", settings.key_prefix, data={"since_us": since}))
+    rows = [{"shard": each.shard, "since_us": each.at} for each in older]
+    lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
+    lines.append(("accepted" if yes else "say --yes to accept it") if older else "the archive is no older copy")
+    show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if older and not yes else 0)
 
 
 def _asking() -> AbstractContextManager[None]:
@@ -382,24 +420,15 @@ def _on_both(settings: Settings, work: Work[T], *, own: bool = True) -> T:
     where the archive isn't the store's `own`, unless that doesn't matter.
     """
 
-    async def do(url: str) -> T:
-        reached = known.model_copy(update={"redis_url": url})
-        archive, store = open_archive(reached), open_store(reached)
-        try:
-            if archive is None:
-                raise NoArchive
-            await open_layout(reached, store.server).check(limits=False)
-            if own:
-                await ownership.check(store.server, store.keyspace, archive)
-            return await work(archive, store)
-        finally:
-            await store.close()
-            if archive is not None:
-                await archive.close()
+    async def do(store: ConversationHistoryStore, archive: Archive | None) -> T:
+        assert archive is not None
+        await open_layout(settings, store.server).check(limits=False)
+        if own:
+            await ownership.check(store.server, store.keyspace, archive)
+        return await work(archive, store)
 
-    known = settled(settings)  # before a server is started for it
-    with server_url(settings) as url:
-        return asyncio.run(do(url))
+    settled(settings)  # before a server is started for it
+    return on_store(settings, do)
 
 
 def verify(settings: Settings, *, most: int | None, repair: bool, alone: bool, turns_per_second: float) -> Verified:
@@ -407,59 +436,42 @@ def verify(settings: Settings, *, most: int | None, repair: bool, alone: bool, t
 
     async def check(archive: Archive, store: ConversationHistoryStore | None = None) -> Verified:
         steps = Verify(archive, store, turns_per_second=turns_per_second).run(most=most, repair=repair)
-        return await _last(steps, "checking", "trees", lambda step: step.trees + step.compared)
+        return await last_of(steps, Verified, lambda step: Progress(step.trees + step.compared, 0, "checking trees"))
 
     found = _on_archive(settings, check) if alone else _on_both(settings, check)
-    if repaired := Counter(fault.what for fault, done in found.faults.items() if done):
-        data = {"repaired": dict(repaired), "left": found.left}
-        _note(settings, AuditEvent("archive.repaired", settings.key_prefix, data=data))
+    log_repairs(settings, "archive.repaired", found.faults, found.left)
     return found
 
 
-async def add_to_log(settings: Settings, happened: AuditEvent) -> None:
-    """Have the audit log of the settings' Redis say what somebody has done on the command line."""
-    store = open_store(settings)
-    try:
-        await note(open_directory(settings, store).registry, ADMINISTRATORS, Actor(COMMAND_LINE), happened)
-    finally:
-        await store.close()
+def log_repairs(
+    settings: Settings, kind: str, faults: Mapping[ArchiveFault, bool] | Mapping[Fault, bool], left: int
+) -> None:
+    """Have the audit log say how many faults were repaired, if any were."""
+    if repaired := Counter(fault.what for fault, done in faults.items() if done):
+        data = {"repaired": dict(repaired), "left": left}
+        _add_to_log(settings, AuditEvent(kind, settings.key_prefix, data=data))
 
 
-def _note(settings: Settings, happened: AuditEvent) -> None:
-    """The same, of what was done all the same where Redis can't be reached; that is logged."""
+def _add_to_log(settings: Settings, happened: AuditEvent) -> None:
+    """Have the audit log of the settings' Redis say what somebody has done on the command line. Where that can't be
+    reached it is done all the same, and is logged.
+    """
+
+    async def add(store: ConversationHistoryStore, archive: Archive | None) -> None:
+        await note(Registry(store), ADMINISTRATORS, Actor(COMMAND_LINE), happened)
+
     try:
-        with server_url(settings) as url:
-            asyncio.run(add_to_log(settings.model_copy(update={"redis_url": url}), happened))
+        on_store(settings, add)
     except OSError as error:
         why = {"type": happened.type, "id": happened.id, "reason": str(error)}
         event(logger, logging.WARNING, "no entry was made in the audit log", **why)
 
 
-async def _last(
-    steps: AsyncGenerator[T],
-    doing: str,
-    unit: str,
-    completed: Callable[[T], int],
-    total: Callable[[T], int] | None = None,
-) -> T:
-    """The last of the steps, of which there is one at least; a bar shows the others."""
-    columns = (
-        (TextColumn(f"{{task.completed:,}} {unit}"),) if total is None else (MofNCompleteColumn(), TextColumn(unit))
-    )
-    with bar_on(*columns) as bar:
-        task = bar.add_task(doing, total=None)
-        async with aclosing(steps):
-            step = await anext(steps)
-            async for step in steps:
-                bar.update(task, completed=completed(step), total=None if total is None else total(step))
-            return step
-
-
 def _waiting(found: Status) -> list[str]:
     """Lines on the trees that wait to be archived, shard by shard."""
-    if found.unreached is not None:
-        return [f"Redis: {found.unreached}"]
-    shards, lines = found.waiting, list[str]()
+    if found.redis is not None:
+        return [f"Redis: {found.redis}"]
+    shards, lines = found.shards, list[str]()
     for each in shards:
         if not each.noted:
             lines.append(f"shard {each.shard:02x}: no service has told it of an archive yet")

@@ -1,5 +1,5 @@
-"""`harmonium backup` and `restore`: the conversations of the settings' Redis in a file, what is in such a file, and the
-way back.
+"""`harmonium backup` and `restore`: the conversations of the settings' Redis and archive in a file, what is in such a
+file, and the way back.
 
 store/backup/ reads and writes; this asks it, shows how far it is, and what became of each turn. Never show what anybody
 said.
@@ -12,22 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from service.build import this_build
 from service.commands.client.options import argument, flag
-from service.commands.doctor import server_url
+from service.commands.doctor import on_store
 from service.commands.options import (
     EXIT_FAILED,
     EXIT_UNABLE,
@@ -40,14 +33,14 @@ from service.commands.options import (
     show,
     with_settings,
 )
-from service.settings.settings import Settings, variable
-from store.backup.backup import Backup, BackupScope, Written
-from store.backup.records import End
-from store.backup.restore import Bounds, Checked, Done, Restore, Restored, check
-from store.errors import BadBackup, DoesNotFit, StoreFull, StoreUnavailable
-from store.redis.connection import connect
-
-DAY_US = 86_400_000_000
+from service.settings.settings import Settings
+from store.archive.archive import Archive
+from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.backup_file import Contents, Header, Progress, reading
+from store.backup.upkeep.refilling import Refilled
+from store.backup.upkeep.restore import Restore, Restored
+from store.errors import ArchiveUnavailable, BadBackup, StoreUnavailable
+from store.history.history import ConversationHistoryStore
 
 SHOWN = 20
 """The most conflicts that are shown as lines; JSON has more."""
@@ -57,7 +50,6 @@ SECRETS = {
     "other": "The store keeps the secret that it has: what clients have kept sealed by the backup's can't be opened",
 }
 
-S = TypeVar("S")
 E = TypeVar("E")
 
 
@@ -82,48 +74,34 @@ def backup(
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Write all conversations to one file, while the service runs.
+    """Write all conversations, in memory and in the archive, to one file, while the service runs.
 
-    The file has each conversation as it was at one moment, compressed, with checksums over every byte. It has what
-    users wrote and models answered, so only you may read it. It appears under its name when it is complete: until then
-    it is FILE.partial, and `--resume` goes on with that. A file that is there is never replaced. Nothing in the store
-    changes, and nothing counts as used by it.
+    The file is an archive itself, with a digest over all that it has. It has what users wrote and models answered, so
+    only you may read it. It appears under its name when it is complete: until then it is FILE.partial, and `--resume`
+    goes on with that. A file that is there is never replaced. Nothing in the store changes, and nothing counts as used
+    by it.
 
     Event logs, responses under way and webhooks that wait aren't in it; docs/operating.md has all of that, and a line
     for cron. The exit status is 0 for a file that has everything, 1 if some turns could not be read (or, with
     `--verify`, for a file that isn't whole), 2 if there is none.
     """
 
-    async def run(url: str, hear: Callable[[Written], None]) -> End:
-        backup = Backup(
-            connect(url, timeout_seconds=settings.store_timeout_seconds),
-            prefix=settings.key_prefix,
-            shards=settings.shards,
-            timeout_seconds=settings.store_timeout_seconds,
-            turns_per_second=turns_per_second,
-        )
+    async def save(store: ConversationHistoryStore, archive: Archive | None) -> Header:
         asked = BackupScope(tenant, tree, secret if secret is not None else not (tenant or tree))
-        try:
-            return await _last_of(backup.run(file, asked, release=str(this_build()), resume=resume), End, hear)
-        finally:
-            await backup.close()
+        backup = Backup(store, archive, turns_per_second=turns_per_second)
+        return await last_of(backup.run(file, asked, release=str(this_build()), resume=resume), Header)
 
-    end: End | None = None
+    async def look() -> Header:
+        async with reading(file) as (opened, size):
+            return await last_of(Contents(opened, size).check(), Header)
+
     with asking(f"can't {'check' if verify else 'make'} the backup", EXIT_UNABLE):
         try:
-            if not verify:
-                with server_url(settings) as url, bar_on(MofNCompleteColumn(), TextColumn("turns")) as bar:
-                    task = bar.add_task("backing up", total=None)
-                    end = asyncio.run(
-                        run(url, lambda step: bar.update(task, completed=step.turns, total=max(step.turns, step.total)))
-                    )
-            with file.open("rb") as opened, bar_on(DownloadColumn()) as bar:
-                task = bar.add_task("checking", total=None)
-                found = asyncio.run(_last_of(check(opened), Checked, lambda step: _show_done(bar, task, step)))
+            found = asyncio.run(look()) if verify else on_store(settings, save)
         except BadBackup as error:
             fail(f"{file}: {error}", EXIT_FAILED if verify else EXIT_UNABLE)
     show(_about(file, found), _sentences(file, found), as_json=as_json)
-    return EXIT_FAILED if end is not None and (end.broken or end.unsettled) else 0
+    return EXIT_FAILED if not verify and (found.broken or found.unsettled) else 0
 
 
 @with_settings("redis_url", "data_dir")
@@ -137,143 +115,110 @@ def restore(
 ) -> int:
     """Store the conversations of a backup again, under the ids that they had, while the service runs.
 
-    The whole file is checked first, and that the store has room: else nothing of it is restored. Nothing is evicted for
-    it. A turn that is there already stays as it is; where another one has its id, that one stays, and is reported. So
-    an interrupted restore is run again. Restored conversations keep the order of their last uses, and have at least
-    half of IDLE_DAYS before they expire.
+    The whole file is checked first: else nothing of it is restored. Where there is an archive all goes there, and comes
+    back into memory when it is asked for; what the archive knows as deleted stays deleted. Without one it goes into
+    memory as far as there is room, first what was used last: nothing is evicted for it. A turn that is there already
+    stays as it is; where another one has its id, that one stays, and is reported. So an interrupted restore is run
+    again.
 
-    The exit status is 0 when everything is there, 1 if turns were refused, 2 if it could not be done, or not to the
-    end.
+    The exit status is 0 when everything is there, 1 if there was no room for some, or turns were refused, 2 if it could
+    not be done, or not to the end.
     """
 
-    async def run(url: str, hear: Callable[[Done], None]) -> Restored:
-        restore = Restore(
-            connect(url, timeout_seconds=settings.store_timeout_seconds),
-            prefix=settings.key_prefix,
-            shards=settings.shards,
-            timeout_seconds=settings.store_timeout_seconds,
-            bounds=Bounds(
-                responses=settings.max_responses,
-                trees=settings.max_trees,
-                bytes=settings.max_bytes,
-                idle_us=round(settings.idle_days * DAY_US),
-            ),
-            turns_per_second=turns_per_second,
-            release=str(this_build()),
-        )
-        try:
-            return await _last_of(restore.run(file, tenant=tenant, tree=tree), Restored, hear)
-        finally:
-            await restore.close()
+    async def bring(store: ConversationHistoryStore, archive: Archive | None) -> Restored:
+        restore = Restore(store, archive, turns_per_second=turns_per_second)
+        return await last_of(restore.run(file, release=str(this_build()), tenant=tenant, tree=tree), Restored)
 
     with asking(f"can't restore {file}", EXIT_UNABLE):
         try:
             with file.open("rb"):  # before a server is started for it
                 pass
-            with server_url(settings) as url, bar_on(DownloadColumn()) as bar:
-                task = bar.add_task("checking", total=None)
-                done = asyncio.run(run(url, lambda step: _show_done(bar, task, step)))
-        except DoesNotFit as refusal:
-            name = variable("shards" if refusal.what == "shards" else f"max_{refusal.what}")
-            wanted = f"Set {name} to at least {refusal.wanted} for it"
-            fail(f"{refusal}; nothing was restored. {wanted}", EXIT_UNABLE)
-        except (StoreUnavailable, StoreFull) as error:
+            done = on_store(settings, bring)
+        except (ArchiveUnavailable, StoreUnavailable) as error:
             fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_UNABLE)
-    fields = {
-        "restored": done.restored,
-        "kept": done.kept,
-        "conflicts": done.conflict,
-        "lost": done.lost,
-        "refused": [{"tenant": tenant, "id": id} for tenant, id in done.conflicts],
-        "secret": done.secret,
-        "seconds": round(done.seconds, 3),
-        "backup": _about(file, done.checked),
-    }
-    show(fields, _outcome(done), as_json=as_json)
+    fields = msgspec.to_builtins(done) | {"backup": _about(file, done.backup)}
+    lines = [
+        f"{done.restored:,} turns restored, {done.kept:,} were there, of {done.backup.turns:,} in "
+        f"{done.backup.trees:,} conversations, {done.seconds:.1f} s",
+        *left_out(done),
+    ]
+    if done.archived and done.restored:
+        lines.append("They are in the archive, and come back into memory when they are asked for")
+    show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
     return 0 if done.whole else EXIT_FAILED
 
 
-async def _last_of(steps: AsyncGenerator[S | E], kind: type[E], hear: Callable[[S], None]) -> E:
-    """The value that ends the steps, which is of a `kind` of its own; `hear` is told of the others."""
-    async with aclosing(steps):
-        async for step in steps:
-            if isinstance(step, kind):
-                return step
-            hear(step)  # pyright: ignore[reportArgumentType]
-    raise AssertionError(f"it ends with a {kind.__name__}")
+async def last_of(
+    steps: AsyncGenerator[Any], kind: type[E], told: Callable[[Any], Progress | None] = lambda step: step
+) -> E:
+    """The last of the steps, which is of a `kind`. A bar shows how far the others are, as `told` says, or None."""
+    with bar_on() as bar:
+        task = bar.add_task("", total=None)
+        async with aclosing(steps):
+            step = await anext(steps)
+            async for later in steps:
+                if at := told(step):
+                    bar.update(task, description=at.doing, completed=at.at, total=at.of or None)
+                step = later
+    assert isinstance(step, kind), f"it ends with a {kind.__name__}"
+    return step
 
 
-def bar_on(*columns: ProgressColumn) -> Bar:
+def bar_on() -> Bar:
     """A bar on stderr that is gone in the end; nothing where that is no terminal."""
     console = Console(stderr=True)
-    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeElapsedColumn())
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Bar(*shown, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _show_done(bar: Bar, task: TaskID, step: Done) -> None:
-    """How far in the file it is."""
-    bar.update(task, description="checking" if step.checking else "restoring", completed=step.at, total=step.of)
-
-
-def _about(path: Path, found: Checked) -> dict[str, Any]:
+def _about(path: Path, found: Header) -> dict[str, Any]:
     """The contents of a file, by name."""
-    header, end = found.header, found.end
-    return {
-        "file": str(path),
-        "format": header.format,
-        "version": header.version,
-        "release": header.release,
-        "created": _moment(header.created),
-        "finished": _moment(end.finished),
-        "shards": header.shards,
-        "tenant": header.tenant,
-        "tree": header.tree,
-        "secret": header.secret,
-        "conversations": found.trees,
-        "turns": found.turns,
-        "deleted": found.deleted,
-        "tenants": found.tenants,
-        "bytes": found.bytes,
-        "content": found.content,
-        "digest": end.file,
-        "unreadable": end.broken,
-        "unsettled": end.unsettled,
-    }
+    times = {"created": _moment(found.created), "finished": _moment(found.finished)}
+    return {"file": str(path), **msgspec.structs.asdict(found), **times}
 
 
-def _sentences(path: Path, found: Checked) -> list[str]:
+def _sentences(path: Path, found: Header) -> list[str]:
     """The contents of a file, for people."""
-    header, end = found.header, found.end
     lines = [
         f"{path}: {found.turns:,} turns in {found.trees:,} conversations of {_many(found.tenants, 'tenant')}, "
         f"{found.bytes / 1e6:,.1f} MB",
-        f"made {_moment(header.created)} by {header.release}, {_many(header.shards, 'shard')}, format {header.version}",
+        f"made {_moment(found.created)} by {found.release}, {_many(found.shards, 'shard')}, format {found.version}",
         f"content {found.content}",
     ]
-    if header.tenant or header.tree:
-        lines.append("of " + " and ".join(filter(None, [header.tenant and f"tenant {header.tenant}", header.tree])))
-    if header.secret:
+    if found.tenant or found.tree:
+        lines.append("of " + " and ".join(filter(None, [found.tenant and f"tenant {found.tenant}", found.tree])))
+    if found.secret:
         lines.append("It has the store's secret: keep it as you keep the store")
-    if end.broken:
-        lines.append(f"{end.broken:,} turns could not be read, with all that continue them: see `harmonium fsck`")
-    if end.unsettled:
-        lines.append(f"{_many(end.unsettled, 'conversation')} changed all the time: the newest turns may not be in it")
+    if found.broken:
+        lines.append(
+            f"{found.broken:,} turns or values could not be read, with all that continue them: see `harmonium fsck`, "
+            "and `harmonium archive verify`"
+        )
+    if found.unsettled:
+        lines.append(
+            f"{_many(found.unsettled, 'conversation')} changed all the time: the newest turns may not be in it"
+        )
     return lines
 
 
-def _outcome(done: Restored) -> list[str]:
-    """The outcome of the turns, for people."""
-    lines = [
-        f"{done.restored:,} turns restored, {done.kept:,} were there, of {done.checked.turns:,} in "
-        f"{done.checked.trees:,} conversations, {done.seconds:.1f} s"
-    ]
-    if done.conflict:
-        lines.append(f"{done.conflict:,} turns not restored, as the store has others with these ids, or continue such:")
-        lines += [f"  {tenant} {id}" for tenant, id in done.conflicts[:SHOWN]]
-        lines += ["  …"] if done.conflict > SHOWN else []
+def left_out(done: Refilled) -> list[str]:
+    """The turns and conversations that are not there as they were asked for, for people."""
+    lines: list[str] = []
+    if done.conflicts:
+        lines.append(
+            f"{done.conflicts:,} turns not restored, as the store has others with these ids, or continue such:"
+        )
+        lines += [f"  {each.tenant} {each.id}" for each in done.refused[:SHOWN]]
+        lines += ["  …"] if done.conflicts > SHOWN else []
+    if done.deleted:
+        lines.append(f"{done.deleted:,} turns stay deleted, as they were deleted since")
     if done.lost:
         lines.append(f"{done.lost:,} turns not restored, as what they continue was deleted in the store")
-    return [*lines, *filter(None, [SECRETS.get(done.secret)])]
+    if done.no_room:
+        lines.append(f"No room for {_many(done.no_room, 'conversation')}: nothing is evicted for them")
+    if done.unreadable:
+        lines.append(f"{done.unreadable:,} could not be read: see `harmonium archive verify`")
+    return lines
 
 
 def _many(number: int, what: str) -> str:

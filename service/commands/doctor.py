@@ -7,11 +7,11 @@ else started for the check. Never change a setting here.
 
 import asyncio
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
@@ -33,13 +33,16 @@ from service.sandbox.port import Sandbox, Unusable
 from service.settings.core import SQLITE, is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
+from store.archive.archive import Archive
 from store.backup import ownership
+from store.backup.upkeep.memory import Waiting, waiting
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
 from store.embedded import ARCHIVE, EmbeddedServer
 from store.embedded import address_of as socket_of
 from store.errors import DataFolderBusy, StoreError, StoreUnavailable
 from store.guard import free_bytes
+from store.history.history import ConversationHistoryStore
 from store.redis import address
 from store.redis.address import Kind
 
@@ -52,7 +55,16 @@ MAX_ANSWER_BYTES = 1 << 16
 
 SANDBOX_REMEDY = "docs/tools.md says what each reason means, and what to do"
 ARCHIVE_REMEDY = "docs/archive.md says what a store has to do, and what each warning means"
+BACKLOG_SECONDS = 600.0
+"""How much longer than HARMONIUM_ARCHIVE_AFTER_SECONDS a tree may wait to be archived."""
+
+BACKLOG_REMEDY = "let a service run, which archives; if one does, its log says why `nothing is archived`"
+UNNAMED_REMEDY = (
+    "name one with HARMONIUM_ARCHIVE_URL that all services of this Redis reach: docs/archive.md has the kinds"
+)
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
+
+T = TypeVar("T")
 
 
 @with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
@@ -277,15 +289,18 @@ def _archive(settings: Settings) -> Finding:
         return finding("archive", why, (Level.OK, "sqlite: `serve` makes it in the data folder", ""))
     try:
         warnings = asyncio.run(_probed(settled))
-        if warnings is not None:
-            _check_own(settled)
+        backlog = () if warnings is None else _backlog(settled)
     except (StoreError, ValueError) as error:
         return finding("archive", why, (Level.UNSAFE, str(error), ARCHIVE_REMEDY))
     if warnings is None:
-        return finding("archive", why, (Level.OK, "none: what leaves memory is deleted", ""))
+        return finding("archive", why, (Level.WARN, "none: what leaves memory is deleted for good", UNNAMED_REMEDY))
     if warnings:
         return finding("archive", why, (Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY))
-    return finding("archive", why, (Level.OK, f"{settled.archive_kind}: its store is fit for it", ""))
+    count, seconds = sum(each.trees for each in backlog), max((each.oldest_seconds for each in backlog), default=0.0)
+    waits = "nothing waits" if not count else "1 tree waits," if count == 1 else f"{count:,} trees wait, the first"
+    now = f"{settled.archive_kind}: its store is fit for it; {waits}{f' for {seconds:,.0f} s' if count else ''}"
+    late = seconds > settled.archive_after_seconds + BACKLOG_SECONDS
+    return finding("archive", why, (Level.WARN if late else Level.OK, now, BACKLOG_REMEDY))
 
 
 async def _probed(settings: Settings) -> Sequence[str] | None:
@@ -301,21 +316,37 @@ async def _probed(settings: Settings) -> Sequence[str] | None:
         await archive.close()
 
 
-def _check_own(settings: Settings) -> None:
-    """Raises ArchiveForeign where the archive isn't the store's. A store that is away has a finding of its own."""
+def _backlog(settings: Settings) -> Sequence[Waiting]:
+    """The backlog of each shard; none of a store that is away, which has a finding of its own. Raises ArchiveForeign
+    where the archive isn't the store's.
+    """
 
-    async def check(url: str) -> None:
-        reached = settings.model_copy(update={"redis_url": url})
-        store, archive = open_store(reached), open_archive(reached)
-        assert archive is not None
+    async def look(store: ConversationHistoryStore, archive: Archive | None) -> Sequence[Waiting]:
+        await ownership.check(store.server, store.keyspace, archive)
+        return await waiting(store.server, store.keyspace)
+
+    with suppress(StoreUnavailable, OSError):
+        return on_store(settings, look)
+    return ()
+
+
+def on_store(settings: Settings, work: Callable[[ConversationHistoryStore, Archive | None], Awaitable[T]]) -> T:
+    """Do something with the settings' Redis and archive. Raises StoreError, OSError, and ValueError for a URL that
+    names no archive.
+    """
+
+    async def do(url: str) -> T:
+        reached = with_archive(settings).model_copy(update={"redis_url": url})
+        archive, store = open_archive(reached), open_store(reached)
         try:
-            await ownership.check(store.server, store.keyspace, archive)
+            return await work(store, archive)
         finally:
             await store.close()
-            await archive.close()
+            if archive is not None:
+                await archive.close()
 
-    with suppress(StoreUnavailable, OSError), server_url(settings) as url:
-        asyncio.run(check(url))
+    with server_url(settings) as url:
+        return asyncio.run(do(url))
 
 
 def with_archive(settings: Settings) -> Settings:

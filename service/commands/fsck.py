@@ -6,30 +6,26 @@ tenants and numbers, never what anybody said.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
-from contextlib import aclosing
 from textwrap import fill, indent
 from typing import Annotated, Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, TextColumn
 from rich.text import Text
 
-from service.commands.archive import SAMPLE, add_to_log, lines_of, object_of, outcome, verify
-from service.commands.backup import bar_on
+from service.commands.archive import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
+from service.commands.backup import last_of
 from service.commands.client.options import flag
 from service.commands.doctor import server_url, with_archive
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
 from service.settings.core import SQLITE
 from service.settings.settings import Settings
-from service.tenants.audit import AuditEvent
-from store.backup.upkeep.faults import Verified
+from store.backup.upkeep.backup_file import Progress as Shown
+from store.backup.upkeep.verifying import Verified
 from store.embedded import ARCHIVE
 from store.errors import StoreError
 from store.fsck.check import Fsck, Progress, Report
-from store.fsck.faults import MEANINGS
+from store.fsck.faults import MEANINGS, Fault
 from store.redis.connection import connect
 
 SHOWN = 100
@@ -55,19 +51,10 @@ def fsck(
 
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
     """
-    with (
-        asking("can't check the store", EXIT_UNABLE),
-        server_url(settings) as url,
-        bar_on(MofNCompleteColumn(), TextColumn("turns")) as bar,
-    ):
-        task = bar.add_task("", total=None)
-
-        def hear(step: Progress) -> None:
-            action = "checking" if not step.round else f"repairing, round {step.round},"
-            description = f"{action} shard {step.shard + 1} of {settings.shards}"
-            bar.update(task, description=description, completed=step.turns, total=step.total)
-
-        report = asyncio.run(_checked(url, settings, repair, turns_per_second, hear))
+    with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
+        report = asyncio.run(_checked(url, settings, repair, turns_per_second))
+        reached = settings.model_copy(update={"redis_url": url})
+        log_repairs(reached, "store.fsck_repaired", report.faults, report.left)
     verified, failure = _checked_archive(settings, repair, turns_per_second)
     if as_json:
         show(_fields_of(report, verified, failure), (), as_json=True)
@@ -133,9 +120,13 @@ def _print(report: Report, verified: Verified | None, failure: str, console: Con
             console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
 
 
-async def _checked(
-    url: str, settings: Settings, repair: bool, turns_per_second: float, hear: Callable[[Progress], None]
-) -> Report:
+async def _checked(url: str, settings: Settings, repair: bool, turns_per_second: float) -> Report:
+    def told(step: Progress | Fault) -> Shown | None:
+        if isinstance(step, Fault):
+            return None
+        action = "checking" if not step.round else f"repairing, round {step.round},"
+        return Shown(step.turns, step.total, f"{action} turns of shard {step.shard + 1} of {settings.shards}")
+
     fsck = Fsck(
         connect(url, timeout_seconds=settings.store_timeout_seconds),
         prefix=settings.key_prefix,
@@ -144,19 +135,9 @@ async def _checked(
         turns_per_second=turns_per_second,
     )
     try:
-        async with aclosing(fsck.run(repair=repair)) as steps:
-            async for step in steps:
-                if isinstance(step, Progress):
-                    hear(step)
-                elif isinstance(step, Report):
-                    if kinds := Counter(fault.what for fault, repaired in step.faults.items() if repaired):
-                        data = {"repaired": dict(kinds), "left": step.left}
-                        done = AuditEvent("store.fsck_repaired", settings.key_prefix, data=data)
-                        await add_to_log(settings.model_copy(update={"redis_url": url}), done)
-                    return step
+        return await last_of(fsck.run(repair=repair), Report, told)
     finally:
         await fsck.close()
-    raise AssertionError("a check ends with its report")
 
 
 def _lines(report: Report, repair: bool) -> list[str]:

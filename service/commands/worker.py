@@ -104,7 +104,7 @@ async def _work(settings: Settings) -> bool:
             engine, concurrency = settings.engines or settings.engine, settings.worker_concurrency
             logs.event(logger, logging.INFO, "working", engine=engine, concurrency=concurrency)
             async with watched(settings), lag_counted(service.metrics), _probes(service, background):
-                with rereading(service.keys, partial(reread, service)):
+                with rereading(service.tenants.keys, partial(reread, service)):
                     await background.run(on_fault=background.stop)
     finally:
         await close_service(service)

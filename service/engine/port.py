@@ -4,7 +4,7 @@ An engine is defined by the conformance suite in tests/support/engine/conformanc
 An adapter must never decode, parse or repair what it samples: that is the protocol's work.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -122,6 +122,18 @@ class Chunk(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprobs] | None = None
     text: str = ""
     prompt_tokens: int | None = None
+
+    def cut(self, most: int) -> "Iterator[Chunk]":
+        """The same in chunks of at most so many ids. A text that isn't told id by id stays whole, with its ids."""
+        texts = [each.texts[0] for each in self.logprobs or () if each.texts] if self.text else []
+        if len(self.tokens) <= most or (self.text and (len(texts) < len(self.tokens) or "".join(texts) != self.text)):
+            yield self
+            return
+        for start in range(0, len(self.tokens), most):
+            some, prompt = slice(start, start + most), None if start else self.prompt_tokens
+            finish = self.finish if some.stop >= len(self.tokens) else None
+            known = self.logprobs and self.logprobs[some]
+            yield Chunk(self.tokens[some], finish, self.cached_tokens, known, "".join(texts[some]), prompt)
 
 
 Take = Callable[[Chunk], bool]

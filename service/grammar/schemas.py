@@ -60,10 +60,13 @@ def enforced_schema(schema: Any, where: str, *, strict: bool = True) -> Generato
     Where it can't be enforced: None if it isn't `strict`, else raises InvalidRequest with the keyword as its param. A
     schema that isn't `strict` is not checked at the end: nobody asked for such exactness, and the answer would fail.
     """
-    reader = _Reader(schema, where)
+    reader, alone = _Reader(schema, where), False
     try:
         root = reader.later(schema, where, 0)
-        while reader.reads_next():
+        while (following := reader.next()) is not None:
+            enforced, each, path, depth = following
+            enforced.update(reader.read(each, path, depth))
+            alone |= checked_alone(enforced)
             if reader.unbroken > SCHEMAS_A_STEP:
                 reader.unbroken = 0
                 yield
@@ -74,7 +77,7 @@ def enforced_schema(schema: Any, where: str, *, strict: bool = True) -> Generato
         if strict:
             raise
         return None
-    if reader.checked_alone and not strict:
+    if alone and not strict:  # it has a keyword that no engine follows
         return None
     return {**root, "$defs": reader.definitions} if reader.definitions else root
 
@@ -101,8 +104,6 @@ class _Reader:
         """The checks that wait until all is read: whether schemas exclude each other."""
         self.unbroken = 0
         """The amount that was read since the last pause, in schemas."""
-        self.checked_alone = False
-        """Whether it has a keyword that no engine follows."""
 
     def later(self, schema: Any, path: str, depth: int) -> Schema:
         """The enforced form of a schema that stands at `path`, which is filled when its turn comes."""
@@ -111,20 +112,14 @@ class _Reader:
         self._inside.append((enforced, schema, path, depth))
         return enforced
 
-    def reads_next(self) -> bool:
-        """Read one more schema of the agenda; False where none is left."""
-        self._agenda += reversed(self._inside)
-        self._inside = []
-        if not self._agenda:
-            if not self._references.waiting:
-                return False
+    def next(self) -> tuple[Schema, Any, str, int] | None:
+        """The next schema of the agenda, behind its enforced form to be filled; None where none is left."""
+        if not self._agenda and not self._inside and self._references.waiting:
             name, definition, path = self._references.waiting.pop()
             self.definitions[name] = self.later(definition, path, 0)
-            return True
-        enforced, schema, path, depth = self._agenda.pop()
-        enforced.update(self._read(schema, path, depth))
-        self.checked_alone |= checked_alone(enforced)
-        return True
+        self._agenda += reversed(self._inside)
+        self._inside = []
+        return self._agenda.pop() if self._agenda else None
 
     def _count(self, depth: int) -> None:
         self._schemas += 1
@@ -132,7 +127,8 @@ class _Reader:
             limits = f"at most {MAX_DEPTH} schemas may be nested, and {MAX_SCHEMAS} be there at all"
             raise invalid_value(self._where, "a schema", f"It is too large: {limits}. Simplify it.")
 
-    def _read(self, schema: Any, path: str, depth: int) -> Schema:
+    def read(self, schema: Any, path: str, depth: int) -> Schema:
+        """The enforced form of a schema. Raises InvalidRequest."""
         if schema is True:
             return {}
         if schema is False:
@@ -189,7 +185,7 @@ class _Reader:
             if len(schemas) > 1:
                 raise refusal(f"{path}.allOf", "'allOf' of several schemas can't be enforced. Merge them into one.")
             self._count(depth + 1)
-            return self._read(schemas[0], f"{path}.allOf[0]", depth + 1)
+            return self.read(schemas[0], f"{path}.allOf[0]", depth + 1)
         if "type" in given:
             schemas = [narrowed(each, given["type"], path) for each in schemas]
         enforced = self._all(schemas, f"{path}.{keyword}", depth)

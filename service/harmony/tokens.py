@@ -177,14 +177,14 @@ class Words(dict[int, bytes]):
         """Look an id up. Raises IndexError for one that can't exist."""
         if not 0 <= id <= LAST_LEGAL:
             raise IndexError(id)
-        word = self[id] = self._read(id) if id < self._count else b""
+        word = b""
+        if id < self._count:
+            block, place = divmod(id, BLOCK_LINES)
+            start = self._starts[block]
+            end = self._starts[block + 1] if block + 1 < len(self._starts) else len(self._lines)
+            word = a2b_base64(self._lines[start:end].split(b"\n", place + 1)[place].partition(b" ")[0])
+        self[id] = word
         return word
-
-    def _read(self, id: int) -> bytes:
-        block, place = divmod(id, BLOCK_LINES)
-        start = self._starts[block]
-        end = self._starts[block + 1] if block + 1 < len(self._starts) else len(self._lines)
-        return a2b_base64(self._lines[start:end].split(b"\n", place + 1)[place].partition(b" ")[0])
 
 
 @cache

@@ -76,7 +76,7 @@ class AppendSink:
         """Count the usage of a response that isn't stored, unless it came to nothing but an error."""
         expense = expense_of(plan, response)
         if expense is not None and (answered or expense.output_tokens):
-            await self._service.tally.count(self._tenant, plan.id, expense)
+            await self._service.tenants.tally.count(self._tenant, plan.id, expense)
 
     async def _store_turn(self, turn: Turn, *, joins: bool) -> None:
         """Store the turn, in its conversation if it has one that is still there and the turn `joins` it."""

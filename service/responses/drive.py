@@ -10,8 +10,8 @@ so that a client that has seen `response.completed` can continue from it. Knows 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Protocol, cast
 
@@ -179,7 +179,8 @@ class Driver:
         """
         run, self._outlet = self.run, outlet
         self._put(Taken(self.machine.begin(samples=self._samples)))
-        await self._guarded(self._room())
+        with self._guarded():
+            await self._room()
         ending, error = Ending.UNASKED, None
         if self._samples:
             await self.sample(outlet)
@@ -197,14 +198,25 @@ class Driver:
         timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
         try:
             while not isinstance(run.next, End):
-                await self._guarded(self._step())
+                with self._guarded():
+                    await self._room()
+                    self._waiting = asyncio.current_task()
+                    if isinstance(run.next, Ask):
+                        await self._generate()
+                    elif isinstance(run.next, Render):
+                        prompt = await later_prompt(self._engine, self.plan.generation, run.next.reading)
+                        if (taken := run.rendered(prompt)) is not None:
+                            self._put(taken)
+                    elif isinstance(run.next, Call):
+                        await self._call()
         finally:
             timer.cancel()
             if self._tools is not None:
-                await self._guarded(self._tools.aclose())
-        if run.failure is not None:
+                with self._guarded():
+                    await self._tools.aclose()
+        if isinstance(run.failure, EngineError):
             self._metrics.engine_failed(run.failure)
-        elif run.ending is Ending.ERROR and self.machine.fault is None:
+        elif run.failure is None and run.ending is Ending.ERROR and self.machine.fault is None:
             self._metrics.engine_failed(EngineError("it ended without a reason"))
 
     async def end(self, outlet: Outlet, ending: Ending, error: ResponseError | None) -> list[Event]:
@@ -244,13 +256,14 @@ class Driver:
         finally:
             self._waiting = waiting
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
-        """Await this. A failure of the engine is the run's, and a cancelled task stops it: the process is going down,
-        and the tokens sampled until then are kept.
+    @contextmanager
+    def _guarded(self) -> Generator[None]:
+        """In the block a failure of the engine is the run's, and so is a bug. A cancelled task stops it: the process is
+        going down, and the tokens sampled until then are kept.
         """
         try:
-            await work
-        except EngineError as failure:
+            yield
+        except Exception as failure:
             self._note(failure)
         except asyncio.CancelledError:
             others = cast(asyncio.Task[object], asyncio.current_task()).uncancel()
@@ -261,20 +274,6 @@ class Driver:
             self.run.over()
         finally:
             self._waiting = None
-
-    async def _step(self) -> None:
-        """Do what is next, once there is room. Raises EngineError."""
-        await self._room()
-        self._waiting = asyncio.current_task()
-        run = self.run
-        if isinstance(run.next, Ask):
-            await self._generate()
-        elif isinstance(run.next, Render):
-            taken = run.rendered(await later_prompt(self._engine, self.plan.generation, run.next.reading))
-            if taken is not None:
-                self._put(taken)
-        elif isinstance(run.next, Call):
-            await self._call()
 
     async def _generate(self) -> None:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
@@ -352,15 +351,15 @@ class Driver:
             return failed(f"{what}: {error}. The call was not made.")
         return died() if begun and not call.tool.repeatable else await tools.call(call)
 
-    def _note(self, failure: EngineError) -> None:
+    def _note(self, failure: Exception) -> None:
         """Keep a failure, and log it; not the words of a refusal, which may quote the request."""
-        if not self.run.fail(failure):
-            return
-        if isinstance(failure, EngineRefused):
-            event(logger, logging.WARNING, "the engine refused a request", response_id=self.plan.generation.id)
-        else:
-            reason = str(failure)
-            event(logger, logging.ERROR, "the engine failed", response_id=self.plan.generation.id, reason=reason)
+        id, counts = self.plan.generation.id, self.run.fail(failure)
+        if not isinstance(failure, EngineError):
+            logger.error("a response met a bug", exc_info=failure, extra={"fields": {"response_id": id}})
+        elif counts and isinstance(failure, EngineRefused):
+            event(logger, logging.WARNING, "the engine refused a request", response_id=id)
+        elif counts:
+            event(logger, logging.ERROR, "the engine failed", response_id=id, reason=str(failure))
 
     def _tell(self, response: Response) -> None:
         """Trace how the response has ended; of an error only its code, as its words may quote somebody."""

@@ -26,13 +26,15 @@ from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
+from service.responses.prompt.read import MAX_TOOLS, MAX_TOOLS_BYTES
 from service.responses.references import omitted_items, stored_items, without_item
 from service.responses.refusals import fork_refusal
 from service.responses.service import Service
 from service.responses.templated import READ
 from service.steps import in_steps
 from store.errors import NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
-from store.history.conversations import by_hand
+from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
 from store.history.omissions import ERASED, omission, omitting, without_text
 from store.keys import OMISSION_MARK
 from store.turn import Chain, Messages, Turn
@@ -86,11 +88,11 @@ async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain)
     return shown
 
 
-async def change(service: Service, tenant: str, id: str, metadata: dict[str, str]) -> Conversation:
+async def change(conversations: Conversations, tenant: str, id: str, metadata: dict[str, str]) -> Conversation:
     """Give a conversation other metadata. Raises StoreError."""
-    before = decode_conversation(await service.conversations.get(tenant, id))
+    before = decode_conversation(await conversations.get(tenant, id))
     shown = msgspec.structs.replace(before, metadata=metadata)
-    await service.conversations.amend(tenant, id, msgspec.json.encode(shown))
+    await conversations.amend(tenant, id, msgspec.json.encode(shown))
     return shown
 
 
@@ -116,22 +118,21 @@ async def add_items(
 
 
 async def omit_item(
-    service: Service, joined: ConversationHold, tenant: str, turns: Sequence[str], item_id: str
+    conversations: Conversations, joined: ConversationHold, tenant: str, turns: Sequence[str], item_id: str
 ) -> None:
     """Have a conversation, whose turns these are, go on without an item that one of them has.
 
     Raises StoreError.
     """
-    conversations, place = service.conversations, _place_of(item_id)
-    shown = msgspec.json.encode(Omitted(item_id))
-    messages = await service.store.messages(tenant, place.response_id)
+    place, shown = _place_of(item_id), msgspec.json.encode(Omitted(item_id))
+    messages = await conversations.history.messages(tenant, place.response_id)
     note = omitting(place.response_id, messages, place.number)
     turn = omission(conversations.new_turn_id(joined.id, OMISSION_MARK), turns[-1], note, shown)
     with _told_by_the_log(joined.id):
         await joined.add(turn)
 
 
-async def erase_item(service: Service, tenant: str, item_id: str) -> None:
+async def erase_item(store: ConversationHistoryStore, tenant: str, item_id: str) -> None:
     """Take an item out of its turn, for all that continue that. Raises StoreError."""
     place = _place_of(item_id)
 
@@ -140,7 +141,7 @@ async def erase_item(service: Service, tenant: str, item_id: str) -> None:
         left = tuple(ERASED if each.role == READ else each for each in left)  # its own has the item's text, too
         return left, *without_item(response, items, item_id)
 
-    await service.store.redact(tenant, place.response_id, edit)
+    await store.redact(tenant, place.response_id, edit)
 
 
 def _place_of(item_id: str) -> ids.ItemIndex:
@@ -198,7 +199,7 @@ async def _by_hand(
 
 async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Chain) -> tuple[list[InputItem], Messages]:
     """Items, and the messages that a prompt shows of them. Raises InvalidRequest, StoreUnavailable."""
-    gathered = Gathered(images=service.limits.images)
+    gathered = Gathered(refuses_images=service.settings.refuses)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
     for place, item in enumerate(items):
         if isinstance(item, ConfigurationUpdateItem):
@@ -207,11 +208,8 @@ async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Cha
         elif isinstance(item, OF_ONE_REQUEST):
             raise invalid_value(f"input[{place}].type", item.kind, "Send it with the response that it is about.")
     if gathered.loaded:  # whoever goes on has them read again, and could do nothing about a fault
-        limits = service.limits
         nothing = msgspec.Raw(b"[]")
-        await in_steps(
-            read_tools(nothing, max_tools=limits.tools, max_bytes=limits.tools_bytes, loaded=gathered.loaded)
-        )
+        await in_steps(read_tools(nothing, max_tools=MAX_TOOLS, max_bytes=MAX_TOOLS_BYTES, loaded=gathered.loaded))
     if gathered.references:
         stored = await stored_items(service.store, tenant, tuple(gathered.references))
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))

@@ -21,14 +21,15 @@ from service.responses.drive import BeginCall, Driver, UseUp, machine_of
 from service.responses.parent import Parent
 from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall, prepared, prepared_below
-from service.responses.seal import seal_for
+from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.settings.mcp import Connection
 from service.store_away import retry
 from service.tenants.limits import Reservation
-from service.tools.toolbox import ToolRun
+from service.tools.toolbox import Toolbox, ToolRun
 from store.errors import NotFound
-from store.history.approvals import Use
+from store.history.approvals import Approvals, Use
+from store.history.history import ConversationHistoryStore
 
 
 class Claim:
@@ -94,7 +95,9 @@ class Queued(NamedTuple):
         """The block in which it is stored; what is reserved for it goes to the process that ends it."""
         if self.reserved is None:
             return nullcontext()
-        return self.reserved.handed_over(partial(_is_there, maker.service, maker.caller.tenant, self.prepared.plan.id))
+        return self.reserved.handed_over(
+            partial(_is_there, maker.service.store, maker.caller.tenant, self.prepared.plan.id)
+        )
 
 
 async def make(maker: Maker, read: Callable[[], CreateRequest], resources: AsyncExitStack) -> Ran | Queued:
@@ -111,7 +114,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     plan = planned.plan
     await claim.named(plan.id, kept=plan.stored or plan.base.background)
     if maker.parent is None:  # a successor is stored with the end before it, which waits for the store
-        await storable(service, plan)
+        await storable(service.store, plan)
     reserved = await resources.enter_async_context(maker.reserve(plan)) if planned.samples else None
     if plan.base.background:
         plan = msgspec.structs.replace(plan, reserved=reserved is not None)
@@ -127,7 +130,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         since=maker.since,
         seconds=service.settings.request_seconds,
         clock=service.store.clock,
-        tools=await tools_of(service, tenant, plan),
+        tools=await tools_of(service.toolbox, service.seals, tenant, plan),
         use_up=use_up_for(service, tenant, plan, service.store.token()),
         begin_call=claim.begin_call,
         samples=planned.samples,
@@ -139,14 +142,14 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     return Ran(planned, driver, sink)
 
 
-async def tools_of(service: Service, tenant: str, plan: Plan) -> ToolRun | None:
+async def tools_of(toolbox: Toolbox, seals: Seals, tenant: str, plan: Plan) -> ToolRun | None:
     """The runner of the tool calls of a plan's response; None where the service runs none. Raises StoreUnavailable."""
     if not plan.rules.hosts:
         return None
     if not plan.connections:
-        return service.toolbox.run(tenant)
-    _, connections = (await service.seals.of(tenant)).open(plan.connections)
-    return service.toolbox.run(tenant, msgspec.json.decode(connections, type=list[Connection]))
+        return toolbox.run(tenant)
+    _, connections = (await seals.of(tenant)).open(plan.connections)
+    return toolbox.run(tenant, msgspec.json.decode(connections, type=list[Connection]))
 
 
 def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | None:
@@ -161,25 +164,24 @@ def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | N
         if place is None:
             return Use.UNKNOWN
         response, number = place.response_id, place.place
-        using = partial(service.approvals.use_up, tenant, response, number, request.digest, by=plan.id, run=run)
+        using = partial(Approvals(service.store).use_up, tenant, response, number, request.digest, by=plan.id, run=run)
         return await retry(using, service.settings.store_patience_seconds, until_confirmed=True)
 
     return use_up
 
 
-async def storable(service: Service, plan: Plan) -> None:
+async def storable(store: ConversationHistoryStore, plan: Plan) -> None:
     """Raises StoreUnavailable where the response is to be stored, and the store known to be away or not safe enough;
     and DiskFull where it took none the last time.
     """
-    store = service.store
     if plan.stored and (store.full or store.server.health.away is not None):
         await store.prove(plan.id)
 
 
-async def _is_there(service: Service, tenant: str, id: str) -> bool:
+async def _is_there(store: ConversationHistoryStore, tenant: str, id: str) -> bool:
     """Whether a response was accepted. Raises StoreUnavailable."""
     try:
-        await service.store.find(tenant, id, touches=False)
+        await store.find(tenant, id, touches=False)
     except NotFound:
         return False
     return True

@@ -56,13 +56,14 @@ from service.responses.parent import (
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Prompt, build_prompt
-from service.responses.prompt.read import Read, read_request
+from service.responses.prompt.read import MAX_TOOLS, Limits, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
 from service.responses.remembered import Remembered
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service
 from service.responses.templated import READ, known_of, prompt_of
+from service.responses.templates import applied
 from service.responses.traced import planned
 from service.settings.keys import Keys
 from service.settings.settings import variable
@@ -70,7 +71,7 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
-from store.history.approvals import Use
+from store.history.approvals import Approvals, Use
 from store.turn import Chain, StoredMessage
 
 CONNECTIONS = "connections"
@@ -127,7 +128,7 @@ async def prepared(
     model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
-    request = await service.templates.applied(_in_turn(service.keys, caller.tenant, request))
+    request = await applied(_in_turn(service.tenants.keys, caller.tenant, request), service.settings.prompts_dir)
     parent, joined = await _continued(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
     while True:
@@ -149,7 +150,7 @@ async def prepared_below(service: Service, caller: Caller, request: CreateReques
     `prepared` does.
     """
     model = await model_of(service, caller, request.model)
-    request = _in_turn(service.keys, caller.tenant, request)
+    request = _in_turn(service.tenants.keys, caller.tenant, request)
     return await _Preparation(service, caller, request, model, parent).plan()
 
 
@@ -277,18 +278,18 @@ class _Preparation:
 
     async def _looked(self) -> ToolCatalog:
         """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""
-        toolbox, tools, most = self.service.toolbox, self.request.tools, self.service.limits.tools
-        routes = declared_types(tools, toolbox.routes, most)
+        toolbox, tools = self.service.toolbox, self.request.tools
+        routes = declared_types(tools, toolbox.routes, MAX_TOOLS)
         if not toolbox.asks and not routes:
             return ToolCatalog()
-        declared = declarations(tools, most) if toolbox.asks else ()
+        declared = declarations(tools, MAX_TOOLS) if toolbox.asks else ()
         return await toolbox.discover(self.caller.tenant, declared, routes)
 
     async def _read(self, opener: Sealer, looked: ToolCatalog) -> tuple[Read, list[StoredMessage]]:
         """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises
         ApiError, StoreError.
         """
-        limits, parent = self.service.limits, self.parent
+        limits, parent = Limits(refuses=self.service.settings.refuses), self.parent
         builtins = self.service.toolbox.builtins if self.model.speech is None else ()  # no other was trained with them
         found = (looked.offers, builtins, parent.loaded, looked.routed)
         read = await in_steps(read_request(self.request, limits, opener, parent.standing, *found))
@@ -333,7 +334,7 @@ class _Preparation:
             if isinstance(item, McpApprovalRequestItem) and response_of(item.id) in self.parent.responses:
                 raise duplicate(item.id)
         if prompt.rules.answers is not None:
-            await _refuse_used(service, self.caller, prompt.rules.answers)
+            await _refuse_used(Approvals(service.store), self.caller, prompt.rules.answers)
         return prompt
 
     async def _templated(self, speech: Speech, read: Read, created_at: float) -> tuple[Prompt, "array[int]", Chat]:
@@ -398,7 +399,7 @@ class _Preparation:
         )
 
 
-async def _refuse_used(service: Service, caller: Caller, answers: Answers) -> None:
+async def _refuse_used(approvals: Approvals, caller: Caller, answers: Answers) -> None:
     """Raise InvalidRequest for an approval that can't be used any more: the first run has it, when its call
     begins. One that an earlier run of this very response has used up is no error: its run tells what became of that.
     Raises StoreUnavailable.
@@ -410,7 +411,7 @@ async def _refuse_used(service: Service, caller: Caller, answers: Answers) -> No
         use = Use.UNKNOWN
         if place is not None:
             place_of = (caller.tenant, place.response_id, place.place, request.digest)
-            use = await service.approvals.look(*place_of, by=caller.response_id)
+            use = await approvals.look(*place_of, by=caller.response_id)
         if use is Use.GONE:
             raise used_already(request.id)
         if use is Use.UNKNOWN:

@@ -27,6 +27,7 @@ from store.errors import (
     ConversationMoved,
     ConversationNotFound,
     DiskFull,
+    MemoryFull,
     NewerFormat,
     NotCancellable,
     NotContinuable,
@@ -38,6 +39,7 @@ from store.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    StoreUnarchived,
     StoreUnconfirmed,
     TurnTooLarge,
 )
@@ -115,22 +117,8 @@ def _store_refusal(error: StoreError) -> ApiError:
         return InvalidRequest(_not_cancellable(error), param="response_id")
     if isinstance(error, QueueFull):
         return _queue_refusal(error)
-    if isinstance(error, DiskFull):
-        return ApiError(
-            507,
-            "The disk of the conversation store is nearly full, so nothing is stored. Delete responses, or have room "
-            "made on it; what is stored can be read.",
-            type="server_error",
-            code="disk_full",
-        )
     if isinstance(error, StoreFull):
-        return ApiError(
-            503,
-            "The conversation store is full, and running responses need all that it holds. Try again in a moment.",
-            type="server_error",
-            code="store_full",
-            retry_after=RETRY_SECONDS,
-        )
+        return _full_refusal(error)
     if isinstance(error, Conflict):
         return unavailable(
             "Another request with the same Idempotency-Key was quicker. Send it again, to be given its answer."
@@ -154,6 +142,47 @@ def _store_refusal(error: StoreError) -> ApiError:
             "disk lag behind. Stored responses can be read. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
+
+
+def _full_refusal(error: StoreFull) -> ApiError:
+    """The HTTP error where there is no room for a turn."""
+    if isinstance(error, DiskFull):
+        return ApiError(
+            507,
+            "The disk of the conversation store is nearly full, so nothing is stored. Delete responses, or have room "
+            "made on it; what is stored can be read.",
+            type="server_error",
+            code="disk_full",
+        )
+    if isinstance(error, StoreUnarchived) and isinstance(error.away, ArchiveUnavailable) and error.away.disk_full:
+        return ApiError(
+            507,
+            "The conversation store is full, and so is the disk of its archive, so nothing may leave memory for a new "
+            "response. Have room made on that disk; what is stored can be read.",
+            type="server_error",
+            code="archive_full",
+        )
+    if isinstance(error, StoreUnarchived) and error.away is not None:
+        return ApiError(
+            503,
+            "The conversation store is full, and the archive takes nothing, so nothing may leave memory for a new "
+            "response. Try again in a moment.",
+            type="server_error",
+            code="archive_unavailable",
+            retry_after=RETRY_SECONDS,
+        )
+    why = "running responses need all that it holds"
+    if isinstance(error, MemoryFull):
+        why = "its server has no memory left"
+    if isinstance(error, StoreUnarchived):
+        why = "what could leave memory waits for the archive, which is slower than what is stored"
+    return ApiError(
+        503,
+        f"The conversation store is full, and {why}. Try again in a moment.",
+        type="server_error",
+        code="store_full",
+        retry_after=RETRY_SECONDS,
+    )
 
 
 def _archive_refusal(error: StoreError) -> ApiError:
@@ -234,15 +263,17 @@ def _not_cancellable(error: NotCancellable) -> str:
     return what if error.status == Status.COMPLETED else f"{what} This one is {error.status}."
 
 
-def nothing_said(message: str, failure: EngineError | None, *, timed_out: bool) -> ApiError:
+def nothing_said(message: str, failure: Exception | None, *, timed_out: bool) -> ApiError:
     """The HTTP error of a plain response that failed without output, with the reason, so that SDKs raise.
 
-    `failure` is the engine's, if it raised one; else the time was up, or the engine ended without a reason. A retry is
-    worth it unless the time was up: that would cost as much again.
+    `failure` is the engine's, if it raised one, or a bug; else the time was up, or the engine ended without a reason. A
+    retry is worth it unless the time was up: that would cost as much again.
     """
     if timed_out:
         return ApiError(504, message, type="server_error", code="timeout")
-    return _engine_refusal(failure or EngineError(message), message)
+    if isinstance(failure, EngineError | None):
+        return _engine_refusal(failure or EngineError(message), message)
+    return refusal_of(failure)
 
 
 def not_compacted(response: Response) -> ApiError:

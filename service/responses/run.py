@@ -53,8 +53,8 @@ class Run:
         """The next thing for its driver to do."""
         self.stopped: Ending | None = None
         """The ending with which it was stopped, if it was."""
-        self.failure: EngineError | None = None
-        """The error of the engine, once it failed."""
+        self.failure: Exception | None = None
+        """The error of the engine, once it failed; or a bug, once one has struck."""
         self._initial = initial
         self._steered = False
         self._asked = 0
@@ -147,9 +147,10 @@ class Run:
         self.go_on()
         return taken
 
-    def fail(self, failure: EngineError) -> bool:
-        """The engine has failed; False where that is of no matter, as what is next is known."""
-        if self.next is not None and not isinstance(self.next, Render):
+    def fail(self, failure: Exception) -> bool:
+        """The engine has failed, or a bug has struck; False where that is of no matter, as what is next is known."""
+        known = self.next is not None and not isinstance(self.next, Render)
+        if isinstance(self.next, End) or (known and isinstance(failure, EngineError)):
             self.over()
             return False
         self.failure, self.next = failure, End(Ending.ERROR)
@@ -184,13 +185,15 @@ class Run:
         return closing, self.machine.result(ending, now=now, error=error)
 
 
-def error_of(ending: Ending, failure: EngineError | None, seconds: float) -> ResponseError | None:
-    """The response's error for an ending that fails: `failure` is the engine's, `seconds` how long it might take."""
+def error_of(ending: Ending, failure: Exception | None, seconds: float) -> ResponseError | None:
+    """The response's error for an ending that fails: `failure` is the run's, `seconds` how long it might take."""
     if ending is Ending.TIMEOUT:
         return ResponseError("server_error", f"The response took longer than {seconds:g} s. Ask for less output.")
     if ending is Ending.ERROR:
+        why = f"The engine failed: {failure or 'it stopped before the answer was complete'}"
         if isinstance(failure, EngineRefused):
-            return ResponseError("server_error", f"The engine refused the request: {failure}")
-        reason = str(failure) if failure else "it stopped before the answer was complete"
-        return ResponseError("server_error", f"The engine failed: {reason}")
+            why = f"The engine refused the request: {failure}"
+        elif not isinstance(failure, EngineError | None):
+            why = "The service failed on this response. Its log has the reason under the response's id."
+        return ResponseError("server_error", why)
     return None

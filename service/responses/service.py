@@ -1,4 +1,4 @@
-"""The service as a request gets it: its parts, and on whose behalf the request is made."""
+"""The service as a request gets it: its parts, its tenants, and on whose behalf the request is made."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,7 @@ from service.engine.engines import Engines
 from service.loans import Loans
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
-from service.responses.prompt.read import Limits
 from service.responses.seal import Seals
-from service.responses.templates import Templates
 from service.settings.keys import Keys
 from service.settings.settings import Settings
 from service.spans import Tracer
@@ -21,47 +19,45 @@ from service.tenants.records import Project
 from service.tenants.usage import Tally
 from service.tools.toolbox import Toolbox
 from store.backup.archiving.store_archive import StoreArchive
-from store.history.approvals import Approvals
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import KeyedRequests
 from store.jobs.jobs import Jobs
-from store.layout import Layout
+
+
+class Tenants(msgspec.Struct, frozen=True):
+    """The tenants of a service: who they are, what each may take, what it took, and whose turn it is."""
+
+    keys: Keys
+    """The API keys: the part of the settings that may change meanwhile."""
+    key_ring: KeyRing | None
+    """The keys in the store as far as they were presented; None where they open nothing."""
+    directory: Directory
+    """The projects, accounts and keys in the store."""
+    limiter: Limiter
+    tally: Tally
+    """The usage: how much was spent, by whom and when."""
+    pacing: Pacing
+    """When a tenant's requests and jobs begin in this process."""
 
 
 class Service(msgspec.Struct, frozen=True):
-    """The parts that every request needs: settings, the store with its jobs, the engine, the limits of a prompt."""
+    """The parts that every request needs: settings, the store with its jobs, the tenants, the engine, the tools."""
 
     settings: Settings
-    keys: Keys
-    """The API keys: the part of the settings that may change meanwhile."""
     store: ConversationHistoryStore
-    layout: Layout
+    archive: StoreArchive | None
+    """Keeps the turns that leave memory; None where they are gone then."""
     loans: Loans
     """Gives back what tasks take of the store."""
-    limiter: Limiter
-    directory: Directory
-    """The projects, accounts and keys in the store."""
-    tally: Tally
-    """The usage: how much was spent, by whom and when."""
-    key_ring: KeyRing | None
-    """The keys in the store as far as they were presented; None where they open nothing."""
     conversations: Conversations
-    approvals: Approvals
-    keyed_requests: KeyedRequests
     jobs: Jobs
+    tenants: Tenants
     engine: Engines
-    limits: Limits
-    metrics: Metrics
-    seals: Seals
-    templates: Templates
     toolbox: Toolbox
-    pacing: Pacing
-    """When a tenant's requests and jobs begin in this process."""
+    seals: Seals
+    metrics: Metrics
     tracer: Tracer
     """Traces requests and jobs; off by default."""
-    archive: StoreArchive | None = None
-    """Keeps the turns that leave memory; None where they are gone then."""
 
 
 class Caller(msgspec.Struct, frozen=True):

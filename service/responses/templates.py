@@ -94,91 +94,82 @@ class _File(msgspec.Struct, tag="input_file"):
 _TEMPLATE = partial(msgspec.toml.decode, type=Template)
 
 
-class Templates:
-    """The stored prompts of a service."""
+async def applied(request: CreateRequest, folder: str) -> CreateRequest:
+    """The request with what its `prompt` gives: instructions where it has none of its own, and messages before its
+    own input. Raises as `fill`, and InvalidRequest where there is then no input at all.
+    """
+    if request.prompt is None:
+        return request
+    filled = await fill(request.prompt, folder)
+    joined = led_by(msgspec.json.encode(filled.items), request.input)
+    if bytes(joined) == b"[]" and request.previous_response_id is None:
+        raise missing("input", "The stored prompt has no messages, so the request needs some.")
+    instructions = filled.instructions if request.instructions is None else request.instructions
+    return msgspec.structs.replace(request, input=joined, instructions=instructions)
 
-    def __init__(self, folder: str) -> None:
-        """Those in `folder`; "" has none."""
-        self._folder = Path(folder) if folder else None
 
-        @lru_cache(MAX_KEPT)
-        def cached(path: Path, mark: tuple[int, int, int]) -> Template:
-            return _decoded(path)
+async def fill(prompt: PromptParam, folder: str) -> Filled:
+    """The stored prompt with its variables filled in, from `folder`; "" has none.
 
-        self._cached = cached
+    Raises InvalidRequest for one that isn't there, and for variables that are missing, unknown or no text; ApiError
+    for one whose file is broken, which is the service's fault: the log has the reason.
+    """
+    if not folder:
+        raise unsupported("prompt", prompt.id, "This service has no stored prompts. Send the text itself.")
+    return await asyncio.to_thread(_fill, Path(folder), prompt)
 
-    async def applied(self, request: CreateRequest) -> CreateRequest:
-        """The request with what its `prompt` gives: instructions where it has none of its own, and messages before its
-        own input. Raises as `fill`, and InvalidRequest where there is then no input at all.
-        """
-        if request.prompt is None:
-            return request
-        filled = await self.fill(request.prompt)
-        joined = led_by(msgspec.json.encode(filled.items), request.input)
-        if bytes(joined) == b"[]" and request.previous_response_id is None:
-            raise missing("input", "The stored prompt has no messages, so the request needs some.")
-        instructions = filled.instructions if request.instructions is None else request.instructions
-        return msgspec.structs.replace(request, input=joined, instructions=instructions)
 
-    async def fill(self, prompt: PromptParam) -> Filled:
-        """The stored prompt with its variables filled in.
+def _fill(folder: Path, prompt: PromptParam) -> Filled:
+    template = _find(folder, prompt)
+    values = _values(prompt.variables or {})
+    _check(template, values)
+    filled = partial(_VARIABLE.sub, lambda match: values[match[1]])
+    return Filled(
+        instructions=None if template.instructions is None else filled(template.instructions),
+        items=[
+            {"type": "message", "role": message.role, "content": filled(message.content)} for message in template.input
+        ],
+    )
 
-        Raises InvalidRequest for one that isn't there, and for variables that are missing, unknown or no text; ApiError
-        for one whose file is broken, which is the service's fault: the log has the reason.
-        """
-        if self._folder is None:
-            raise unsupported("prompt", prompt.id, "This service has no stored prompts. Send the text itself.")
-        return await asyncio.to_thread(self._fill, self._folder, prompt)
 
-    def _fill(self, folder: Path, prompt: PromptParam) -> Filled:
-        template = self._find(folder, prompt)
-        values = _values(prompt.variables or {})
-        _check(template, values)
-        filled = partial(_VARIABLE.sub, lambda match: values[match[1]])
-        return Filled(
-            instructions=None if template.instructions is None else filled(template.instructions),
-            items=[
-                {"type": "message", "role": message.role, "content": filled(message.content)}
-                for message in template.input
-            ],
-        )
-
-    def _find(self, folder: Path, prompt: PromptParam) -> Template:
-        """The template that is meant. Raises InvalidRequest where there is none."""
-        if not _NAME.fullmatch(prompt.id):
+def _find(folder: Path, prompt: PromptParam) -> Template:
+    """The template that is meant. Raises InvalidRequest where there is none."""
+    if not _NAME.fullmatch(prompt.id):
+        raise invalid_value("prompt.id", prompt.id, "No stored prompt has this id.")
+    current = _read(folder / f"{prompt.id}.toml")
+    if prompt.version is None:
+        if current is None:
             raise invalid_value("prompt.id", prompt.id, "No stored prompt has this id.")
-        current = self._read(folder / f"{prompt.id}.toml")
-        if prompt.version is None:
-            if current is None:
-                raise invalid_value("prompt.id", prompt.id, "No stored prompt has this id.")
-            return current
-        if current is not None and current.version == prompt.version:
-            return current
-        named = _NAME.fullmatch(prompt.version) and self._read(folder / f"{prompt.id}@{prompt.version}.toml")
-        if not named:
-            raise invalid_value("prompt.version", prompt.version, "The stored prompt has no such version.")
-        return named
-
-    def _read(self, path: Path) -> Template | None:
-        """The template in a file, None where there is none. Raises ApiError for a file that is broken."""
-        try:
-            stat = path.stat()
-            return self._cached(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))  # other numbers once it changes
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            logger.error("the stored prompt %s can't be read: %s", path, error)
-            raise ApiError(
-                500,
-                f"The stored prompt '{shown(path.stem)}' can't be read by the service, whose log has the reason.",
-                type="server_error",
-                code="server_error",
-                param="prompt",
-            ) from None
+        return current
+    if current is not None and current.version == prompt.version:
+        return current
+    named = _NAME.fullmatch(prompt.version) and _read(folder / f"{prompt.id}@{prompt.version}.toml")
+    if not named:
+        raise invalid_value("prompt.version", prompt.version, "The stored prompt has no such version.")
+    return named
 
 
-def _decoded(path: Path) -> Template:
-    """The template in a file. Raises OSError and ValueError."""
+def _read(path: Path) -> Template | None:
+    """The template in a file, None where there is none. Raises ApiError for a file that is broken."""
+    try:
+        stat = path.stat()
+        return _decoded(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        logger.error("the stored prompt %s can't be read: %s", path, error)
+        raise ApiError(
+            500,
+            f"The stored prompt '{shown(path.stem)}' can't be read by the service, whose log has the reason.",
+            type="server_error",
+            code="server_error",
+            param="prompt",
+        ) from None
+
+
+@lru_cache(MAX_KEPT)
+def _decoded(path: Path, mark: tuple[int, int, int]) -> Template:
+    """The template in a file, whose `mark` is another one once it changes. Raises OSError and ValueError."""
     with path.open("rb") as file:
         text = file.read(MAX_TEMPLATE_BYTES + 1)
     if len(text) > MAX_TEMPLATE_BYTES:

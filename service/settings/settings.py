@@ -323,6 +323,11 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         return self.has_projects or bool(self.tenant_limits)
 
     @property
+    def refuses(self) -> bool:
+        """Whether images, and tools that OpenAI runs, are refused instead of left out."""
+        return self.unsupported == "refuse"
+
+    @property
     def has_keys(self) -> bool:
         """Whether a request needs a key."""
         return bool(self.api_keys) or self.has_projects

@@ -29,7 +29,7 @@ from service.web.body import watch
 from service.web.middleware import Exchange
 from store.errors import StoreError
 from store.history.approvals import Use
-from store.history.idempotency import Found, Keyed, Taken
+from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
 from store.keys import HEX_DIGITS
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,11 @@ def key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     return found[0]
 
 
+KEYED_LEASES = 1.5
+"""The number of leases for which the owner of a request may be silent: as many as it takes until all that it held is
+free.
+"""
+
 QUIET_SECONDS = 1.0
 """How often a waiting request looks for itself: a death is not announced, and announcements may be lost."""
 
@@ -67,9 +72,9 @@ REPLAYED = (b"idempotent-replayed", b"true")
 class IdempotentCreate(Claim):
     """The claim of a request with a key."""
 
-    def __init__(self, service: Service, exchange: Exchange, request: Keyed) -> None:
-        self._service, self._exchange, self._request = service, exchange, request
-        self._requests, self._owner = service.keyed_requests, service.store.token()
+    def __init__(self, service: Service, exchange: Exchange, requests: KeyedRequests, request: Keyed) -> None:
+        self._service, self._exchange, self._requests, self._request = service, exchange, requests, request
+        self._owner = service.store.token()
         self.waited = False
         """Whether another one made it meanwhile."""
         self._kept: bool | None = None
@@ -177,7 +182,8 @@ async def claim(
     Waits while another one makes it, unless its client is gone, or this process is `leaving`. Raises ApiError,
     StoreUnavailable, ClientGone.
     """
-    once = IdempotentCreate(service, exchange, await service.keyed_requests.request(exchange.tenant, *asked))
+    requests = KeyedRequests(service.store, lease_seconds=KEYED_LEASES * service.settings.lease_seconds)
+    once = IdempotentCreate(service, exchange, requests, await requests.request(exchange.tenant, *asked))
     del asked  # its body may be megabytes
     async with service.loans.on_loan(partial(once.take, receive, leaving), once.end) as loan:
         found = loan.taken

@@ -122,7 +122,7 @@ Endpoint = Callable[..., Awaitable[object]]
 
 
 class PlainRoute(Route):
-    """A route for one method."""
+    """A route for one method, whose endpoint PlainFirst calls."""
 
     def __init__(
         self, method: str, path: str, endpoint: Endpoint, words: dict[str, Any], *, tag: str, query: type[Query]
@@ -130,16 +130,7 @@ class PlainRoute(Route):
         """`query` says which parameters its query may have; the endpoint gets it if there are any. Without a `tag` the
         route isn't in the document of the API, which has its `words`.
         """
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope, receive, send)
-            read = read_query(request, query)
-            given = () if query is Query else (read,)
-            answered = await endpoint(request, *given, **request.path_params)
-            await (answered if isinstance(answered, Response) else JsonResponse(answered))(scope, receive, send)
-
         super().__init__(path, endpoint, methods=[method])
-        self.app = answer
         self.method = method
         self.methods = {method}  # a HEAD is refused, as everywhere
         self.written = endpoint
@@ -169,9 +160,12 @@ class PlainFirst:
         method = scope.get("method")
         for route in self._routes:
             if route.method == method and (found := route.matches(scope))[0] is Match.FULL:
-                scope["app"] = self._app
-                scope.update(found[1])
-                await route.app(scope, receive, send)
+                scope.update(found[1], app=self._app)
+                request = Request(scope, receive, send)
+                read = read_query(request, route.query)
+                given = () if route.query is Query else (read,)
+                answered = await route.written(request, *given, **request.path_params)
+                await (answered if isinstance(answered, Response) else JsonResponse(answered))(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -2,14 +2,17 @@
 
 A call that fails may have been carried out. A `put` that is tried again after a lost reply finds its own value, and
 says that it clashed. So a clash is no error: the caller reads the stored value and goes on from there.
+
+A probe proves that a store is fit for an archive. There are servers that speak S3 and ignore conditions, without a
+word. On such a server two archivers overwrite each other, and erased turns come back.
 """
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TypeVar
 
-from store.archive import probe
 from store.archive.memory import Memory
 from store.archive.port import (
     MOST_DELETED,
@@ -22,7 +25,7 @@ from store.archive.port import (
     checked_key,
     checked_prefix,
 )
-from store.errors import ArchiveRefused, ArchiveUnavailable
+from store.errors import ArchiveRefused, ArchiveUnavailable, ArchiveUnfit
 from store.watcher import UNWATCHED, Watcher
 
 PAUSES = (0.05, 0.2)
@@ -33,6 +36,9 @@ BROKEN_AFTER = 5
 
 PROBE_SECONDS = 1.0
 """How often one call then looks whether it is back; the others fail at once."""
+
+PROBE_FOLDER = "v1/probe"
+"""The folder in which a probe puts its value, under a name of its own, and deletes it."""
 
 T = TypeVar("T")
 
@@ -93,7 +99,7 @@ class Archive:
 
     async def probe(self) -> Sequence[str]:
         """Prove that the store keeps its promises, and return its warnings for the operator. Raises ArchiveUnfit."""
-        await probe.prove(self)
+        await _prove(self)
         return self._backend.warnings()
 
     async def close(self) -> None:
@@ -135,3 +141,37 @@ class Archive:
         except TimeoutError:
             raise ArchiveUnavailable(f"{verb} took longer than {bounds.total_seconds:g} s: {last.reason}") from last
         raise last
+
+
+async def _prove(archive: Archive) -> None:
+    """Create a value twice, and replace it with a stale etag. Raises ArchiveUnfit where the store does either, and
+    ArchiveUnavailable.
+    """
+    key = f"{PROBE_FOLDER}/{secrets.token_hex(16)}"
+    fault = await _fault(archive, key)
+    await archive.delete(key)
+    if fault is None and await archive.get(key) is not None:
+        fault = "it still tells what was deleted"
+    if fault is not None:
+        raise ArchiveUnfit(fault)
+
+
+async def _fault(archive: Archive, key: str) -> str | None:
+    """The fault of the store, None where there is none. A clash with the probe's own write is none."""
+    if await archive.get(key) is not None:
+        return "it has a value where none was ever stored"
+    await archive.put(key, b"first", only_if=None)
+    first = await archive.get(key)
+    if first is None or first.value != b"first":
+        return "it doesn't tell what was written"
+    if await archive.put(key, b"created twice", only_if=None) is not None:
+        return "it creates what is there already (it ignores If-None-Match)"
+    await archive.put(key, b"second", only_if=first.etag)
+    second = await archive.get(key)
+    if second is None or second.value != b"second":
+        return "it doesn't replace a value by its etag"
+    if await archive.put(key, b"replaced twice", only_if=first.etag) is not None:
+        return "it replaces a value by a stale etag (it ignores If-Match)"
+    if await archive.get(key) != second:
+        return "a write that it refused has changed something"
+    return None

@@ -7,7 +7,6 @@ begins again with enough. No I/O.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -106,11 +105,11 @@ class _Half:
     def __init__(self, size: int) -> None:
         self.size = size
         self.held = 0
-        self._waiting = deque[tuple[int, asyncio.Future[None]]]()
+        self._turn, self._freed = asyncio.Lock(), asyncio.Event()
 
     def take_now(self, wanted: int) -> bool:
         """Take some, unless others wait for them or they aren't free."""
-        if self._waiting or self.held + wanted > self.size:
+        if self._turn.locked() or self.held + wanted > self.size:
             return False
         self.held += wanted
         return True
@@ -118,29 +117,14 @@ class _Half:
     async def take(self, wanted: int) -> int:
         """Wait for some, or for all where that is less; how many they are."""
         wanted = min(wanted, self.size)
-        if not self.take_now(wanted):
-            free = asyncio.get_running_loop().create_future()
-            place = (wanted, free)
-            self._waiting.append(place)
-            try:
-                await free
-            except asyncio.CancelledError:
-                if free.done() and not free.cancelled():
-                    self.give(wanted)
-                elif place in self._waiting:
-                    self._waiting.remove(place)
-                    self._serve()
-                raise
+        async with self._turn:
+            while self.held + wanted > self.size:
+                self._freed.clear()
+                await self._freed.wait()
+            self.held += wanted
         return wanted
 
     def give(self, size: int) -> None:
         """Give some back."""
         self.held -= size
-        self._serve()
-
-    def _serve(self) -> None:
-        while self._waiting and self.held + self._waiting[0][0] <= self.size:
-            wanted, free = self._waiting.popleft()
-            if not free.cancelled():
-                self.held += wanted
-                free.set_result(None)
+        self._freed.set()

@@ -1,7 +1,7 @@
 """The port of archives: the verbs of a backend, and the bounds of its arguments.
 
 A backend holds values by key. It changes one only where nobody else has since, by compare-and-set: that is all that
-the correctness of an archive rests on, so `store/archive/probe.py` proves it of every store before it is used. There
+the correctness of an archive rests on, so a probe proves it of every store before it is used (archive.py). There
 is no way to write without a condition. Every backend passes one suite, tests/store/archive/test_conformance.py.
 
 Callers use `store.archive.archive.Archive`, which checks its arguments, bounds time and tries again. A backend

@@ -1,4 +1,5 @@
-"""An archive in SQLite: one file a shard in a folder that is its owner's alone, and one for all other keys.
+"""An archive in SQLite: one file a shard in a folder that is its owner's alone, and one for all other keys. Or all keys
+in one file that nobody else writes, as a backup has them.
 
 A key `v1/SHARD/…` is in SHARD.db, so that writers of different shards don't wait for each other; any number of
 processes of one machine use the folder. Never a folder on a network file system: SQLite needs locks and shared memory.
@@ -7,6 +8,9 @@ Each file has a thread that alone uses it: it carries out all waiting writes in 
 
 A transaction is on the disk before any of its calls returns. So a sync of the disk is shared by up to BATCH writes, as
 many as wait while the one before is under way.
+
+Whatever was replaced or deleted is overwritten in the file, and stays in the log behind it for minutes at most: the
+thread that opened or wrote a file writes its log into it and empties that, every LOG_SECONDS and when it ends.
 """
 
 import asyncio
@@ -20,12 +24,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from store.archive.port import Bounds, Entry, Stored, end_of, new_etag
-from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat, StoreError
+from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat
 
 BATCH = 64
 """How many calls one transaction carries out at most."""
@@ -39,22 +44,42 @@ WAL_PAGES = 1000
 """How many pages are written behind a file before they are written into it (8 MB), for each of up to 257 files."""
 
 FREED_PAGES = 256
-"""How many pages a transaction that deletes gives back to the disk (2 MB)."""
+"""How many free pages are given back to the disk behind a transaction (2 MB)."""
+
+LOG_SECONDS = 120.0
+"""How long after a write the log behind a file is emptied, which may have what that replaced: once in so long."""
+
+LOG_BUSY_MS = 100
+"""How long the thread waits for others that read a log. If they do for longer, it is emptied the next time."""
 
 LOCK = "lock"
 """A file beside the others, locked while one of them is opened: two processes can't change its journal at once."""
 
-_MADE = f"""
-    PRAGMA page_size = {PAGE_BYTES};
-    PRAGMA auto_vacuum = incremental;
-    PRAGMA journal_mode = wal;
+_TABLE = f"""
     CREATE TABLE IF NOT EXISTS object (
         key TEXT NOT NULL UNIQUE, etag TEXT NOT NULL, changed INTEGER NOT NULL, value BLOB NOT NULL
     );
     PRAGMA user_version = {FORMAT};
 """
+_MADE = f"""
+    PRAGMA page_size = {PAGE_BYTES};
+    PRAGMA auto_vacuum = incremental;
+    PRAGMA journal_mode = wal;
+    {_TABLE}
+"""
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+_WRITTEN = f"""
+    PRAGMA page_size = {PAGE_BYTES};
+    PRAGMA journal_mode = wal;
+    PRAGMA synchronous = normal;
+    PRAGMA secure_delete = on;
+    {_TABLE}
+"""
+"""A file that one process writes, and that counts once it is whole: a sync now and then keeps it readable."""
+
 _OPENED = f"""
     PRAGMA synchronous = full;
+    PRAGMA secure_delete = on;
     PRAGMA wal_autocheckpoint = {WAL_PAGES};
     PRAGMA cache_size = -{CACHE_KIB};
 """
@@ -65,50 +90,57 @@ Work = Callable[[sqlite3.Connection], T]
 
 @dataclass(frozen=True)
 class _Call(Generic[T]):
-    """A call: its work, its result where there is no file, whether it writes, and whether that frees pages."""
+    """A call: its work, its result where there is no file, and whether it writes."""
 
     work: Work[T]
     otherwise: T | None
     answer: asyncio.Future[T]
     writes: bool
-    frees: bool
 
 
 class ShardFile:
-    """A file, which is made where there is none. `busy_seconds` is how long it waits for other processes."""
+    """A file, which is made where there is none. `busy_seconds` is how long it waits for other processes; `connect`
+    replaces how it is opened.
+    """
 
-    def __init__(self, path: Path, busy_seconds: float) -> None:
+    def __init__(
+        self, path: Path, busy_seconds: float, connect: Callable[[Path, float], sqlite3.Connection] | None = None
+    ) -> None:
         self._path = path
-        self._busy_seconds = busy_seconds
+        self._busy_seconds, self._connect = busy_seconds, connect or _opened
         self._waiting = SimpleQueue[_Call[Any] | None]()
         self._opened: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         """The file that was opened last, as the system knows it."""
+        self._log_until: float | None = None
+        """When the log is to be emptied, by the seconds of `time.monotonic`; None where nothing may be in it."""
         self._thread = threading.Thread(target=self._serve, name=f"archive {path.name}", daemon=True)
         self._thread.start()
 
     async def read(self, work: Work[T], otherwise: T) -> T:
         """The result of `work`, or `otherwise` where the folder has no such file. Raises ArchiveUnavailable."""
-        return await self._ask(work, otherwise, writes=False, frees=False)
+        return await self._ask(work, otherwise, writes=False)
 
-    async def write(self, work: Work[T], *, frees: bool = False) -> T:
+    async def write(self, work: Work[T]) -> T:
         """The result of `work`, once it is on the disk. Raises ArchiveUnavailable."""
-        return await self._ask(work, None, writes=True, frees=frees)
+        return await self._ask(work, None, writes=True)
 
     async def close(self) -> None:
         """Carry out the waiting calls, and end the thread."""
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def _ask(self, work: Work[T], otherwise: T | None, *, writes: bool, frees: bool) -> T:
+    async def _ask(self, work: Work[T], otherwise: T | None, *, writes: bool) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.put(_Call(work, otherwise, answer, writes, frees))
+        self._waiting.put(_Call(work, otherwise, answer, writes))
         return await answer
 
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        while batch := self._batch():
+        ends = False
+        while not ends:
+            batch = self._batch()
             # callers that gave up while they waited are passed over
             asked = [call for call in batch if call and not call.answer.cancelled()]
             for call in asked:
@@ -116,14 +148,17 @@ class ShardFile:
                     self._carry_out([call])
             if writes := [call for call in asked if call.writes]:
                 self._carry_out(writes)
-            if batch[-1] is None:
-                break
+            ends = None in batch
+            if self._log_until is not None and (ends or time.monotonic() >= self._log_until):
+                self._empty_log()
         self._forget()
 
     def _batch(self) -> list[_Call[Any] | None]:
-        """The waiting calls, at least one; None at the end means that no more will come."""
-        batch = [self._waiting.get()]
+        """The waiting calls, none when it is time to empty the log; None at the end means that no more will come."""
+        batch: list[_Call[Any] | None] = []
+        left = None if self._log_until is None else max(0.0, self._log_until - time.monotonic())
         try:
+            batch.append(self._waiting.get(timeout=left))
             while len(batch) < BATCH and batch[-1] is not None:
                 batch.append(self._waiting.get_nowait())
         except Empty:
@@ -149,7 +184,8 @@ class ShardFile:
         file.execute("BEGIN IMMEDIATE")
         results = [call.work(file) for call in calls]
         file.execute("COMMIT")
-        if any(call.frees for call in calls):
+        self._log_fills()
+        if file.execute("PRAGMA freelist_count").fetchone()[0]:
             file.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")  # `execute` would free one page
         return results
 
@@ -171,9 +207,29 @@ class ShardFile:
 
     def _file(self) -> sqlite3.Connection:
         if self._opened is None:
-            self._opened = _opened(self._path, self._busy_seconds)
+            self._opened = self._connect(self._path, self._busy_seconds)
             self._identity = _identity_of(self._path)
+            self._log_fills()
         return self._opened
+
+    def _log_fills(self) -> None:
+        if self._log_until is None:
+            self._log_until = time.monotonic() + LOG_SECONDS
+
+    def _empty_log(self) -> None:
+        """Write the log into the file, and make it empty, unless others use it."""
+        self._log_until = None
+        if self._opened is None:
+            return
+        try:
+            self._opened.execute(f"PRAGMA busy_timeout = {LOG_BUSY_MS}")
+            busy, _, _ = self._opened.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._opened.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
+        except sqlite3.Error:
+            self._forget()  # whoever asks next opens the file anew, and is told
+        else:
+            if busy:
+                self._log_fills()
 
     def _forget(self) -> None:
         """Close the file, which undoes what was not committed."""
@@ -196,18 +252,44 @@ def _answer(calls: Sequence[_Call[Any]], results: Sequence[Any]) -> None:
 def _opened(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """The file, made where it isn't there, for its owner alone. Raises sqlite3.Error, OSError and NewerFormat."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with closing(_Descriptor(path.with_name(LOCK))) as lock:
-        fcntl.flock(lock.number, fcntl.LOCK_EX)
-        _Descriptor(path).close()  # SQLite would make it readable by others; what lies beside it has its mode
+    with open(path.with_name(LOCK), "ab", opener=_own) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        open(
+            path, "ab", opener=_own
+        ).close()  # SQLite would make it readable by others; what lies beside it has its mode
         file = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=True)
-        try:
-            (version,) = file.execute("PRAGMA user_version").fetchone()
-            if version > FORMAT:
-                raise NewerFormat(version)
-            file.executescript(_OPENED if version else _OPENED + _MADE)
-        except BaseException:
+        return _prepared(file, _OPENED, _MADE)
+
+
+def _alone(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """A file that no other process uses, to write it."""
+    return _prepared(sqlite3.connect(path, timeout=busy_seconds, isolation_level=None), _WRITTEN, "")
+
+
+def _whole(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """A file that nobody writes any more, to read it: nothing is made beside it. Somebody may have forged it, so that
+    it has to have the one table and nothing else. Raises as `_opened`, and sqlite3.DatabaseError.
+    """
+    name = f"{path.absolute().as_uri()}?immutable=1"
+    file = _prepared(sqlite3.connect(name, timeout=busy_seconds, isolation_level=None, uri=True), "", "")
+    with closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(_TABLE)
+        if file.execute(_SCHEMA).fetchall() != model.execute(_SCHEMA).fetchall():
             file.close()
-            raise
+            raise ArchiveRefused(f"{path} has other tables than an archive has")
+    return file
+
+
+def _prepared(file: sqlite3.Connection, each: str, first: str) -> sqlite3.Connection:
+    """The connection, once it has carried out `each`, and `first` where the file is a new one."""
+    try:
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        if version > FORMAT:
+            raise NewerFormat(version)
+        file.executescript(each if version else each + first)
+    except BaseException:
+        file.close()
+        raise
     return file
 
 
@@ -216,39 +298,24 @@ def _identity_of(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-class _Descriptor:
-    """A file that is open, made for its owner alone where it isn't there."""
-
-    def __init__(self, path: Path) -> None:
-        self.number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-
-    def close(self) -> None:
-        os.close(self.number)
+_own = partial(os.open, mode=0o600)
+"""Opens a file that is made for its owner alone."""
 
 
 def _told(error: Exception, path: Path) -> Exception:
     """The error that the caller gets for one of the thread's."""
-    if isinstance(error, StoreError):
+    if not isinstance(error, OSError | sqlite3.Error):
         return error
-    code = (
-        error.sqlite_errorcode & 0xFF
-        if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode")
-        else None
-    )
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or code == sqlite3.SQLITE_FULL:
-        return _caused(ArchiveRefused(f"the disk of {path.parent} is full; make room on it"), error)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _caused(ArchiveRefused(f"{path} is damaged, or is no archive; restore it, or move it away"), error)
-    if code == sqlite3.SQLITE_BUSY:
-        return _caused(ArchiveUnavailable(f"other processes use {path} all the time"), error)
-    if isinstance(error, OSError | sqlite3.Error):
-        return _caused(ArchiveRefused(f"{path} can't be used ({error}); see whose it is, and to its disk"), error)
-    return error
-
-
-def _caused(told: Exception, cause: Exception) -> Exception:
-    told.__cause__ = cause
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        told = ArchiveRefused(f"the disk of {path.parent} is full; make room on it")
+    elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        told = ArchiveRefused(f"{path} is damaged, or is no archive; restore it, or move it away")
+    elif code == sqlite3.SQLITE_BUSY:
+        told = ArchiveUnavailable(f"other processes use {path} all the time")
+    else:
+        told = ArchiveRefused(f"{path} can't be used ({error}); see whose it is, and to its disk")
+    told.__cause__ = error
     return told
 
 
@@ -263,6 +330,10 @@ _IN_SHARD = re.compile(rf"{SHARDED}([0-9a-f]{{2}})/")
 _CREATE = "INSERT INTO object (key, etag, changed, value) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _REPLACE = "UPDATE object SET etag = ?, changed = ?, value = ? WHERE key = ? AND etag = ?"
 _LIST = "SELECT key, length(value), changed FROM object WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
+
+
+def _listed(file: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[Entry]:
+    return [Entry(*row) for row in file.execute(_LIST, (after, prefix, end_of(prefix), limit))]
 
 
 class SqliteBackend:
@@ -300,11 +371,11 @@ class SqliteBackend:
         for key in keys:
             by_file.setdefault(self._file_of(key), []).append(key)
         for file, some in by_file.items():
-            await file.write(lambda opened, some=some: work(opened, some), frees=True)
+            await file.write(lambda opened, some=some: work(opened, some))
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
         def work(file: sqlite3.Connection) -> list[Entry]:
-            return [Entry(*row) for row in file.execute(_LIST, (after, prefix, end_of(prefix), limit))]
+            return _listed(file, prefix, after, limit)
 
         if not SHARDED.startswith(prefix):
             return await self._file_of(prefix).read(work, [])
@@ -337,3 +408,27 @@ class SqliteBackend:
         """The shards that have a file, in their order."""
         names = (path.stem for path in self._folder.glob(f"*{SUFFIX}"))
         return sorted(name for name in names if _IN_SHARD.match(f"{SHARDED}{name}/"))
+
+
+class OneFileBackend(SqliteBackend):
+    """All keys in one file, which nobody else writes. With `whole` it is only read, and may be on a disk that takes no
+    writes.
+    """
+
+    def __init__(self, path: Path, bounds: Bounds, *, whole: bool) -> None:
+        super().__init__(path.parent, bounds)
+        self._only = self._files[path.name] = ShardFile(path, bounds.request_seconds, _whole if whole else _alone)
+
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+        return await self._only.read(lambda file: _listed(file, prefix, after, limit), [])
+
+    async def settle(self) -> None:
+        """Leave the file by itself, with nothing beside it, before it is closed."""
+
+        def work(file: sqlite3.Connection) -> None:
+            file.execute("PRAGMA journal_mode = delete")
+
+        await self._only.read(work, None)
+
+    def _file_of(self, key: str) -> ShardFile:
+        return self._only

@@ -1,6 +1,6 @@
-"""Backups: the conversations of a store in one file, and back, while the store is in use; and single turns of them, out
-and back (turns.py).
+"""Turns in memory, as archives and backups have them: read while the store is in use, and brought back (turns.py); and
+which archive a store has.
 
-The file needs no server: it describes itself, and each byte of it is under a checksum. Never count a read as a use,
-never evict for a restore, and never use a file that is not whole.
+A turn here has its content as it was given, so it outlives the store's formats. Never count a read as a use, and never
+evict for a restore.
 """

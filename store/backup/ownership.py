@@ -2,17 +2,24 @@
 
     v1/store/secret    the secret of the store whose turns the archive has
     v1/store/id        hex digits that the archive alone has, made when a store first joins it
+    v1/00/head         the id of the Redis that uses the archive, among others (heads.py)
 
 Turns that have left Redis are in one archive alone. Another archive, such as an empty folder where a volume was not
 mounted, would report all of them as not found. So an archive needs both values to match. A store that knows of no
 archive, such as an empty server, takes the one that is there.
+
+Two Redis with one archive would each go on telling what the other one has deleted. So a Redis that finds another one's
+id in the archive watches for a while whether that raises the head.
 """
 
+import asyncio
 import secrets
+from time import monotonic
 from typing import NamedTuple
 
 from store.archive.archive import Archive
-from store.errors import ArchiveForeign, ArchiveReplaced
+from store.backup.heads import Heads, Standing
+from store.errors import ArchiveForeign, ArchiveReplaced, ArchiveShared, ArchiveUnnamed, ArchiveWentBack
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES, Key, Keyspace
 from store.layout import shared_secret
@@ -26,6 +33,22 @@ ID_KEY = "v1/store/id"
 
 ID_DIGITS = 32
 """How many hex digits an id has: nobody makes the same one twice."""
+
+
+BEAT_SECONDS = 10.0
+"""How often a head is raised at least by a Redis that uses an archive."""
+
+WATCHED_SECONDS = 2.5 * BEAT_SECONDS
+"""How long a Redis watches an archive that another one has used and not given back: that may be dead."""
+
+LOOK_SECONDS = 1.0
+"""How often it looks meanwhile."""
+
+DOUBTED = "doubted"
+"""The field of the first shard's head in Redis by which an archive is an older copy, until somebody accepts it."""
+
+LEFT = "left"
+"""The field by which a store had an archive and went on without: that hears of no deletion from then on."""
 
 
 class Joined(NamedTuple):
@@ -59,14 +82,91 @@ async def join(history: ConversationHistoryStore, archive: Archive) -> Joined:
         id = await archive.get(ID_KEY)
     if id is None or len(id.value) != ID_DIGITS:
         raise ArchiveReplaced
-    await keep(server, keyspace, id.value)
+    await _keep(server, keyspace, id.value)
+    await _come_back(server, keyspace, archive)
     return Joined(kept, id.value)
 
 
-async def keep(server: Server, keyspace: Keyspace, id: bytes) -> None:
-    """Have a store know the id of its archive, also where it lost that. Raises ArchiveReplaced where it has another
-    archive, StoreUnavailable.
+async def _come_back(server: Server, keyspace: Keyspace, archive: Archive) -> None:
+    """Have an archive be an older copy where the store has left it, or one like it: it has to be accepted."""
+    if not await _has_left(server, keyspace):
+        return
+    heads = Heads(server, keyspace, archive)
+    for number in range(keyspace.shards):
+        if (head := await heads.read(number)).number:
+            await heads.know(number, head.number + 1)
+    async with server.operation() as operation:
+        await operation.command("HDEL", keyspace.all_shards()[0].archive_head, LEFT)
+
+
+async def _has_left(server: Server, keyspace: Keyspace) -> bool:
+    """Whether a store had an archive, and has joined none since."""
+    async with server.operation() as operation:
+        return bool(await operation.command("HEXISTS", keyspace.all_shards()[0].archive_head, LEFT))
+
+
+async def watch(server: Server, keyspace: Keyspace, heads: Heads, seconds: float) -> None:
+    """Have the heads know the id of this Redis, and watch for so long whether another one uses the archive, if another
+    one did last. Raises ArchiveShared, ArchiveUnavailable, StoreUnavailable.
     """
+    await _name(server, keyspace, heads)
+    first, until = await heads.read(0), monotonic() + seconds
+    head = first
+    while head.redis not in ("", heads.redis, heads.silent):
+        if head != first:
+            raise ArchiveShared
+        if monotonic() >= until:
+            heads.silent = head.redis
+        else:
+            await asyncio.sleep(min(LOOK_SECONDS, seconds))
+            head = await heads.read(0)
+
+
+async def _name(server: Server, keyspace: Keyspace, heads: Heads) -> None:
+    """Have the heads know the id of this Redis: that which it has, or the one that it had before it lost that."""
+    key = keyspace.all_shards()[0].archive_user
+    async with server.operation() as operation:
+        id = await operation.command("GET", key)
+        if id is None:
+            await operation.command("SET", key, heads.redis or secrets.token_hex(ID_DIGITS // 2), "NX")
+            id = await operation.command("GET", key)
+    if heads.redis not in ("", id.decode()):  # another process was quicker
+        heads.silent = heads.redis
+    heads.redis = id.decode()
+
+
+async def keep(server: Server, keyspace: Keyspace, id: bytes, heads: Heads) -> None:
+    """Have a store know the id of its archive, and its own, also where it lost them. Raises ArchiveReplaced where it
+    has another archive, ArchiveWentBack where it doubts this one, StoreUnavailable.
+    """
+    await _keep(server, keyspace, id)
+    await _name(server, keyspace, heads)
+    async with server.operation() as operation:
+        doubted = await operation.command("HGET", keyspace.all_shards()[0].archive_head, DOUBTED)
+    if doubted is not None:
+        raise ArchiveWentBack(*map(int, doubted.split()))
+
+
+async def doubt(server: Server, keyspace: Keyspace, error: ArchiveWentBack) -> None:
+    """Have all processes doubt an archive, and nothing leave memory because that had it. Raises StoreUnavailable."""
+    async with server.operation() as operation:
+        if await operation.command("HEXISTS", keyspace.all_shards()[0].archive_head, DOUBTED):
+            return
+    for shard in keyspace.all_shards():
+        async with server.operation() as operation:
+            await operation.command("SET", shard.older, 0)
+    async with server.operation() as operation:
+        shard = keyspace.all_shards()[0]
+        await operation.command("HSETNX", shard.archive_head, DOUBTED, f"{error.shard} {error.at}")
+
+
+async def believe(server: Server, keyspace: Keyspace) -> None:
+    """End the doubt. Raises StoreUnavailable."""
+    async with server.operation() as operation:
+        await operation.command("HDEL", keyspace.all_shards()[0].archive_head, DOUBTED, LEFT)
+
+
+async def _keep(server: Server, keyspace: Keyspace, id: bytes) -> None:
     known = await _known(server, keyspace)
     if known is None:
         async with server.operation() as operation:
@@ -76,9 +176,21 @@ async def keep(server: Server, keyspace: Keyspace, id: bytes) -> None:
         raise ArchiveReplaced
 
 
-async def check(server: Server, keyspace: Keyspace, archive: Archive) -> None:
-    """Change nothing, and raise ArchiveForeign or ArchiveReplaced where `join` would; ArchiveUnavailable,
-    StoreUnavailable.
+async def check(server: Server, keyspace: Keyspace, archive: Archive | None) -> None:
+    """Change nothing, and raise ArchiveForeign or ArchiveReplaced where `join` would, ArchiveWentBack where the archive
+    is an older copy, ArchiveUnnamed where the store has one and None is given; ArchiveUnavailable, StoreUnavailable.
+    """
+    if archive is None:
+        if await _known(server, keyspace) is not None:
+            raise ArchiveUnnamed
+        return
+    for older in await older_shards(server, keyspace, archive):
+        raise older
+
+
+async def older_shards(server: Server, keyspace: Keyspace, archive: Archive) -> list[ArchiveWentBack]:
+    """The shards in which the archive is an older copy, each as the error that says so. Raises ArchiveForeign and
+    ArchiveReplaced where `join` would, ArchiveUnavailable, StoreUnavailable.
     """
     known = await _known(server, keyspace)
     async with server.operation() as operation:
@@ -88,6 +200,25 @@ async def check(server: Server, keyspace: Keyspace, archive: Archive) -> None:
         raise ArchiveForeign
     if known is not None and (id is None or id.value != known):
         raise ArchiveReplaced
+    heads, left = Heads(server, keyspace, archive), await _has_left(server, keyspace)
+    return [
+        ArchiveWentBack(number, head.at)
+        for number, head in [(number, await heads.read(number)) for number in range(keyspace.shards)]
+        if (left and head.number) or await heads.standing(number) is Standing.ARCHIVE_IS_OLDER
+    ]
+
+
+async def accept(server: Server, keyspace: Keyspace, archive: Archive) -> list[ArchiveWentBack]:
+    """Take an archive though it is an older copy; what it was in each shard. All that memory has is archived anew.
+    Raises as `older_shards`.
+    """
+    older, heads = await older_shards(server, keyspace, archive), Heads(server, keyspace, archive)
+    await _name(server, keyspace, heads)
+    for each in older:
+        await doubt(server, keyspace, each)
+        await heads.accept(each.shard)
+    await believe(server, keyspace)
+    return older
 
 
 async def leave(server: Server, keyspace: Keyspace) -> bool:
@@ -95,6 +226,7 @@ async def leave(server: Server, keyspace: Keyspace) -> bool:
     if await _known(server, keyspace) is None:
         return False
     async with server.operation() as operation:
+        await operation.command("HSET", keyspace.all_shards()[0].archive_head, LEFT, "")
         await operation.command("DEL", _key(keyspace))
     return True
 

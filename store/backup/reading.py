@@ -1,9 +1,10 @@
 """Reading for a backup: the conversations of a shard, each with its turns in order, while others use them.
 
 One script call describes a conversation of an ordinary size, so the description is of one moment. Its payloads are read
-afterwards: that is safe, as a turn never changes, and goes only when nothing continues it. A turn that was deleted in
-between is not there, or is a tombstone. A conversation that is large, or has jobs under way, is read leaf by leaf, and
-again until nobody used it meanwhile. A job under way is not read; the turn that it continues is.
+afterwards. A turn never changes, and goes only when nothing continues it; but it may have been deleted in between, or
+its messages erased. Then its node doesn't fit the payloads, and both are read again. Never guess what is missing. A
+conversation that is large, or has jobs under way, is read leaf by leaf, and again until nobody used it meanwhile. A job
+under way is not read; the turn that it continues is.
 
 Nothing here writes. Reading doesn't count as use: the order of use stays as it is, and a replica will do. Memory: a
 name for each conversation of a shard, a name for each turn of a large one, and the payloads of PIECE_BYTES or one turn.
@@ -16,11 +17,15 @@ from itertools import islice
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
 
-from store.backup.nodes import Node, Unreadable, needed, saved
-from store.backup.records import Saved
-from store.keys import ShardKeys
+import msgspec
+import zstandard
+
+from store import codec
+from store.backup.records import Erased, Saved
+from store.keys import ShardKeys, id_of
 from store.redis import scripts
-from store.redis.connection import Client, Server
+from store.redis.connection import Argument, Server
+from store.turn import TERMINAL, Status
 
 SCANNED = 500
 """How many conversations one ZSCAN looks at."""
@@ -55,17 +60,148 @@ PLACES = ("leases", *(f"queued:{level}" for level in range(4)))
 """Where the jobs of a shard are named (store/redis/lua/queueing.lua)."""
 
 
+class Unreadable(Exception):
+    """A turn that is damaged, or continues one that is; `harmonium fsck` says how."""
+
+
+class Node(NamedTuple):
+    """A turn as lua/describing.lua describes it."""
+
+    digits: str
+    parent: str | None
+    root: str
+    deleted: bool
+    erased: Erased | None
+    fleeting: bool
+    status: str
+    digest: str
+    created: int
+    used: int
+    held: int
+    messages_bytes: int
+    response_bytes: int
+    background: str | None
+    submission: str | None
+
+    @classmethod
+    def of(cls, line: str) -> "Node":
+        """The node of a line. Raises Unreadable for one of which something is missing."""
+        try:
+            return cls._of(line)
+        except ValueError as error:
+            raise Unreadable(line) from error
+
+    @classmethod
+    def _of(cls, line: str) -> "Node":
+        digits, parent, root, deleted, erased, fleeting, status, digest, *rest = line.split(" ")
+        created, touched, held, messages, response, chain_messages, chain_bytes, background, submission, *above = rest
+        if "-" in (root, status, digest):
+            raise ValueError(line)
+        before = (int(above[0]), int(above[1])) if above else (0, 0)
+        added = Erased(max(0, int(chain_messages) - before[0]), max(0, int(chain_bytes) - before[1]))
+        return cls(
+            digits,
+            None if parent == "-" else parent,
+            root,
+            deleted != "-",
+            None if erased == "-" else added,
+            fleeting != "-",
+            status,
+            digest,
+            int(created),
+            int(touched),
+            0 if held == "-" else int(held),
+            int(messages),
+            int(response),
+            None if background == "-" else background,
+            None if submission == "-" else submission,
+        )
+
+    @property
+    def payload(self) -> int:
+        """The bytes of its messages and its response."""
+        return self.messages_bytes + self.response_bytes
+
+    def fits(self, messages: bytes | None, response: bytes | None) -> bool:
+        """Whether these are the payloads of the node."""
+        return (
+            messages is not None
+            and len(messages) == self.messages_bytes
+            and len(response or b"") == self.response_bytes
+            and (response is None) == self.deleted
+        )
+
+
+async def saved(node: Node, messages: bytes | None, response: bytes | None) -> Saved:
+    """The turn of a node. Raises Unreadable, and NewerFormat for what a later release wrote."""
+    if not node.fits(messages, response) or messages is None:
+        raise Unreadable(node.digits)
+    try:
+        if (status := Status(node.status)) not in TERMINAL:
+            raise Unreadable(node.digits)
+        said = codec.decode_messages(messages)
+        answer, items = (None, None) if response is None else await codec.unpack_response(response)
+    except (ValueError, msgspec.MsgspecError, zstandard.ZstdError) as error:
+        raise Unreadable(node.digits) from error
+    return Saved(
+        id=id_of(node.digits),
+        status=status,
+        created=node.created,
+        used=node.used,
+        held=node.held,
+        digest=node.digest,
+        messages=said,
+        parent=None if node.parent is None else id_of(node.parent),
+        response=answer,
+        items=items,
+        erased=node.erased,
+        background=node.background,
+        submission=node.submission,
+    )
+
+
+def needed(turns: list[Saved]) -> list[Saved]:
+    """The turns of a conversation, in order, without those that are deleted and that nothing continues."""
+    continued: set[str | None] = set()
+    kept: list[Saved] = []
+    for turn in reversed(turns):
+        if not turn.deleted or turn.id in continued:
+            kept.append(turn)
+            continued.add(turn.parent)
+    return kept[::-1]
+
+
 class Piece(NamedTuple):
     """Some turns of a conversation in order, after those of an earlier piece of it."""
 
     member: str
-    used: int
     turns: list[Saved]
 
 
-def patient(redis: Client, timeout_seconds: float) -> Server:
-    """The server for work that takes minutes, once it has answered within `timeout_seconds`."""
-    return Server(redis, timeout_seconds=max(timeout_seconds, PATIENCE_SECONDS), attempts=PATIENCE_ATTEMPTS)
+def be_patient(server: Server) -> None:
+    """Have a server that has answered be waited for through a failover, for work that takes minutes."""
+    server.timeout_seconds = max(server.timeout_seconds, PATIENCE_SECONDS)
+    server.attempts = PATIENCE_ATTEMPTS
+
+
+async def scan(
+    server: Server, *verb: Argument, match: str = "*", count: int, at: Argument | None = None
+) -> AsyncGenerator[list[bytes]]:
+    """The pages of a scan: of ZSCAN or its like and a key, or of SCAN on the server that has the key `at`. A page comes
+    of about `count` names. Raises StoreUnavailable.
+    """
+    cursor: bytes | int = 0
+    while cursor != b"0":
+        cursor, found = await server.command(*verb, cursor, "MATCH", match, "COUNT", count, at=at)
+        yield found
+
+
+async def pause(turns_per_second: float, turns: int, began: float) -> None:
+    """Keep a pace: wait until so many turns, since a time of the monotonic clock, are no more than it allows; 0 is no
+    pace.
+    """
+    if turns_per_second:
+        await asyncio.sleep(max(0.0, turns / turns_per_second - (monotonic() - began)))
 
 
 class ShardReader:
@@ -79,12 +215,12 @@ class ShardReader:
         self._base = shard.turns.removesuffix("t:")
         self._turns_per_second = turns_per_second
 
-    async def all(self, tenant: str | None, seen: set[str]) -> AsyncGenerator[Piece]:
-        """All conversations of the shard or of a tenant, but those `seen`, which grows. Raises StoreUnavailable."""
-        process, last = b"", b"-"
+    async def all(self, tenant: str | None) -> AsyncGenerator[Piece]:
+        """All conversations of the shard or of a tenant, each once. Raises StoreUnavailable."""
+        process, last, seen = b"", b"-", set[str]()
         while process != last:  # the cursor of another process means nothing to this one: begin again
             last = process = await self._process()
-            async for members in self._names(tenant):
+            async for members in self.names(tenant):
                 new = [member for member in dict.fromkeys(members) if member not in seen]
                 seen.update(new)
                 async for piece in self.some(new):
@@ -96,29 +232,33 @@ class ShardReader:
         left, slow = list(members), list[str]()
         while left:
             now, left = left[:TREES], left[TREES:]
-            async with self._server.operation() as operation:
-                _, *replies = await scripts.survey(operation, self._shard, members=" ".join(now), most=TURNS)
-            whole: list[tuple[str, int, list[Node]]] = []
+            _, *replies = await self._server.run(scripts.survey, self._shard, members=" ".join(now), most=TURNS)
+            whole: list[tuple[str, list[Node]]] = []
             for member, reply in zip(now, replies, strict=True):
                 about, *lines = reply.decode().split("\n")
-                word, used, _ = about.split(" ")
+                word, *_ = about.split(" ")
                 if word == "later":
                     left.append(member)
                 elif word == "whole" and _payload(nodes := self._downwards(lines)) <= PIECE_BYTES:
-                    whole.append((member, int(float(used)), nodes))
+                    whole.append((member, nodes))
                 elif word != "gone":
                     slow.append(member)
-            for trees in _portions(whole, lambda tree: _payload(tree[2]), PIECE_BYTES):
+            for trees in portions(whole, lambda tree: _payload(tree[1]), PIECE_BYTES):
                 async for piece in self._read(trees):
                     yield piece
         for at in range(0, len(slow), TURNS):
             async for piece in self._slowly(slow[at : at + TURNS]):
                 yield piece
 
+    async def nodes(self, tenant: str, digits: Iterable[str], idle_us: int = GONE_TOO) -> dict[str, Node]:
+        """Those of some turns that are there, in any state, by their digits; `idle_us` as for `describe`."""
+        found = await self.describe([f"{tenant}/{each}" for each in digits], idle_us=idle_us)
+        return {nodes[0].digits: nodes[0] for nodes in found if nodes}
+
     async def tenants(self) -> list[str]:
         """The tenants that have a conversation in the shard, sorted."""
         found: set[str] = set()
-        async for members in self._names(None):
+        async for members in self.names():
             found.update(member.partition("/")[0] for member in members)
         return sorted(found)
 
@@ -128,9 +268,8 @@ class ShardReader:
         """
         found: list[list[Node]] = []
         for at in range(0, len(members), TURNS):
-            async with self._server.operation() as operation:
-                some = " ".join(members[at : at + TURNS])
-                _, *replies = await scripts.describe(operation, self._shard, members=some, above=above, idle_us=idle_us)
+            some, run = " ".join(members[at : at + TURNS]), self._server.run
+            _, *replies = await run(scripts.describe, self._shard, members=some, above=above, idle_us=idle_us)
             found += [_upwards(reply.decode().split("\n")) if reply else [] for reply in replies]
         return found
 
@@ -148,16 +287,16 @@ class ShardReader:
             async for turn in turns:
                 yield next(left), turn
 
-    async def _read(self, trees: list[tuple[str, int, list[Node]]]) -> AsyncGenerator[Piece]:
+    async def _read(self, trees: list[tuple[str, list[Node]]]) -> AsyncGenerator[Piece]:
         """The payloads of conversations that are known as a whole."""
         began = monotonic()
-        named = [(member, node) for member, _, nodes in trees for node in nodes]
+        named = [(member, node) for member, nodes in trees for node in nodes]
         turns = iter(await self._payloads(named, set()))
-        for member, used, nodes in trees:
+        for member, nodes in trees:
             found = needed([turn for turn in islice(turns, len(nodes)) if turn is not None])
             if found:
-                yield Piece(member, used, found)
-        await self._pause(len(named), began)
+                yield Piece(member, found)
+        await pause(self._turns_per_second, len(named), began)
 
     async def _slowly(self, members: list[str]) -> AsyncGenerator[Piece]:
         """Read conversations that are large or have jobs. A turn that a job continues is no leaf: the jobs name it."""
@@ -177,7 +316,7 @@ class ShardReader:
                 missed |= path is None
                 known.update(node.digits for node in path or ())
                 async for turns in self._along(member, path or [], lost):
-                    yield Piece(member, used, turns)
+                    yield Piece(member, turns)
             after = await self._used(member)
             if not after or (after == used and not missed):
                 return
@@ -185,13 +324,18 @@ class ShardReader:
         self.unsettled += 1
 
     async def _along(self, member: str, path: list[Node], lost: set[str]) -> AsyncGenerator[list[Saved]]:
+        """The turns of a path, some at a time. Deleted ones come with what continues them: alone nobody needs them."""
+        deleted: list[Saved] = []
         for at in range(0, len(path), TURNS):
-            for some in _portions(path[at : at + TURNS], lambda node: node.payload, PIECE_BYTES):
+            for some in portions(path[at : at + TURNS], lambda node: node.payload, PIECE_BYTES):
                 began = monotonic()
                 turns = await self._payloads([(member, node) for node in some], lost)
-                if found := [turn for turn in turns if turn is not None]:
-                    yield found
-                await self._pause(len(some), began)
+                found = [*deleted, *(turn for turn in turns if turn is not None)]
+                end = next((at for at in range(len(found), 0, -1) if not found[at - 1].deleted), 0)
+                deleted = found[end:]
+                if end:
+                    yield found[:end]
+                await pause(self._turns_per_second, len(some), began)
 
     async def _path(self, member: str, leaf: str, known: set[str]) -> list[Node] | None:
         """The turns below a known one, or from the root, down to a leaf; None where that has gone meanwhile."""
@@ -228,7 +372,7 @@ class ShardReader:
 
     async def _each(self, named: list[tuple[str, Node]], lost: set[str]) -> AsyncGenerator[Saved | None]:
         """The same, one after the other."""
-        for some in _portions(named, lambda each: each[1].payload, PAYLOAD_BYTES):
+        for some in portions(named, lambda each: each[1].payload, PAYLOAD_BYTES):
             blobs = await self._blobs(some)
             for (member, node), (messages, response) in zip(some, blobs, strict=True):
                 turn = None
@@ -279,22 +423,15 @@ class ShardReader:
                 self.broken += 1
         return nodes
 
-    async def _names(self, tenant: str | None) -> AsyncGenerator[list[str]]:
-        cursor: bytes | int = 0
-        while cursor != b"0":
-            async with self._server.operation() as operation:
-                match = "*" if tenant is None else f"{tenant}/*"
-                args = ("ZSCAN", self._shard.trees, cursor, "MATCH", match, "COUNT", SCANNED)
-                cursor, found = await operation.command(*args)
+    async def names(self, tenant: str | None = None) -> AsyncGenerator[list[str]]:
+        """All conversations of the shard or of a tenant as TENANT/ROOT, some at a time and some again."""
+        match = "*" if tenant is None else f"{tenant}/*"
+        async for found in scan(self._server, "ZSCAN", self._shard.trees, match=match, count=SCANNED):
             yield [member.decode() for member in found[::2]]
 
     async def _leaves(self, member: str, continued: list[str]) -> AsyncGenerator[str]:
         tenant, _, root = member.partition("/")
-        cursor: bytes | int = 0
-        while cursor != b"0":
-            async with self._server.operation() as operation:
-                key = f"{self._shard.turns}{tenant}:tree:{root}"
-                cursor, found = await operation.command("SSCAN", key, cursor, "COUNT", SCANNED)
+        async for found in scan(self._server, "SSCAN", f"{self._shard.turns}{tenant}:tree:{root}", count=SCANNED):
             for leaf in found:
                 yield leaf.decode()
         for digits in continued:
@@ -304,8 +441,7 @@ class ShardReader:
         """The turns that jobs of the shard continue, by TENANT/ROOT of the conversation."""
         found: dict[str, list[str]] = {}
         for place in PLACES:
-            async with self._server.operation() as operation:
-                members = [each.decode() for each in await operation.command("ZRANGE", self._base + place, 0, -1)]
+            members = [each.decode() for each in await self._server.command("ZRANGE", self._base + place, 0, -1)]
             for member, nodes in zip(members, await self.describe(members), strict=True):
                 if nodes and nodes[0].parent:
                     tree = f"{member.partition('/')[0]}/{nodes[0].root}"
@@ -314,18 +450,12 @@ class ShardReader:
 
     async def _used(self, member: str) -> int:
         """The last use of a conversation; 0 where nobody knows it any more."""
-        async with self._server.operation() as operation:
-            return int(float(await operation.command("ZSCORE", self._shard.trees, member) or 0))
+        return int(float(await self._server.command("ZSCORE", self._shard.trees, member) or 0))
 
     async def _process(self) -> bytes:
         """The process of a server that has the shard."""
-        async with self._server.operation() as operation:
-            text = await operation.command("INFO", "server", at=self._shard.clock)
+        text = await self._server.command("INFO", "server", at=self._shard.clock)
         return next((line for line in text.splitlines() if line.startswith(b"run_id:")), b"")
-
-    async def _pause(self, turns: int, began: float) -> None:
-        if self._turns_per_second:
-            await asyncio.sleep(max(0.0, turns / self._turns_per_second - (monotonic() - began)))
 
 
 def _upwards(lines: list[str]) -> list[Node]:
@@ -341,7 +471,7 @@ def _payload(nodes: Iterable[Node]) -> int:
     return sum(node.payload for node in nodes)
 
 
-def _portions(all_of_them: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+def portions(all_of_them: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
     """These in order, each list with `most` bytes at most, or one of them."""
     some: list[T] = []
     total = 0

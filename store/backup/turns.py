@@ -1,27 +1,34 @@
-"""One turn at a time: out of a store that is in use, and back into one. An export and an import are made of these.
+"""Turns out of a store that is in use, and back into one: one at a time, of which an export and an import are made, or
+in a row.
 
-A restored backup is the earlier state, so its turns keep their times of use and evict nothing. A turn that is brought
-back is asked for now: it counts as used now, and the least used turns make room for it, as for a new one.
+A turn that is brought back is asked for now: it counts as used now, and the least used turns make room for it, as for a
+new one. A row evicts nothing.
 """
 
 import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from redis.exceptions import OutOfMemoryError
 
 from store import codec
-from store.backup.nodes import Node
-from store.backup.reading import ShardReader
+from store.backup.reading import Node, ShardReader, portions
 from store.backup.records import Saved
-from store.backup.restore import WAIT_MS, arguments_of
-from store.errors import NotFound, NotTerminal, StoreUnavailable
+from store.errors import ArchiveUnavailable, NotFound, NotTerminal, ParentNotFound, StoreUnavailable, TenantErased
 from store.history.append import Addition, with_room
-from store.history.delete import remove_tree
+from store.history.delete import ERASED, FORGOTTEN, remove_tree
+from store.history.elsewhere import FROM_FILE, IF_STORED, NOT_ARCHIVED, Archived, Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import CONVERSATION_PREFIX, TurnKeys, id_of, name_of
 from store.redis import scripts
 from store.redis.connection import Argument, Operation
-from store.turn import TERMINAL
+from store.turn import CONTINUABLE, TERMINAL
+
+WAIT_MS = 900_000
+"""How long a tombstone waits for the turn that continues it."""
 
 REMOVALS = 4
 """How often the rest of a deleted tree is removed before a turn of it comes back: others may delete it again
@@ -30,6 +37,13 @@ meanwhile.
 
 NOW = 1 << 52
 """A use later than any: the store takes none for later than its clock."""
+
+AT_ONCE = 100
+ROW_BYTES = 1 << 20
+"""How many turns are stored in one row, and how many bytes of them, or one: some milliseconds of the server's time."""
+
+THERE = (b"ok", b"kept", b"deleted")
+"""The words of a turn that is in the store now; a deleted one as others continue it."""
 
 
 class Brought(StrEnum):
@@ -40,22 +54,6 @@ class Brought(StrEnum):
     """It was there."""
     DELETED = "deleted"
     """It was deleted since, and others continue it: it stays deleted."""
-
-
-class Archived(NamedTuple):
-    """When the archive was asked for a turn, in ms by the server's clock, and for how long its answer holds at least:
-    deletions since then are known for as long. Empty where no archive was asked.
-    """
-
-    asked_ms: str = ""
-    fence_ms: int = 0
-
-
-NOT_ARCHIVED = Archived()
-
-
-class Outdated(Exception):
-    """A turn may have been deleted since the archive was asked for it."""
 
 
 class Ended(NamedTuple):
@@ -100,30 +98,106 @@ async def take_out(tenant: str, found: Ended) -> Saved:
     return turn
 
 
+def rows(turns: Sequence[Saved]) -> Iterator[list[Saved]]:
+    """Turns, as many at a time as go into one row."""
+    return portions(turns, lambda turn: max(turn.payload, ROW_BYTES // AT_ONCE), ROW_BYTES)
+
+
+async def store_row(
+    history: ConversationHistoryStore,
+    tenant: str,
+    turns: Sequence[Saved],
+    archived: Archived = NOT_ARCHIVED,
+    used: Callable[[Saved], int] = lambda turn: NOW,
+) -> list[bytes]:
+    """Store turns of one shard in one row, as far as there is room, each with its time of use in µs. The words for what
+    became of each, as store/redis/lua/restore.lua has them; none where the server has no memory left. Raises ValueError
+    for a malformed tenant, StoreUnavailable.
+    """
+    keys = [history.keyspace.turn(tenant, turn.id) for turn in turns]
+    caps = {"max_responses": history.caps.responses, "max_trees": history.caps.trees, "max_bytes": history.caps.bytes}
+
+    def values() -> list[dict[str, Any]]:
+        return [arguments_of(history, turn, archived, used(turn)) | caps for turn in turns]
+
+    large = sum(turn.payload for turn in turns) > codec.THREAD_FROM_BYTES
+    first, *others = await asyncio.to_thread(values) if large else values()
+    commands = [scripts.restore.command(each, **told) for each, told in zip(keys[1:], others, strict=True)]
+    async with history.server.operation() as operation:
+        try:
+            replies = await scripts.restore.in_a_row(operation, keys[0], commands, ahead=True, **first)
+        except OutOfMemoryError:
+            return []
+    return [word for word, *_ in replies]
+
+
+def arguments_of(history: ConversationHistoryStore, turn: Saved, archived: Archived, used: int = NOW) -> dict[str, Any]:
+    """The script's arguments but for the caps. A number names the dictionary that compressed its response."""
+    response = b""
+    if turn.response is not None and turn.items is not None:
+        response = codec.encode_response(turn.response, turn.items)
+    return {
+        "parent": "" if turn.parent is None else history.keyspace.digits(turn.parent),
+        "status": turn.status,
+        "continuable": "1" if turn.status in CONTINUABLE else "0",
+        "digest": turn.digest,
+        "added": turn.erased.messages if turn.erased else len(turn.messages),
+        "created": turn.created,
+        "deleted": "" if not turn.deleted else FORGOTTEN if turn.messages else ERASED,
+        "erased": str(turn.erased.bytes) if turn.erased else "",
+        "background": turn.background or "",
+        "submission": turn.submission or "",
+        "held": turn.held,
+        "used": used,
+        "wait_ms": WAIT_MS,
+        "source": archived.source,
+        "asked_ms": archived.asked_ms,
+        "fence_ms": archived.fence_ms,
+        "messages_blob": codec.encode_messages(turn.messages),
+        "response_blob": response,
+    }
+
+
+async def bring_in(history: ConversationHistoryStore, tenant: str, turn: Saved) -> Brought:
+    """Store an exported turn again, as `bring_back` does, unless it was deleted since: an archive knows. A turn that is
+    in the archive alone comes back as it is there.
+
+    Raises also TenantErased, ArchiveUnavailable, ArchiveDamaged, NewerFormat.
+    """
+    keys = history.keyspace.turn(tenant, turn.id)
+    with suppress(ParentNotFound):
+        return await bring_back(history, tenant, turn, IF_STORED)
+    fate = await history.elsewhere.fate(tenant, keys.digits)
+    if fate is None:
+        return await bring_back(history, tenant, turn)
+    if fate.gone:
+        return Brought.DELETED
+    if turn.created <= fate.erased:
+        raise TenantErased(turn.id)
+    if fate.there:
+        return await history.at_hand(keys, lambda: bring_back(history, tenant, turn, IF_STORED))
+    try:
+        return await bring_back(history, tenant, turn, Archived(fate.asked_ms, fate.fence_ms, source=FROM_FILE))
+    except Outdated:
+        raise ArchiveUnavailable("it took so long that its answer is of no use any more") from None
+
+
 async def bring_back(
     history: ConversationHistoryStore, tenant: str, turn: Saved, archived: Archived = NOT_ARCHIVED
 ) -> Brought:
     """Store a turn below the one that it continues, unless it is there. Its bytes count as the tenant's, and its tree
     counts as used.
 
-    For a turn from an archive, `archived` says when the archive was asked. Raises ParentNotFound, Conflict where
+    `archived` says where the turn is from, and when the archive was asked. Raises ParentNotFound, Conflict where
     another turn has its id, Outdated where it may have been deleted since, StoreFull, ValueError for a malformed
     tenant, StoreUnavailable.
     """
     keys = history.keyspace.turn(tenant, turn.id)
-    parent = "" if turn.parent is None else history.keyspace.digits(turn.parent)
-    large = turn.payload > codec.THREAD_FROM_BYTES
-    told = await asyncio.to_thread(arguments_of, turn) if large else arguments_of(turn)
+    of = partial(arguments_of, history, turn, archived)
+    told = await asyncio.to_thread(of) if turn.payload > codec.THREAD_FROM_BYTES else of()
     packed = codec.Packed(told["messages_blob"], told["response_blob"], turn.digest)
-    addition = Addition(keys, parent, turn, packed, "")
-    restore = partial(
-        scripts.restore,
-        **told | {"held": addition.room, "archived": archived.asked_ms, "fence_ms": archived.fence_ms},
-        parent=parent,
-        used=NOW,
-        tree_used=NOW,
-        wait_ms=WAIT_MS,
-    )
+    addition = Addition(keys, told["parent"], turn, packed, "")
+    restore = partial(scripts.restore, **told | {"held": addition.room})
 
     async def script(operation: Operation, turn: TurnKeys, **bounds: Argument) -> scripts.Reply:
         for _ in range(REMOVALS):

@@ -62,7 +62,7 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "not-marked": Meaning("its messages were erased, and its root doesn't say so", "it is recorded in the root"),
     "length": Meaning("its messages or its response have another length than recorded", "the length is recorded"),
-    "held": Meaning("the server holds another number of bytes for it than recorded", "the number is recorded"),
+    "held": Meaning("its bytes are not those that follow from its lengths", "they are recorded"),
     "children": Meaning("it counts more or fewer children than it has", "the number is recorded"),
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
     "tree": Meaning("its tree is not where its last use says in the order of trees", "it is put there"),

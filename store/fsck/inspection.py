@@ -28,7 +28,7 @@ TURNS = 25
 
 KINDS = {
     **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
-    **dict.fromkeys(("archive", "archive-deletions", "archive-id", "older"), "string"),
+    **dict.fromkeys(("archive", "archive-id", "archive-user", "older"), "string"),
     **dict.fromkeys(
         ("tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
         "zset",
@@ -36,7 +36,7 @@ KINDS = {
     **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
     **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
-    **dict.fromkeys(("registry", "registry-used", "archive-failed"), "hash"),
+    **dict.fromkeys(("registry", "registry-used", "archive-failed", "archive-head"), "hash"),
     **dict.fromkeys(("audit-entries", "audit-shares"), "zset"),
 }
 """The keys that all trees of a shard share, by name, with their types of value."""
@@ -167,7 +167,7 @@ _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_
 _NOTE = re.compile(
     rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"
     rb"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
-    rb"archive-away|archive-swept|archiver|fence:[A-Za-z0-9_.-]{1,64}/[*]?[0-9a-f]{48}|%b" % _LIMIT
+    rb"archive-away|archive-swept|archiver|short|fence:[A-Za-z0-9_.-]{1,64}/[*x-][0-9a-f]{48}|%b" % _LIMIT
 )
 _CHANGES = rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}"
 """The changes of one tree that the archive lacks."""

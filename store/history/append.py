@@ -19,9 +19,11 @@ from store.errors import (
     ConversationMoved,
     ConversationNotFound,
     DiskFull,
+    MemoryFull,
     NotContinuable,
     ParentNotFound,
     StoreFull,
+    StoreUnarchived,
     TurnTooLarge,
 )
 from store.history.caps import EVICT_BATCH, UNBOUNDED, Caps, room
@@ -38,6 +40,9 @@ FREEING_SECONDS = 0.002
 
 MEMORY_TRIES = 5
 """How often a turn is tried on a server without memory; freed memory is not available at once."""
+
+SHORT_SECONDS = 0.05
+"""The pause before a server is asked again that has far less memory than it uses, and may have it again."""
 
 
 class Added(Protocol):
@@ -128,8 +133,9 @@ async def with_room(
     memory. `removed` is told of the evicted turns.
 
     Where a cap was lowered by so much that `evict_calls` don't suffice, it runs without caps: each turn that is stored
-    then makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go, the errors
-    of a refusal, and redis-py's.
+    then makes room for many, and the new cap is reached step by step. Raises StoreFull when nothing can go,
+    MemoryFull when too little can, StoreUnarchived when nothing can before the archive has it, the errors of a refusal,
+    and redis-py's.
     """
     bounds, refusals, evicted = _bounds(caps), 0, Evicted()
     try:
@@ -139,7 +145,7 @@ async def with_room(
             except OutOfMemoryError as error:
                 refusals += 1
                 if refusals == MEMORY_TRIES:
-                    raise StoreFull from error
+                    raise MemoryFull from error
                 await _evict(operation, addition, caps, evicted, memory=refusals * addition.room)
             else:
                 word, *detail = reply
@@ -158,6 +164,8 @@ def _refuse(word: bytes, detail: list[bytes], turn: Added) -> None:
     """Raise the error for a script's reply about the turn to store, if it is a refusal."""
     if word == b"full":
         raise StoreFull
+    if word == b"unarchived":
+        raise StoreUnarchived
     if word == b"conflict":
         raise Conflict(turn.id)
     if word == b"large":
@@ -178,7 +186,8 @@ def _count(evicted: Evicted, told: bytes, *, memory: int = 0) -> None:
 
 async def _evict(operation: Operation, addition: Addition, caps: Caps, evicted: Evicted, *, memory: int) -> bool:
     """Evict turns of this shard until there is room, and `memory` bytes on a server with a limit; False if that takes
-    too many calls. Adds the turns to `evicted`. Raises StoreFull, and redis-py's errors.
+    too many calls, or more than may go in this moment. Adds the turns to `evicted`. Raises StoreFull, StoreUnarchived,
+    and redis-py's errors.
     """
     stays, tree_rank = b"", 0
     for _ in range(caps.evict_calls):
@@ -198,9 +207,14 @@ async def _evict(operation: Operation, addition: Addition, caps: Caps, evicted: 
         if word == b"wait":
             await asyncio.sleep(FREEING_SECONDS)
             continue
+        if word == b"short":
+            await asyncio.sleep(SHORT_SECONDS)
+            return False
         _count(evicted, detail[0], memory=memory)
         if word == b"full":
-            raise StoreFull
+            raise MemoryFull if memory else StoreFull
+        if word == b"unarchived":
+            raise StoreUnarchived
         if word == b"ok":
             return True
         stays, tree_rank = detail[1], int(detail[2])

@@ -102,9 +102,14 @@ class Conversations:
             scripts.amend, parent=keys.digits, room=addition.room, idle_us=caps.idle_us, budget=EVICT_BATCH,
             response_blob=blob,
         )  # fmt: skip
-        run, removed = self.history.server.run, self.history.note_removed
+        removed = self.history.note_removed
         with _found(id):
-            await self.history.at_hand(keys, lambda: run(with_room, addition, caps, change, removed))
+            await self.history.at_hand(
+                keys,
+                lambda: self.history.once_archived(
+                    keys.shard, lambda operation: with_room(operation, addition, caps, change, removed)
+                ),
+            )
 
     def listing(self, tenant: str, *, after: str | None = None, ascending: bool = False) -> Listing:
         """A tenant's conversations in the order in which they began, the newest first if not `ascending`; with `after`

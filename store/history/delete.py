@@ -2,8 +2,8 @@
 
 One script makes it unknown; then its keys are removed, a bounded number of turns a call, so that nobody waits long for
 the server. Every call may be retried: it skips removed turns. A deletion that is cut short leaves nothing readable, and
-the next sweep removes the rest. Never give `prune` turns that are not one path: it stops at the first needed turn, as
-all above that are needed too.
+the next sweep removes the rest. What the archive alone has is noted to be deleted there. Never give `prune` turns that
+are not one path: it stops at the first needed turn, as all above that are needed too.
 """
 
 import asyncio
@@ -14,11 +14,16 @@ from typing import NamedTuple
 from store import codec
 from store.errors import NotFound, NotTerminal, StoreUnavailable
 from store.history.caps import EVICT_BATCH, Caps
+from store.history.elsewhere import NOT_ARCHIVED, Archived, Outdated
 from store.keys import HEX_DIGITS, Keyspace, ShardKeys, TurnKeys, id_of
 from store.redis import scripts
 from store.redis.connection import Operation, Server
 
 _SLICE = EVICT_BATCH * HEX_DIGITS
+
+FORGOTTEN, ERASED, TREE = "-", "x", "*"
+"""The kinds of a deletion that the archive has to hear of, before its digits: of a turn, with its messages, of a tree.
+"""
 
 
 async def prune(operation: Operation, keys: TurnKeys, path: bytes) -> None:
@@ -83,29 +88,53 @@ async def in_pieces(
         raise failures[0]
 
 
-async def forget(operation: Operation, keys: TurnKeys, *, token: str, idle_us: int, erase: bool) -> None:
-    """Delete a turn, with `erase` its messages too. `token` names this call.
+async def forget(
+    operation: Operation,
+    keys: TurnKeys,
+    *,
+    token: str,
+    idle_us: int,
+    erase: bool,
+    archived: Archived = NOT_ARCHIVED,
+) -> None:
+    """Delete a turn, with `erase` its messages too. `token` names this call. Where it isn't here, that is noted for the
+    archive, given what that said of it.
 
-    Raises NotTerminal, NotFound, and redis-py's errors.
+    Raises NotTerminal, NotFound, Outdated, and redis-py's errors.
     """
+    told = _told(archived)
     word, path = await scripts.forget(
-        operation, keys, token=token, idle_us=idle_us, erase=erase, no_messages=codec.NO_MESSAGES
+        operation, keys, token=token, idle_us=idle_us, erase=erase, no_messages=codec.NO_MESSAGES, **told
     )
+    await prune(operation, keys, path)
+    _refuse(word, keys)
+
+
+async def forget_tree(
+    operation: Operation, keys: TurnKeys, *, token: str, caps: Caps, archived: Archived = NOT_ARCHIVED
+) -> None:
+    """Delete the tree of a turn, as `forget` does one.
+
+    Raises NotTerminal where a run in it hasn't ended, NotFound, Outdated, and redis-py's errors.
+    """
+    word, *root = await scripts.abandon(operation, keys, token=token, idle_us=caps.idle_us, **_told(archived))
+    _refuse(word, keys)
+    await remove_tree(operation, keys.shard, f"{keys.tenant}/{root[0].decode()}", caps.tree_calls)
+
+
+def _told(archived: Archived) -> scripts.Elsewhere:
+    return {
+        "archived": str(archived.asked_ms or ""),
+        "fence_ms": archived.fence_ms,
+        "archived_root": archived.root,
+        "archived_deleted": archived.deleted,
+    }
+
+
+def _refuse(word: bytes, keys: TurnKeys) -> None:
     if word == b"running":
         raise NotTerminal(id_of(keys.digits))
-    await prune(operation, keys, path)
+    if word == b"outdated":
+        raise Outdated(id_of(keys.digits))
     if word != b"ok":
         raise NotFound(id_of(keys.digits))
-
-
-async def forget_tree(operation: Operation, keys: TurnKeys, *, token: str, caps: Caps) -> None:
-    """Delete the tree of a turn. `token` names this call.
-
-    Raises NotTerminal where a run in it hasn't ended, NotFound, and redis-py's errors.
-    """
-    word, *root = await scripts.abandon(operation, keys, token=token, idle_us=caps.idle_us)
-    if word == b"running":
-        raise NotTerminal(id_of(keys.digits))
-    if word == b"missing":
-        raise NotFound(id_of(keys.digits))
-    await remove_tree(operation, keys.shard, f"{keys.tenant}/{root[0].decode()}", caps.tree_calls)

@@ -1,12 +1,13 @@
 """The port through which a history asks for turns that left it: an archive, if there is one (store/backup/archiving/).
 
 The history knows no archive. It asks for a turn that it lacks, and then either shows the archived turn, or has it
-brought back to continue it like any other.
+brought back to continue it like any other, or notes that it is deleted.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
+from store.keys import ShardKeys
 from store.turn import Messages, Status
 
 
@@ -22,11 +23,54 @@ class ArchivedTurn(NamedTuple):
     background: str | None
 
 
+class Archived(NamedTuple):
+    """When the archive was asked for a turn, in ms by the server's clock, and for how long its answer holds at least:
+    deletions since then are known for as long. The digits of the root of its tree, and whether it was `deleted`, and
+    others continue it. The `source` of a turn that is to be stored, as store/redis/lua/restore.lua has it.
+    """
+
+    asked_ms: int = 0
+    fence_ms: int = 0
+    root: str = ""
+    deleted: bool = False
+    source: str = ""
+
+
+FROM_ARCHIVE, FROM_FILE = "archive", "file"
+NOT_ARCHIVED, IF_STORED = Archived(), Archived(source="store")
+
+
+class Outdated(Exception):
+    """A turn may have been deleted since the archive was asked for it."""
+
+
 class AwayBranches(NamedTuple):
     """The branches of a tree that left the store: the digits of their ends, newest first; `whole` if these are all."""
 
     ends: Sequence[str] = ()
     whole: bool = True
+
+
+class Fate(NamedTuple):
+    """The word of an archive on a turn that may be stored again: whether it is there, or was deleted, and until when
+    all of its tenant was erased, in µs since 1970. It was asked for at `asked_ms` by the clock of the turn's server;
+    for `fence_ms` from then on deletions are known that it may have missed.
+    """
+
+    asked_ms: int
+    fence_ms: int
+    there: bool
+    gone: bool
+    erased: int
+
+
+class ArchivedTrees(NamedTuple):
+    """Some trees of a tenant in an archive: the digits of the root of each, and of the newest end of its branches.
+    `after` is the digits of the shard and the tree behind which there may be more; empty where there are none.
+    """
+
+    trees: Sequence[tuple[str, str]] = ()
+    after: str = ""
 
 
 class ArchiveReader(Protocol):
@@ -46,12 +90,31 @@ class ArchiveReader(Protocol):
         """At most `most` branches of a tree that are not in the store, which has the turns with the digits `here`."""
         return AwayBranches()
 
+    async def fate(self, tenant: str, digits: str) -> Fate | None:
+        """The fate of a turn that the store lacks; None without an archive."""
+        return None
+
+    async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
+        """The trees of a tenant in the archive behind one, about `most`, whether or not the store has them too."""
+        return ArchivedTrees()
+
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""
         return False
 
-    async def bring_remains(self, tenant: str, digits: str) -> bool:
-        """The same for a deleted turn that others continue: brings back its remains."""
+    async def make_room(self, shard: ShardKeys) -> bool:
+        """Archive those turns of a shard that memory needs to give up next; False if there are none. Returns once that
+        is done, for all that ask meanwhile. Raises the reason why it can't be.
+        """
+        return False
+
+    async def delete(
+        self, tenant: str, digits: str, delete: Callable[[Archived], Awaitable[None]], *, remains: bool = False
+    ) -> bool:
+        """Call `delete`, which notes that an archived turn is deleted, with what the archive says of that; again where
+        it raises Outdated. False where there is no such turn; with `remains` a deleted one will do that others
+        continue. Raises the errors of `delete`.
+        """
         return False
 
 

@@ -18,11 +18,22 @@ from typing import Any, TypeVar, cast
 from redis.exceptions import RedisError
 
 from store import codec
-from store.errors import ChainTooLong, DiskFull, NotFound, NotTerminal, ParentNotFound, StoreUnavailable
+from store.errors import (
+    ArchiveForeign,
+    ArchiveUnavailable,
+    ArchiveUnfit,
+    ChainTooLong,
+    DiskFull,
+    NotFound,
+    NotTerminal,
+    ParentNotFound,
+    StoreUnarchived,
+    StoreUnavailable,
+)
 from store.history.append import Addition, refuse_continuation, refuse_joining, spending, with_room
 from store.history.caps import EVICT_BATCH, ROOM_BYTES, Caps
 from store.history.delete import Doubt, forget, forget_tree, in_pieces, release
-from store.history.elsewhere import NO_ARCHIVE, ArchivedTurn, ArchiveReader
+from store.history.elsewhere import NO_ARCHIVE, NOT_ARCHIVED, Archived, ArchivedTurn, ArchiveReader
 from store.history.omissions import may_omit, without_omitted
 from store.history.read import TurnCache, Uses, first_within, mget
 from store.ids import Ids
@@ -269,8 +280,7 @@ class ConversationHistoryStore:
         """
         for _ in range(TRIES):
             try:
-                async with self.server.operation() as operation:
-                    reply = await store(operation)
+                reply = await self.once_archived(turn.shard, store)
             except DiskFull:
                 self.full = True
                 raise
@@ -279,6 +289,23 @@ class ConversationHistoryStore:
             if await self.confirmer.confirm(turn, digest):
                 return reply
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
+
+    async def once_archived(
+        self, shard: ShardKeys, store: Callable[[Operation], Awaitable[scripts.Reply]]
+    ) -> scripts.Reply:
+        """The reply of `store`, which needs room in a shard. Where the archive has to have something first, it is asked
+        to, and `store` is called again; no further time after `timeout_seconds`. Raises its errors, StoreUnarchived.
+        """
+        until = time.monotonic() + self.server.timeout_seconds
+        while True:
+            try:
+                return await self.server.run(store)
+            except StoreUnarchived:
+                try:
+                    if time.monotonic() > until or not await self.elsewhere.make_room(shard):
+                        raise
+                except (ArchiveUnavailable, ArchiveForeign, ArchiveUnfit) as away:
+                    raise StoreUnarchived(away) from away
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
         """Tell the watcher of turns that were evicted, or removed as unused."""
@@ -439,15 +466,20 @@ class ConversationHistoryStore:
         """
         found, token, idle_us = keys or self.keyspace.response(tenant, id), self.token(), self.caps.idle_us
 
-        def attempt() -> Awaitable[None]:
-            return self.server.run(forget, found, token=token, idle_us=idle_us, erase=erase)
+        async def delete(archived: Archived) -> None:
+            await self.server.run(forget, found, token=token, idle_us=idle_us, erase=erase, archived=archived)
 
+        await self._delete(found, delete, remains=erase)
+
+    async def _delete(
+        self, keys: TurnKeys, delete: Callable[[Archived], Awaitable[None]], *, remains: bool = False
+    ) -> None:
+        """Delete what is here, or note that it is deleted where the archive alone has it: that needs no room."""
         try:
-            await self.at_hand(found, attempt)
+            await delete(NOT_ARCHIVED)
         except NotFound:
-            if not erase or not await self.elsewhere.bring_remains(tenant, found.digits):
+            if not await self.elsewhere.delete(keys.tenant, keys.digits, delete, remains=remains):
                 raise
-            await attempt()
 
     async def redact(self, tenant: str, id: str, edit: Edit) -> None:
         """Take something out of a turn for good, for all who continue it: `edit` returns the messages, the response and
@@ -496,7 +528,11 @@ class ConversationHistoryStore:
         StoreUnavailable.
         """
         keys, token = self.keyspace.response(tenant, id), self.token()
-        await self.at_hand(keys, lambda: self.server.run(forget_tree, keys, token=token, caps=self.caps))
+
+        async def delete(archived: Archived) -> None:
+            await self.server.run(forget_tree, keys, token=token, caps=self.caps, archived=archived)
+
+        await self._delete(keys, delete)
 
     async def sweep(self) -> Doubt | None:
         """Remove all trees that are deleted, or unused for longer than the caps allow, with the grace that they have.
@@ -550,6 +586,17 @@ class ConversationHistoryStore:
         if word == b"closed":
             raise DiskFull
         await self.confirmer.prove(shard)
+
+    async def now(self) -> float:
+        """The seconds since 1970 by the servers: the latest that any shard's server shows, or has given to a use. What
+        a time decides is decided by this one, not by that of a process. Raises StoreUnavailable.
+        """
+        latest = 0
+        async with self.server.operation() as operation:
+            for shard in self.keyspace.all_shards():
+                used = await operation.command("GET", shard.clock)
+                latest = max(latest, await operation.now_us(shard.clock), int(used or 0))
+        return latest / 1_000_000
 
     async def close(self) -> None:
         """Close the connections."""

@@ -23,13 +23,13 @@ from store.errors import (
     LeaseLost,
     LogBehind,
     LogFull,
+    MemoryFull,
     NotCancellable,
     NotFound,
     NotSteerable,
     QueueFull,
     Steered,
     SteersFull,
-    StoreFull,
 )
 from store.history.append import Addition, continuable, refuse_joining, spending
 from store.history.delete import in_pieces
@@ -304,7 +304,7 @@ class Jobs:
                         idle_us=self.history.caps.idle_us,
                     )
                 except OutOfMemoryError as error:
-                    raise StoreFull from error
+                    raise MemoryFull from error
             if word == b"missing":
                 raise NotFound(id)
             if word in (b"ended", b"unsteerable"):

@@ -7,16 +7,14 @@ them itself (wire.py).
 from collections.abc import Callable
 from typing import Any
 
-from redis import exceptions as redis_errors
 from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from store.redis.address import Address, Kind, parse
-from store.redis.conditions import Unwelcome
 
 RESP = 2
 """The protocol's version, pinned as replies differ in shape: 2 suffices, and has no greeting."""
@@ -33,21 +31,11 @@ Client = Redis | RedisCluster
 Options = dict[str, Any]
 
 
-async def greet(connection: AbstractConnection) -> None:
-    """Send the greeting on a new connection. Raises Unwelcome where the server ends it, and redis-py's other errors."""
-    try:
-        await connection.on_connect()
-    except redis_errors.ConnectionError as error:
-        if type(error) is not redis_errors.ConnectionError:  # a refusal with a reason of its own, as of a password
-            raise
-        raise Unwelcome(str(error)) from error
-
-
 class PrimaryPool(ConnectionPool):
     """Makes the connections to the primary behind an address."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, redis_connect_func=greet)  # pyright: ignore[reportUnknownMemberType]
+        super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
         self.replaced: set[Callable[[], None]] = set()
         """Called when a server turned out to be no primary."""
 

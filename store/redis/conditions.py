@@ -15,10 +15,6 @@ from redis import exceptions as redis_errors
 from store.errors import StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.watcher import Watcher
 
-_MISLED = (redis_errors.ReadOnlyError, redis_errors.MasterDownError)
-_UNBLOCKED = "UNBLOCKED"
-"""The codes of a server that is no primary, or is none any more."""
-
 _REFUSES_WRITES = ("NOREPLICAS", "MISCONF")
 """The codes of a primary that takes no writes: too few replicas follow it, or it can't save its data."""
 
@@ -31,9 +27,16 @@ class Unwelcome(redis_errors.ConnectionError):
     """The server ended a new connection before the first command: it has as many as it accepts, and these go on."""
 
 
+def ended(failure: Exception) -> bool:
+    """Whether a server ended a new connection, and not for a reason of its own, such as a wrong password."""
+    begun = isinstance(failure.__context__, ConnectionResetError | BrokenPipeError | None)
+    return begun and type(failure) is redis_errors.ConnectionError
+
+
 def misled(refusal: redis_errors.ResponseError) -> bool:
     """Whether a connection leads to a server that is not, or no longer, the primary."""
-    return isinstance(refusal, _MISLED) or str(refusal).startswith(_UNBLOCKED)
+    by_class = isinstance(refusal, redis_errors.ReadOnlyError | redis_errors.MasterDownError)
+    return by_class or str(refusal).startswith("UNBLOCKED")
 
 
 def refuses_writes(error: BaseException) -> bool:

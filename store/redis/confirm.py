@@ -39,7 +39,6 @@ _PROBE: tuple[Argument, ...] = ("WAITAOF", 1, 0, 1)
 TRIES = 3
 """How often a turn is stored again that a failover lost before it was confirmed."""
 
-
 CONFIRM_SECONDS = 5.0
 """How long one row waits for the replicas, and as long for the disk. After that it raises StoreUnconfirmed."""
 

@@ -144,6 +144,11 @@ class Operation:
                     raise
                 await asyncio.sleep(self.backoff.compute(failures - 1))
 
+    async def now_us(self, at: Argument) -> int:
+        """The clock of the server that has the key `at`, in µs since 1970. Raises redis-py's errors."""
+        seconds, micros = await self.command("TIME", at=at)
+        return int(seconds) * 1_000_000 + int(micros)
+
     async def not_after(self, shard: ShardKeys) -> int:
         """The ms on the clock of a shard's server when this operation is given up, or a little before.
 
@@ -154,8 +159,7 @@ class Operation:
         """
         ahead, learned = self._server.ahead.get(shard, (0.0, -KNOWN_SECONDS))
         if asyncio.get_running_loop().time() - learned >= KNOWN_SECONDS:
-            seconds, microseconds = await self.command("TIME", at=shard.clock)
-            self._server.note_clock(shard, int(seconds) * 1000 + int(microseconds) // 1000)
+            self._server.note_clock(shard, await self.now_us(shard.clock) // 1000)
             ahead, _ = self._server.ahead[shard]
         return int(1000 * (cast(float, self._deadline.when()) + ahead))
 

@@ -18,6 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from store.redis.client import Client, PrimaryPool
+from store.redis.conditions import Unwelcome
 from store.redis.wire import Argument, Command, Wires
 
 MAX_REDIRECTS = 4
@@ -55,6 +56,8 @@ class ClusterWires:
                 return await self._ask_elsewhere(elsewhere, commands)
             except redis_errors.TryAgainError as error:
                 raise redis_errors.ConnectionError(f"{key} is moving to another node: {error}") from error
+            except Unwelcome as full:
+                raise Unwelcome(f"node {node.name}: {full}") from full
             except (redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ClusterDownError) as error:
                 await self._nodes.refresh(node.name)
                 raise redis_errors.ConnectionError(f"node {node.name}: {error}") from error
@@ -85,9 +88,9 @@ class ClusterWires:
                 wires.late(command, at, seconds)
 
     async def close(self) -> None:
-        """Close the wires to all nodes."""
-        for wires in self._wires.values():
-            await wires.close()
+        """Close the wires to all nodes, and ask the cluster for nothing more."""
+        self._nodes.closed = True
+        await asyncio.gather(*(each.close() for each in self._wires.values()))
 
 
 class Nodes:
@@ -95,11 +98,14 @@ class Nodes:
 
     def __init__(self, cluster: RedisCluster) -> None:
         self._cluster = cluster
+        self.closed = False
         self._refreshed = -REFRESH_SECONDS
         self._doubted: str | None = None
 
     async def of(self, key: Argument | None) -> ClusterNode:
         """The primary that has the key, or any that stays the same. Raises ConnectionError where none is known."""
+        if self.closed:
+            raise redis_errors.ConnectionError("closed")
         try:
             await self._cluster.initialize()
             if self._doubted is not None:
@@ -135,7 +141,7 @@ class Nodes:
         """Ask the cluster for its nodes, the one called `name` last; not more often than REFRESH_SECONDS permits."""
         self._doubted = None
         now = time.monotonic()
-        if now - self._refreshed < REFRESH_SECONDS:
+        if self.closed or now - self._refreshed < REFRESH_SECONDS:
             return
         self._refreshed = now
         try:

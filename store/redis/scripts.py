@@ -250,6 +250,15 @@ class Ended(Written, Ending):
     """The end of a response in the background."""
 
 
+class Elsewhere(TypedDict):
+    """The word of an archive on a turn that isn't here."""
+
+    archived: str
+    fence_ms: int
+    archived_root: str
+    archived_deleted: bool
+
+
 @script("node pins clock leaves trees", out_of_memory=True)
 def chain(
     turn: TurnKeys,
@@ -305,14 +314,14 @@ def restore(
     parent: str,
     created: int,
     used: int,
-    tree_used: int,
     deleted: str,
     erased: str,
     background: str,
     submission: str,
     held: int,
     wait_ms: int,
-    archived: str,
+    source: str,
+    asked_ms: int,
     fence_ms: int,
     max_responses: int,
     max_trees: int,
@@ -364,7 +373,9 @@ def unpin(turn: TurnKeys, *, pin: str) -> None: ...
 
 
 @script("node messages response pins usage leaves trees", out_of_memory=True)
-def forget(turn: TurnKeys, *, token: str, idle_us: int, erase: bool, no_messages: bytes) -> None: ...
+def forget(
+    turn: TurnKeys, *, token: str, idle_us: int, erase: bool, no_messages: bytes, **shared: Unpack[Elsewhere]
+) -> None: ...
 
 
 @script("node messages response usage leaves trees", out_of_memory=True)
@@ -372,7 +383,7 @@ def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: byte
 
 
 @script("node trees", out_of_memory=True)
-def abandon(turn: TurnKeys, *, token: str, idle_us: int) -> None: ...
+def abandon(turn: TurnKeys, *, token: str, idle_us: int, **shared: Unpack[Elsewhere]) -> None: ...
 
 
 @script("clock", out_of_memory=True)
@@ -383,8 +394,8 @@ def archived(turn: TurnKeys, *, done: str, fence_ms: int) -> None: ...
 def begin_archive(shard: ShardKeys, *, after_ms: int) -> None: ...
 
 
-@script("archive_deletions", out_of_memory=True)
-def count_deletions(shard: ShardKeys, *, more: int) -> None: ...
+@script("archive_head", out_of_memory=True)
+def raise_head(shard: ShardKeys, *, known: int, more: int) -> None: ...
 
 
 @script("clock trees", out_of_memory=True)

@@ -23,19 +23,20 @@ from redis import exceptions as redis_errors
 from redis._parsers import BaseParser
 from redis.asyncio.connection import AbstractConnection
 
-from store.redis.conditions import NotPrimary, Unwelcome, misled
+from store.redis.conditions import NotPrimary, Unwelcome, ended, misled
 
 Argument = str | bytes | int
 Command = tuple[Argument, ...]
 
 MOST_UNANSWERED = 128
-"""The most rows without a reply on a wire: others wait until half of them have theirs."""
+"""The most rows without a reply on a wire: others wait, and go in the order in which they came."""
 
 SHORT_BYTES = 64 * 1024
 """The most bytes of a row that shares a wire, which keeps at most MOST_UNANSWERED times as many for its server."""
 
-APART = {"MGET", "WAIT", "WAITAOF", "XRANGE"}
-"""The commands of the store that wait in the server, or whose replies may have many values."""
+WAITING = {"WAIT", "WAITAOF"}
+APART = {"MGET", "XRANGE", *WAITING}
+"""The commands of the store that wait in the server, and with them those whose replies may have many values."""
 
 CLOSED = "Connection closed by server."
 INCOMPLETE = object()
@@ -94,7 +95,7 @@ class Wire(asyncio.Protocol):
             self._heard = self._loop.time()
             self._flush()
         except Exception as failure:  # also for a bug: else the callers would wait for nothing
-            self.lose(failure)
+            self.lose(Unwelcome(str(failure)) if ended(failure) else failure)
         finally:
             await connection.disconnect(nowait=True)
 
@@ -126,7 +127,7 @@ class RowWire(Wire):
         """The rows without all of their replies, each with how many these are."""
         self._received: list[Any] = []
         """The replies to the first of them, so far."""
-        self._thinned = asyncio.Event()
+        self._room = asyncio.Semaphore(MOST_UNANSWERED)
         self.leaving = False
         """Whether no more rows may be sent."""
 
@@ -134,11 +135,10 @@ class RowWire(Wire):
         """The replies to packed commands, as Operation.row says. Raises redis-py's errors."""
         replies: list[Any] = []
         for piece, count in [(b"".join(commands), len(commands))] if ahead else [(each, 1) for each in commands]:
-            while len(self.rows) >= MOST_UNANSWERED:
-                self._thinned.clear()
-                await self._thinned.wait()
-            if self.failure is not None:
-                raise redis_errors.ConnectionError(str(self.failure)) from self.failure
+            await self._room.acquire()
+            if self.leaving:
+                self._room.release()
+                raise self.failure or redis_errors.ConnectionError(CLOSED)
             answered: asyncio.Future[list[Any]] = self._loop.create_future()
             self.rows.append((answered, count))
             self.send(piece)
@@ -162,8 +162,7 @@ class RowWire(Wire):
                 if not answered.done():  # else its caller has given up
                     answered.set_result(self._received)
                 self._received = []
-        if len(self.rows) <= MOST_UNANSWERED // 2:
-            self._thinned.set()
+                self._room.release()  # last, as this reply may say that no more rows may go over it
         if self.leaving:
             self.leave()
 
@@ -178,10 +177,10 @@ class RowWire(Wire):
         super().lose(failure)
         self.leaving = True
         for answered, _ in self.rows:
+            self._room.release()
             if not answered.done():
                 answered.set_exception(failure)
         self.rows.clear()
-        self._thinned.set()
 
 
 class Wires:
@@ -208,18 +207,29 @@ class Wires:
         no primary any more, ConnectionError or TimeoutError where a retry may help, and other errors of redis-py.
         """
         packed = list(map(pack, commands))
-        apart = sum(map(len, packed)) > SHORT_BYTES or not APART.isdisjoint(map(itemgetter(0), commands))
-        if apart:
-            await self._room.acquire()
+        if sum(map(len, packed)) <= SHORT_BYTES and APART.isdisjoint(map(itemgetter(0), commands)):
+            if self._shared is None or self._shared.leaving:
+                self._shared = self._made()
+            return await self._over(self._shared, packed, ahead)
+        async with self._room:
             wire = self._made()
-        elif (wire := self._shared) is None or wire.leaving:
-            wire = self._shared = self._made()
+            try:
+                return await self._over(wire, packed, ahead)
+            except Unwelcome:  # the server is full, so one that there is has to do, where that holds up nobody
+                waits = any(each[0] in WAITING for each in commands)
+                if waits or self._shared is None or self._shared.writer is None:
+                    raise
+                return await self._over(self._shared, packed, ahead)
+            finally:
+                if wire.rows:
+                    wire.lose(redis_errors.ConnectionError("its caller gave up"))
+                else:
+                    self._idle.append(wire)
+
+    async def _over(self, wire: RowWire, packed: Sequence[bytes], ahead: bool) -> list[Any]:
+        """The replies over one wire."""
         try:
             return await wire.row(packed, ahead=ahead)
-        except Unwelcome:
-            if not apart or self._shared is None or self._shared.writer is None:
-                raise
-            return await self._shared.row(packed, ahead=ahead)  # the server is full, so what there is has to do
         except redis_errors.ResponseError as refusal:
             if not misled(refusal):
                 raise
@@ -229,13 +239,6 @@ class Wires:
                 for tell in tuple(self._replaced):
                     tell()
             raise NotPrimary(str(refusal)) from refusal
-        finally:
-            if apart:
-                self._room.release()
-                if wire.rows:
-                    wire.lose(redis_errors.ConnectionError("its caller gave up"))
-                else:
-                    self._idle.append(wire)
 
     def late(self, command: Command, at: Argument | None, seconds: float) -> None:
         """Note that an operation ran out of its `seconds`. Where nothing came over the shared wire for half of it, all
@@ -246,12 +249,12 @@ class Wires:
             if (hangs or wire.leaving) and wire.silent(seconds / 2):
                 wire.lose(redis_errors.TimeoutError("the server said nothing"))
 
-    async def close(self) -> None:
-        """Close all wires, and make no more."""
+    def close(self) -> asyncio.Future[list[Any]]:
+        """Close all wires, and make no more. Wait for the result to have those closed that are being opened."""
         self._closed = True
         for wire in self._wires:
             wire.lose(redis_errors.ConnectionError("closed"))
-        await asyncio.gather(*(wire.opening for wire in self._wires), return_exceptions=True)
+        return asyncio.gather(*(wire.opening for wire in self._wires), return_exceptions=True)
 
     def _made(self) -> RowWire:
         """The idle wire that was used last, or a new one. Raises ConnectionError."""

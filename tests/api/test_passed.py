@@ -22,12 +22,10 @@ def read(endpoint: Endpoint = Endpoint.CHAT, **members: Any) -> Read:
 
 
 def raw(body: bytes, endpoint: Endpoint = Endpoint.CHAT) -> Read:
-    """The body, read."""
     return in_one_go(read_passed(body, endpoint, LIMITS))
 
 
 def image(url: str, **more: Any) -> list[Any]:
-    """A message with an image."""
     return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url, **more}}]}]
 
 

@@ -102,7 +102,6 @@ class Caching(ScriptedEngine):
     """An engine that says of each generation how much of its prompt was cached: ten tokens more each time."""
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """As a script says."""
         cached = 10 * len(self.generations) + 5
         async with aclosing(super().generate(generation)) as chunks:
             async for chunk in chunks:

@@ -62,13 +62,11 @@ async def replicas(settings: Settings) -> AsyncIterator[Replicas]:
 
 
 async def cancelled(inside: Inside, id: str) -> httpx.Response:
-    """The answer to a cancel."""
     async with inside.http() as http:
         return await http.post(f"/v1/responses/{id}/cancel")
 
 
 async def deleted(inside: Inside, id: str, **query: str) -> httpx.Response:
-    """The answer to a delete."""
     async with inside.http() as http:
         return await http.delete(f"/v1/responses/{id}", params=query)
 

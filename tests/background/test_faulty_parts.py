@@ -69,7 +69,6 @@ def faulty_worker(settings: Settings, fault: str) -> Iterator[subprocess.Popen[s
 
 
 async def probed(inside: Inside) -> httpx.Response:
-    """What `/ready` answers."""
     async with inside.http() as http:
         return await http.get("/ready")
 

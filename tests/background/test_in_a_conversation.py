@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -15,14 +14,12 @@ from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, Stall
 from tests.support.service.background import changed, ended, said, submitted
 from tests.support.service.inside import answer, called, opened, scripted, serving
-from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.waiting import wait_until
+from tests.support.service.process import MODEL
 
 WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
 
 
 async def begun(client: AsyncOpenAI) -> str:
-    """A new conversation."""
     return (await client.conversations.create()).id
 
 
@@ -169,25 +166,3 @@ async def test_one_whose_worker_leaves_is_gone_on_with_and_joins_once(settings: 
         async with serving(settings, second):
             assert (await ended(client, made.id)).output_text == "Said so far. Rest."
         assert await roles(client, id) == ["user", "assistant"]
-
-
-def test_one_whose_worker_is_killed_is_gone_on_with_and_joins_once(start: Callable[..., ServiceProcess]) -> None:
-    service = start(lease_seconds=3, store_timeout_seconds=1, demo_tokens_per_second=20)
-    client = service.client()
-    id = client.conversations.create().id
-    made = client.responses.create(model=MODEL, input="Count to 40.", conversation=id, background=True)
-    wait_until(lambda: client.responses.retrieve(made.id).output_text, wanted=bool, seconds=20)
-    service.process.kill()
-    service.kill()
-    service.start()
-    client = service.client()
-    with pytest.raises(openai.BadRequestError) as refusal:
-        client.responses.create(model=MODEL, input="hi", conversation=id)
-    assert refusal.value.code == "conversation_locked"
-    response = wait_until(
-        lambda: client.responses.retrieve(made.id), wanted=lambda found: found.status == "completed", seconds=30
-    )
-    assert response.output_text.endswith("40")
-    joined = [item.type for item in client.conversations.items.list(id)]
-    assert joined == ["message", "reasoning", "message"]
-    client.responses.create(model=MODEL, input="hi", conversation=id)

@@ -12,16 +12,7 @@ from service.harmony.tokens import CHANNEL, CONSTRAIN, MESSAGE, encode
 from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, Stall
 from tests.support.service.background import changed, ended, reached, retrieved, said, submitted
-from tests.support.service.inside import (
-    Inside,
-    answer,
-    called,
-    opened,
-    scripted,
-    serving,
-    then,
-    thought,
-)
+from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.store.counted import usage
 from tests.support.waiting import until

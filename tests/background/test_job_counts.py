@@ -39,7 +39,6 @@ class Scene:
 
     @property
     def counted(self) -> Scraped:
-        """What was counted so far."""
         return Scraped(generate_latest(self.service.metrics.registry).decode())
 
     async def command(self, *words: object) -> None:
@@ -65,11 +64,9 @@ class Silence:
 
     @asynccontextmanager
     async def channel(self, name: str) -> AsyncIterator["Silence"]:
-        """As Listening."""
         yield self
 
     async def messages(self, seconds: float) -> list[bytes]:
-        """As Listener."""
         await asyncio.sleep(seconds)
         return []
 

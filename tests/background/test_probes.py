@@ -28,7 +28,6 @@ class Worker:
         self.app = create_probe_app(self.service, Background(self.service, works=True))
 
     async def get(self, path: str, key: str = "") -> httpx.Response:
-        """The answer to a GET."""
         headers = {"authorization": f"Bearer {key}"} if key else {}
         transport = httpx.ASGITransport(self.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:

@@ -12,15 +12,7 @@ from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from tests.support.engine.scripted import ScriptedEngine, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.background import (
-    changed,
-    ended,
-    opened_stream,
-    reached,
-    said,
-    streamed,
-    submitted,
-)
+from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.store.counted import usage
@@ -60,7 +52,6 @@ class Plugged:
         self.engine: ScriptedEngine = scripted([Stall(self.go), answer("First.")], [answer("Hello.")])
 
     async def plug(self, client: AsyncOpenAI) -> None:
-        """Have it begin."""
         await submitted(client)
         await until(lambda: self.engine.running)
 

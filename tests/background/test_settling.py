@@ -25,7 +25,7 @@ MONTH = Check("all", "tokens", "month", 1_000_000)
 
 async def reserved(service: Service, many: int) -> list[str]:
     """The ids of so many pieces of work, of which it is long ago that anybody said anything."""
-    limits, ids = service.limiter.limits, [service.store.new_id() for _ in range(many)]
+    limits, ids = service.tenants.limiter.limits, [service.store.new_id() for _ in range(many)]
     for id in ids:
         await limits.admit(TENANT, id, [MONTH], reads=1, writes=0)
     (shard,) = service.store.keyspace.all_shards()
@@ -44,8 +44,8 @@ def limited(settings: Settings) -> Settings:
 async def test_all_that_is_due_is_looked_at_however_much_it_is(limited: Settings) -> None:
     async with opened(limited) as service:
         await reserved(service, 2 * MOST_DUE + 1)
-        assert await settle_due(service) == 2 * MOST_DUE + 1
-        assert await service.limiter.limits.due() == []
+        assert await settle_due(service.tenants.limiter.limits) == 2 * MOST_DUE + 1
+        assert await service.tenants.limiter.limits.due() == []
 
 
 async def test_what_a_newer_release_has_stored_is_in_nobodys_way(limited: Settings) -> None:
@@ -55,14 +55,14 @@ async def test_what_a_newer_release_has_stored_is_in_nobodys_way(limited: Settin
         async with service.store.server.operation() as operation:
             key = service.store.keyspace.response(TENANT, newer).key("response")
             await operation.command("SETRANGE", key, 0, b"\xee")
-        assert await settle_due(service) == 2
-        assert await service.limiter.limits.due() == []
+        assert await settle_due(service.tenants.limiter.limits) == 2
+        assert await service.tenants.limiter.limits.due() == []
 
 
 @pytest.mark.parametrize("held", [True, False])
 async def test_a_reservation_that_has_expired_is_due_no_more(limited: Settings, held: bool) -> None:
     async with opened(limited) as service:
-        limits = service.limiter.limits
+        limits = service.tenants.limiter.limits
         (id,) = await reserved(service, 1)
         (shard,) = service.store.keyspace.all_shards()
         async with service.store.server.operation() as operation:
@@ -72,7 +72,7 @@ async def test_a_reservation_that_has_expired_is_due_no_more(limited: Settings, 
         if held:
             await limits.hold(TENANT, [id])
         else:
-            await settle_due(service)
+            await settle_due(service.tenants.limiter.limits)
         assert await limits.due() == []
 
 
@@ -89,7 +89,7 @@ async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_acc
             return accepted
 
         async def hand_over() -> None:
-            async with service.limiter.reserved(
+            async with service.tenants.limiter.reserved(
                 allowance, "m", service.store.new_id(), reads=100, writes=0
             ) as reserved:
                 assert reserved is not None
@@ -103,7 +103,7 @@ async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_acc
         await asyncio.wait([task])
         await asked.wait()
         await service.loans.close()
-        found = await service.limiter.limits.admit(TENANT, service.store.new_id(), [MONTH], reads=0, writes=0)
+        found = await service.tenants.limiter.limits.admit(TENANT, service.store.new_id(), [MONTH], reads=0, writes=0)
         assert found.left[0].amount == MONTH.limit - (100 if accepted else 0)
 
 
@@ -112,12 +112,12 @@ async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None
         first, second = [await client.responses.create(model=MODEL, input=word) for word in ("One", "Two")]
         redis, prefix = connect(settings.redis_url), settings.key_prefix
         try:
-            limits, (shard,) = service.limiter.limits, service.store.keyspace.all_shards()
+            limits, (shard,) = service.tenants.limiter.limits, service.store.keyspace.all_shards()
             await limits.admit(DEFAULT_TENANT, first.id, [MONTH], reads=10, writes=50_000)  # more than it took
             await redis.zadd(shard.reservations, {f"{DEFAULT_TENANT}/{first.id[5:]}": 0})
             before = await order(redis, prefix)
             assert before == [first.id, second.id] * 2
-            assert await settle_due(service) == 1
+            assert await settle_due(service.tenants.limiter.limits) == 1
             assert await order(redis, prefix) == before
             assert await redis.zcard(shard.reservations) == 0
             another = service.store.new_id()

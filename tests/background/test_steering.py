@@ -26,14 +26,12 @@ Json = dict[str, Any]
 
 
 async def steer(inside: Inside, id: str, words: Any = "Be brief.", key: str = "", **body: Any) -> httpx.Response:
-    """The answer to a steer."""
     headers = {"idempotency-key": key} if key else {}
     async with inside.http() as http:
         return await http.post(f"/v1/responses/{id}/steer", json={"input": words, **body}, headers=headers)
 
 
 async def accepted(inside: Inside, id: str, words: Any = "Be brief.", **others: Any) -> str:
-    """The id of a steer that was accepted."""
     answer = await steer(inside, id, words, **others)
     assert answer.status_code == 200, answer.text
     told = answer.json()

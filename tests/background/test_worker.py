@@ -141,7 +141,6 @@ async def test_a_tenant_with_all_places_gives_one_back_to_another_that_waits(red
 
 
 async def under_way(service: Service, ids: list[str]) -> list[str]:
-    """Those that have not ended."""
     return [id for id in ids if (await service.store.find(TENANT, id)).under_way]
 
 
@@ -160,9 +159,10 @@ async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
 
 async def test_what_has_not_begun_as_the_loop_is_busy_gives_way_at_once(redis_url: str) -> None:
     async with opened_service(redis_url, scripted([answer("hi")]), worker_concurrency=PLACES) as opened:
-        service = msgspec.structs.replace(opened, pacing=Pacing(lambda: 0.0))
+        tenants = msgspec.structs.replace(opened.tenants, pacing=Pacing(lambda: 0.0))
+        service = msgspec.structs.replace(opened, tenants=tenants)
         for tenant in ("initech", *[TENANT] * MODEST):
-            await service.pacing.begin(tenant)
+            await service.tenants.pacing.begin(tenant)
         for _ in range(PLACES):
             await queued(service)
         async with busy(), working(service) as worker:
@@ -179,7 +179,6 @@ class Asked(Jobs):
         self.shards_asked: list[int] = []
 
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
-        """As Jobs."""
         self.shards_asked.append(shard)
         return await super().claim(shard, most, level)
 
@@ -214,7 +213,6 @@ class Narrow(Jobs):
     repaired = False
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
-        """As Jobs."""
         if not self.repaired:
             raise StoreUnavailable("too slow")
         return await super().spec(lease, start)

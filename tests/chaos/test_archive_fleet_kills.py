@@ -31,11 +31,7 @@ MORE = 4
 
 SECONDS = 60.0
 
-KEPT = SETTINGS | {
-    "demo_tokens_per_second": 150,
-    "max_responses": FEW,
-    "archive_after_seconds": 0.1,
-}
+KEPT = SETTINGS | {"demo_tokens_per_second": 150, "max_responses": FEW, "archive_after_seconds": 0.1}
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -88,7 +84,6 @@ class Watch:
         self._prefix, self._http, self.redis = fleet.settings.key_prefix, http, redis
 
     async def in_memory(self, id: str) -> bool:
-        """Whether Redis has a response."""
         return bool(await self.redis.exists(f"{self._prefix}:{{00}}:t:default:node:{id.partition('_')[2]}"))
 
     async def at_work(self) -> bool:
@@ -97,7 +92,6 @@ class Watch:
         return waiting > 0 and bool(await self.redis.exists(f"{self._prefix}:{{00}}:archiver"))
 
     async def all_archived(self) -> bool:
-        """Whether the archive lacks nothing."""
         return await self.redis.zcard(f"{self._prefix}:{{00}}:unarchived") == 0
 
     async def told(self, id: str) -> tuple[int, Json]:
@@ -179,13 +173,10 @@ async def check(fleet: Fleet, clients: Clients, watch: Watch) -> None:
     """All is archived, and told as it ended, also once Redis has lost all; what was deleted is gone."""
     for member in fleet.members:
         await member.ready()
-    aftermath = Aftermath(fleet.settings)
-    try:
+    async with Aftermath(fleet.settings) as aftermath:
         await until(lambda: aftermath.left_over(timed=False), SECONDS, "jobs are left", wanted=lambda left: left == [])
         await until(watch.all_archived, SECONDS, "some are not archived")
         assert await aftermath.complaints() == []
-    finally:
-        await aftermath.close()
     for lost in (False, True):
         if lost:
             await watch.redis.flushall()
@@ -198,11 +189,7 @@ async def check(fleet: Fleet, clients: Clients, watch: Watch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rounds"),
-    [
-        ("s3", 1),
-        *(pytest.param(kind, 4, marks=pytest.mark.full) for kind in REMOTE),
-    ],
+    ("kind", "rounds"), [("s3", 1), *(pytest.param(kind, 4, marks=pytest.mark.full) for kind in REMOTE)]
 )
 async def test_whoever_is_killed_while_archived_turns_are_continued_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, rounds: int

@@ -63,7 +63,6 @@ class Clients:
         self.deleted.append(fork)
 
     def stop(self) -> None:
-        """Return once all have stopped."""
         self._ended.set()
         for thread in self._threads:
             thread.join()

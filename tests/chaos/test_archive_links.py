@@ -89,7 +89,6 @@ class Served:
         )
 
     async def leave_memory(self) -> None:
-        """Have all leave memory."""
         await self.all_archived()
         await lose(self._redis, self._prefix)
 

@@ -5,6 +5,7 @@ deleted comes back, and whoever is next archives what is left.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,10 @@ from tests.support.archive.opened import REMOTE, open_at
 from tests.support.archive.patience import PATIENT
 from tests.support.chaos.archive_steps import ARCHIVING, ASKING, CALL, NOTING, Counted
 from tests.support.chaos.archived_trees import Trees, trees
+from tests.support.chaos.deaths import each_dies
 from tests.support.chaos.fleet import Store
-from tests.support.chaos.mortals import Mortals, dead, mortals
+from tests.support.chaos.mortals import Mortals
 from tests.support.chaos.storm import STEADY
-from tests.support.waiting import until
-
-AT_ONCE = 8
-"""How many are tried at once."""
 
 SECONDS = 60.0
 
@@ -78,8 +76,7 @@ def grown(settings: Settings, *, older: bool = False, large: bool = False) -> Ab
 async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: int, *, large: bool) -> None:
     """A worker that dies before a step of archiving, perhaps amid a large tree."""
     async with grown(settings, large=large) as made:
-        pid = await mortals.begin(settings, ARCHIVING, times=step)
-        await until(lambda: dead(pid), SECONDS, f"it doesn't die before step {step}")
+        await mortals.die(settings, ARCHIVING, times=step)
         await made.archive_all()
         await made.check()
 
@@ -92,16 +89,7 @@ async def test_a_worker_that_dies_before_any_step_of_archiving_loses_nothing(
     large = every == 1
     async with grown(whole, large=large) as made:
         steps = await steps_of_a_pass(made, archive_of(whole))
-    places = asyncio.Semaphore(AT_ONCE)
-
-    async def try_one(program: Mortals, step: int) -> None:
-        async with places:
-            own = await asyncio.to_thread(settings, f"step-{step}")
-            await die_and_be_replaced(program, own, step, large=large)
-
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for step in range(1, steps + 1, every):
-            group.create_task(try_one(program, step))
+    await each_dies(range(1, steps + 1, every), partial(die_and_be_replaced, large=large), settings)
 
 
 @pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.full)])
@@ -114,17 +102,13 @@ async def test_a_worker_that_dies_before_any_step_of_noting_what_was_there_befor
         while await other.note():
             pass
 
-    async def die(program: Mortals, step: int) -> None:
-        own = await asyncio.to_thread(settings, f"step-{step}")
+    async def die(program: Mortals, own: Settings, step: int) -> None:
         async with grown(own, older=True) as made:
-            pid = await program.begin(own, NOTING, times=step)
-            await until(lambda: dead(pid), SECONDS, f"it doesn't die before step {step}")
+            await program.die(own, NOTING, times=step)
             await made.archive_all()
             await made.check()
 
-    async with mortals() as program:
-        for step in range(1, counted.steps + 1, every):
-            await die(program, step)
+    await each_dies(range(1, counted.steps + 1, every), die, settings)
 
 
 READING, FORGETTING, FORGETTING_A_TREE = "read", "forget", "forget a tree"
@@ -138,14 +122,13 @@ DEEDS: Deeds = {
 }
 
 
-async def die_amid(mortals: Mortals, settings: Settings, deed: str, step: int) -> None:
+async def die_amid(mortals: Mortals, settings: Settings, step: int, deed: str) -> None:
     """A process that dies before a step of what it does with a turn that has left memory; it is done again."""
     async with grown(settings) as made:
         await made.archive_all()
         await made.leave_memory()
         *_, tip = path = made.paths[made.forked[1]]
-        pid = await mortals.begin(settings, ASKING, deed, tip, times=step)
-        await until(lambda: dead(pid), SECONDS, f"it doesn't die before step {step}")
+        await mortals.die(settings, ASKING, deed, tip, times=step)
         if deed == READING:
             assert [*(await made.history.chain(DEFAULT_TENANT, tip)).ids] == path
         with suppress(NotFound):  # it died after it was done
@@ -168,15 +151,7 @@ async def test_who_dies_before_any_step_of_what_brings_a_turn_back_leaves_it_who
         counted = Counted(ASKING)
         async with made.another(archive_of(whole), counted) as other:
             await DEEDS[deed](other.history, made.forked[1])
-    places = asyncio.Semaphore(AT_ONCE)
-
-    async def try_one(program: Mortals, step: int) -> None:
-        async with places:
-            await die_amid(program, await asyncio.to_thread(settings, f"step-{step}"), deed, step)
-
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for step in range(1, counted.steps + 1, every):
-            group.create_task(try_one(program, step))
+    await each_dies(range(1, counted.steps + 1, every), partial(die_amid, deed=deed), settings)
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.full)])

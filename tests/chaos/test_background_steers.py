@@ -1,9 +1,7 @@
 """What was accepted to be said to a background response is said once or comes back, whoever dies, and wherever."""
 
-import asyncio
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +9,12 @@ import pytest
 from service.api.response import Response, ResponseStatus
 from service.background.control import steer
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings, load_settings
-from store.embedded import EmbeddedServer
+from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.deaths import each_dies
 from tests.support.chaos.inside import WatchedEngine, at_work, opened, queue, working
 from tests.support.chaos.mortal import SAID, STEER, STEERED_STEPS
-from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.storm import STEADY
+from tests.support.chaos.mortals import Mortals, mortals
 from tests.support.chaos.watched import watched
 from tests.support.waiting import until
 
@@ -29,26 +26,10 @@ SECONDS = 30.0
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Any:
-    """Makes settings over one store, with an empty part of it for each prefix."""
-    with EmbeddedServer(tmp_path / "store") as server:
-
-        def make(prefix: str, speed: float = TOKENS_PER_SECOND) -> Settings:
-            return load_settings(redis_url=server.url, key_prefix=prefix, **STEADY | {"demo_tokens_per_second": speed})
-
-        yield make
-
-
-async def ended(aftermath: Aftermath, id: str) -> bool:
-    """Whether a response has ended, and all that goes on from it."""
-    return not await aftermath.left_over() and id in await aftermath.ids()
-
-
 async def settle(settings: Settings, aftermath: Aftermath, id: str) -> list[Response]:
     """The response and all that go on from it, once another worker has ended them; nothing else is there."""
     async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
-        await until(lambda: ended(aftermath, id), SECONDS, "a job is stuck")
+        await until(lambda: aftermath.ended(id), SECONDS, "a job is stuck")
     made = [await aftermath.response(id)]
     while made[-1].harmonium and (following := made[-1].harmonium.succeeded_by):
         made.append(await aftermath.response(str(following)))
@@ -76,86 +57,69 @@ async def check_applied(settings: Settings, made: list[Response]) -> None:
 
 async def die_at(program: Mortals, settings: Settings, step: str) -> None:
     """A response that is steered while it waits, where somebody dies at a step."""
-    aftermath = Aftermath(settings)
-    try:
+    deed = "steer" if step.startswith("steer") else "work"
+    async with Aftermath(settings) as aftermath:
         async with opened(settings) as service:
             id = await queue(service, COUNT)
-            deed = "steer" if step.startswith("steer") else "work"
             if deed == "work":
                 await steer(service, DEFAULT_TENANT, id, STEER)
-        pid = await program.begin(settings, step, deed, id)
-        await until(lambda: dead(pid), SECONDS, f"nobody dies {step}")
+        await program.die(settings, step, deed, id)
         made = await settle(settings, aftermath, id)
         if step == "steering":
             assert [each.status for each in made] == [ResponseStatus.COMPLETED]
         else:
             await check_applied(settings, made)
         await aftermath.check_usage()
-    finally:
-        await aftermath.close()
 
 
-async def test_a_steer_is_said_once_wherever_somebody_dies(settings: Any) -> None:
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for number, step in enumerate(STEERED_STEPS):
-            group.create_task(die_at(program, settings(f"step-{number}"), step))
+async def test_a_steer_is_said_once_wherever_somebody_dies(part: Any) -> None:
+    await each_dies(STEERED_STEPS, die_at, part)
 
 
-async def test_a_worker_that_dies_before_it_has_heard_of_a_steer_is_replaced_by_one_that_has(settings: Any) -> None:
-    chosen = settings("unheard", SLOW)
-    aftermath = Aftermath(chosen)
-    try:
-        async with mortals() as program, opened(chosen) as service:
+async def test_a_worker_that_dies_before_it_has_heard_of_a_steer_is_replaced_by_one_that_has(part: Any) -> None:
+    settings = part("unheard", demo_tokens_per_second=SLOW)
+    async with Aftermath(settings) as aftermath:
+        async with mortals() as program, opened(settings) as service:
             id = await queue(service, COUNT)
-            pid = await program.begin(chosen)
+            pid = await program.begin(settings)
             await until(lambda: aftermath.events(id), SECONDS, wanted=lambda found: len(found) > 10)
             os.kill(pid, signal.SIGSTOP)
             await steer(service, DEFAULT_TENANT, id, STEER)
             os.kill(pid, signal.SIGKILL)
-        made = await settle(chosen, aftermath, id)
-        await check_applied(chosen, made)
-    finally:
-        await aftermath.close()
+        await check_applied(settings, await settle(settings, aftermath, id))
 
 
-async def test_a_canceller_that_dies_gives_back_what_was_said(settings: Any) -> None:
-    chosen = settings("cancelled")
-    aftermath = Aftermath(chosen)
-    try:
-        async with mortals() as program, opened(chosen) as service:
+async def test_a_canceller_that_dies_gives_back_what_was_said(part: Any) -> None:
+    settings = part("cancelled")
+    async with Aftermath(settings) as aftermath:
+        async with mortals() as program, opened(settings) as service:
             id = await queue(service, COUNT)
             accepted = await steer(service, DEFAULT_TENANT, id, STEER)
-            pid = await program.begin(chosen, "cancelled", "cancel", id)
-            await until(lambda: dead(pid), SECONDS, "it doesn't die")
-        (made,) = await settle(chosen, aftermath, id)
+            await program.die(settings, "cancelled", "cancel", id)
+        (made,) = await settle(settings, aftermath, id)
         assert made.status is ResponseStatus.CANCELLED
         assert made.harmonium
         (back,) = list(made.harmonium.failed_steers or [])
         assert (back.steer.id, bytes(back.steer.input or b"")) == (accepted.steer.id, b'"Be brief."')
-    finally:
-        await aftermath.close()
 
 
-async def test_what_is_said_while_the_successor_is_made_is_said_in_it_too(settings: Any) -> None:
-    chosen = settings("late")
-    aftermath = Aftermath(chosen)
+async def test_what_is_said_while_the_successor_is_made_is_said_in_it_too(part: Any) -> None:
+    settings = part("late")
     late = [b'{"input": "Late."}', b'{"input": "Later."}']
 
     async def at(step: str) -> None:
         if step == "told of steers" and late:
             await steer(service, DEFAULT_TENANT, id, late.pop(0))
 
-    try:
-        async with opened(chosen, WatchedEngine(TOKENS_PER_SECOND)) as service:
+    async with Aftermath(settings) as aftermath:
+        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
             id = await queue(service, COUNT)
             await steer(service, DEFAULT_TENANT, id, STEER)
             async with at_work(watched(service, at)):
-                await until(lambda: ended(aftermath, id), SECONDS, "a job is stuck")
-        made = await settle(chosen, aftermath, id)
-        await check_applied(chosen, made)
-        async with opened(chosen) as other:
+                await until(lambda: aftermath.ended(id), SECONDS, "a job is stuck")
+        made = await settle(settings, aftermath, id)
+        await check_applied(settings, made)
+        async with opened(settings) as other:
             ((_, items),) = await other.store.items(DEFAULT_TENANT, [made[1].id])
         said = [items.decode().index(words) for words in (SAID, "Late.", "Later.")]
         assert said == sorted(said)
-    finally:
-        await aftermath.close()

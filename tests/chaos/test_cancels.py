@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx
@@ -47,12 +48,10 @@ class Canceller:
         self.began = 0
         """How many had begun."""
 
-    async def close(self) -> None:
-        """Hang up."""
+    async def aclose(self) -> None:
         await self._http.aclose()
 
     async def cancel_some(self, number: int) -> None:
-        """Create and cancel so many."""
         for _ in range(number):
             await self._cancel_one()
 
@@ -77,7 +76,6 @@ class Canceller:
 
 
 def high(values: list[float]) -> float:
-    """The 99th percentile."""
     return sorted(values)[int(0.99 * (len(values) - 1))]
 
 
@@ -85,15 +83,12 @@ async def cancel_many(folder: Path, seed: int, cancels: int) -> None:
     settings = SETTINGS | {"worker_concurrency": CONCURRENCY}
     async with running(folder, seed, workers=0, **settings) as fleet:
         engine = WatchedEngine(tokens_per_second=100)
-        canceller, aftermath = Canceller(fleet, engine), Aftermath(fleet.settings)
-        try:
+        canceller = Canceller(fleet, engine)
+        async with Aftermath(fleet.settings) as aftermath, aclosing(canceller):
             async with working(fleet.settings, engine):
                 await asyncio.gather(*(canceller.cancel_some(cancels // AT_ONCE) for _ in range(AT_ONCE)))
                 assert not any(engine.sampling.values())
             await aftermath.check(canceller.ids)
-        finally:
-            await canceller.close()
-            await aftermath.close()
     replies, gone = sorted(canceller.replies), high(canceller.gone)
     print(f"replies: p50 {replies[cancels // 2] * 1e3:.0f} ms, p99 {high(replies) * 1e3:.0f}; gone: {gone * 1e3:.0f}")
     assert 0 < canceller.began < cancels, "all of them had begun, or none"

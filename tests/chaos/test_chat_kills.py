@@ -1,6 +1,10 @@
-"""Workers that die while a model with a chat template answers: another one goes on at the token."""
+"""Workers that die or leave while a model with a chat template answers: another one goes on at the token.
 
-from collections.abc import Iterator
+Where its server reads the model, nobody can go on amid an answer.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,10 @@ from tests.support.waiting import wait_until
 SECONDS = 60.0
 """How long an answer may take, over all workers, on a busy machine."""
 
+STRINGS = {"type": "array", "items": {"type": "string"}}
 CITY: Any = {
     "type": "object",
-    "properties": {
-        "city": {"type": "string", "maxLength": 200},
-        "reasons": {"type": "array", "items": {"type": "string"}},
-    },
+    "properties": {"city": {"type": "string", "maxLength": 200}, "reasons": STRINGS},
     "required": ["city", "reasons"],
     "additionalProperties": False,
 }
@@ -43,33 +45,102 @@ def llama() -> Iterator[str]:
     server.kill()
 
 
+class Stage:
+    """A service that does no work itself, and workers that are killed and replaced."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self._folder, self._settings = folder, settings
+        self.workers: list[WorkerProcess] = []
+        self.service = ServiceProcess(folder / "service", "--no-worker", **settings)
+        self.client = self.service.client()
+        self.next_worker()
+
+    def next_worker(self) -> None:
+        """Kill the worker, and have another one."""
+        if self.workers:
+            self.workers[-1].kill()
+        self.workers.append(WorkerProcess(self._folder / f"worker-{len(self.workers)}", **self._settings))
+
+    def streamed(self, request: dict[str, Any], seen: Callable[[list[Any]], None]) -> list[Any]:
+        """All events of a response in the background; each time what came so far is `seen`."""
+        events: list[Any] = []
+        for event in self.client.responses.create(model="smol", temperature=0, **request, background=True, stream=True):
+            events.append(event.to_dict())
+            seen(events)
+        return events
+
+
+@contextmanager
+def stage(folder: Path, llama: str, *, by_server: bool, **settings: Any) -> Iterator[Stage]:
+    """Processes before a model that is read here, or by its server."""
+    engine: dict[str, Any] = {"engine": "llama", "engine_url": llama, "engine_api_key": KEY}
+    if by_server:
+        (folder / "key").write_text(KEY)
+        member = f'"name": "smol", "kind": "llama", "markup": "server", "urls": ["{llama}"]'
+        (folder / "engines.json").write_text(f'{{"engines": [{{{member}, "api_key_file": "{folder / "key"}"}}]}}')
+        engine = {"engines": str(folder / "engines.json")}
+    with EmbeddedServer(folder / "store") as store:
+        made = Stage(folder, **QUICK | engine | {"redis_url": store.url} | settings)
+        yield made
+        for each in (*made.workers, made.service):
+            each.stop()
+
+
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 def test_what_a_dead_worker_began_is_said_to_its_end_and_nothing_twice(
     tmp_path: Path, llama: str, asked: dict[str, Any]
 ) -> None:
-    with EmbeddedServer(tmp_path / "store") as store:
-        settings = QUICK | {"redis_url": store.url, "engine": "llama", "engine_url": llama, "engine_api_key": KEY}
-        service = ServiceProcess(tmp_path / "service", "--no-worker", **settings)
-        worker = WorkerProcess(tmp_path / "first", **settings)
-        client = service.client()
-        request: Any = {"model": "smol", "temperature": 0} | asked
-        expected = client.responses.create(**request)
-        response = client.responses.create(**request, background=True, stream=True)
-        events: list[Any] = []
-        workers = [worker]
-        for event in response:
-            events.append(event.to_dict())
-            if event.type.endswith(".delta") and len(events) in (10, 24):
-                workers[-1].kill()
-                workers.append(WorkerProcess(tmp_path / f"next-{len(events)}", **settings))
+    with stage(tmp_path, llama, by_server=False) as made:
+
+        def seen(events: list[Any]) -> None:
+            if events[-1]["type"].endswith(".delta") and len(events) in (10, 24):
+                made.next_worker()
+
+        expected = made.client.responses.create(model="smol", temperature=0, **asked)
+        events = made.streamed(asked, seen)
         check_stream(events)
-        ended = wait_until(lambda: client.responses.retrieve(events[0]["response"]["id"]), SECONDS)
-        assert len(workers) == 3
-        assert ended.output[0].type == expected.output[0].type
-        if "tools" not in asked:  # behind a death, nothing holds arguments to their format but the check at the end
-            assert ended.output_text == expected.output_text
-            assert ended.usage is not None
-            assert expected.usage is not None
-            assert ended.usage.output_tokens == expected.usage.output_tokens
-        for each in (*workers, service):
-            each.stop()
+        ended = wait_until(lambda: made.client.responses.retrieve(events[0]["response"]["id"]), SECONDS)
+        assert len(made.workers) == 3
+    assert ended.output[0].type == expected.output[0].type
+    if "tools" not in asked:  # behind a death, nothing holds arguments to their format but the check at the end
+        assert ended.output_text == expected.output_text
+        assert ended.usage is not None
+        assert expected.usage is not None
+        assert ended.usage.output_tokens == expected.usage.output_tokens
+
+
+def test_killed_behind_the_first_words_that_its_server_reads_it_fails_and_says_so(tmp_path: Path, llama: str) -> None:
+    with stage(tmp_path, llama, by_server=True) as made:
+
+        def seen(events: list[Any]) -> None:
+            if events[-1]["type"].endswith(".delta") and len(made.workers) == 1:
+                made.next_worker()
+
+        response = check_stream(made.streamed({"input": "Tell me a story of a fox.", "max_output_tokens": 150}, seen))
+    assert response["status"] == "failed"
+    assert "stopped in the middle of an answer" in response["error"]["message"]
+    assert response["output"][0]["content"][0]["text"]
+
+
+def test_killed_before_its_first_words_it_is_answered_by_another(tmp_path: Path, llama: str) -> None:
+    with stage(tmp_path, llama, by_server=True) as made:
+
+        def seen(events: list[Any]) -> None:
+            if events[-1]["type"] == "response.in_progress":
+                made.next_worker()
+
+        long = {"input": "Once upon a time there was a fox. " * 60, "max_output_tokens": 16}
+        response = check_stream(made.streamed(long, seen))
+        assert len(made.workers) == 2
+    assert response["status"] in ("completed", "incomplete")
+
+
+def test_a_worker_that_leaves_says_its_answer_to_the_end_first(tmp_path: Path, llama: str) -> None:
+    with stage(tmp_path, llama, by_server=True, shutdown_seconds=60) as made:
+
+        def seen(events: list[Any]) -> None:
+            if events[-1]["type"].endswith(".delta") and len(events) == 8:
+                made.workers[0].ask_to_stop()
+
+        response = check_stream(made.streamed({"input": "Tell me a story of a fox.", "max_output_tokens": 60}, seen))
+    assert (response["status"], response["usage"]["output_tokens"]) == ("incomplete", 60)

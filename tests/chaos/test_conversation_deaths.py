@@ -4,40 +4,31 @@ What the dead one did is in it once, or it is not; no turn is lost, doubled or o
 background is made by the next worker and joins.
 """
 
-import asyncio
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import openai
 import pytest
 from openai import AsyncOpenAI
 
-from service.settings.settings import Settings, load_settings
-from store.embedded import EmbeddedServer
+from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.deaths import each_dies
 from tests.support.chaos.inside import WatchedEngine, counted, working
 from tests.support.chaos.mortal import QUESTION, STEPS
-from tests.support.chaos.mortals import Mortals, dead, mortals
+from tests.support.chaos.mortals import Mortals
+from tests.support.chaos.storm import STEADY
 from tests.support.service.inside import serving
 from tests.support.service.listed import Said, said
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
-LEASE_SECONDS = 6.0
+LEASE_SECONDS: float = STEADY["lease_seconds"]
 SLACK_SECONDS = 8.0
 """What an answer takes beside, on cores that others share."""
 
-AT_ONCE = 16
 TOKENS_PER_SECOND = 400
-SHORT: dict[str, Any] = {
-    "lease_seconds": LEASE_SECONDS,
-    "store_timeout_seconds": 2.0,
-    "demo_tokens_per_second": TOKENS_PER_SECOND,
-    "worker": False,
-}
-"""A lease as short as a store that a busy machine holds up lets it be."""
-
 SOON_SECONDS = 0.03
 """In the long form they die at any moment so long after a step."""
 
@@ -78,17 +69,6 @@ DEATHS = [
 ]
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Any:
-    """Makes settings over one store, with an empty part of it for each prefix."""
-    with EmbeddedServer(tmp_path / "store") as server:
-
-        def make(prefix: str) -> Settings:
-            return load_settings(redis_url=server.url, key_prefix=prefix, **SHORT)
-
-        yield make
-
-
 async def ask(client: AsyncOpenAI, text: str, id: str) -> bool:
     """A response of a conversation; whether it was free for one."""
     try:
@@ -110,17 +90,15 @@ async def queued(client: AsyncOpenAI, id: str) -> str:
     raise AssertionError("no event")
 
 
-async def die_and_go_on(mortals: Mortals, settings: Settings, death: Death, soon: float) -> None:
+async def die_and_go_on(mortals: Mortals, settings: Settings, death: Death, soon: float = 0.0) -> None:
     """A conversation with which others go on after a process died within `soon` seconds of a step."""
-    aftermath = Aftermath(settings)
-    try:
+    async with Aftermath(settings) as aftermath:
         async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
             id = (await client.conversations.create(items=[{"role": "user", "content": NAMED[1]}])).id
             assert await ask(client, "Count to 2.", id)
             before = await said(client, id)
             response = await queued(client, id) if death.deed in ("work", "cancel") else None
-            pid = await mortals.begin(settings, death.step, death.deed, response or id, after=soon)
-            await until(lambda: dead(pid), 30, f"it doesn't die {death.step}")
+            await mortals.die(settings, death.step, death.deed, response or id, after=soon)
             died = time.monotonic()
             pinned = death.deed == "fork"  # for as long as a response may take
             assert pinned or await aftermath.held_seconds() <= LEASE_SECONDS
@@ -133,14 +111,13 @@ async def die_and_go_on(mortals: Mortals, settings: Settings, death: Death, soon
                 )
             seconds = time.monotonic() - died
             check(before, await said(client, id), death, exactly=not soon)
-            await until(lambda: settled(aftermath, timed=not pinned), 30, "something is left")
+            left = partial(aftermath.left_over, timed=not pinned)
+            await until(left, 30, "something is left", wanted=lambda keys: keys == [])
         assert await aftermath.complaints() == []
         await aftermath.check_usage()
         if response is not None:
             await aftermath.check([response])
         assert seconds < LEASE_SECONDS * (2 if death.is_queued else 1) + SLACK_SECONDS
-    finally:
-        await aftermath.close()
 
 
 def check(before: Said, after: Said, death: Death, *, exactly: bool) -> None:
@@ -156,34 +133,13 @@ def check(before: Said, after: Said, death: Death, *, exactly: bool) -> None:
     assert between in ([death.joins] if exactly else [[], [ASKED], MADE])
 
 
-async def settled(aftermath: Aftermath, *, timed: bool) -> bool:
-    """Whether nothing is under way any more."""
-    return await aftermath.left_over(timed=timed) == []
-
-
-async def die_everywhere(make: Any, prefix: str, soon: float = 0.0) -> None:
-    """Let a process die at each step, many at once."""
-    turns = asyncio.Semaphore(AT_ONCE)
-
-    async def die(number: int, death: Death) -> None:
-        async with turns:
-            try:
-                await die_and_go_on(program, make(f"{prefix}-{number}"), death, soon)
-            except BaseException as error:
-                error.add_note(f"{death.deed}: {death.step}")
-                raise
-
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for number, death in enumerate(DEATHS):
-            group.create_task(die(number, death))
-
-
-async def test_a_process_that_dies_at_any_step_leaves_a_conversation_that_goes_on(settings: Any) -> None:
-    await die_everywhere(settings, "step")
+async def test_a_process_that_dies_at_any_step_leaves_a_conversation_that_goes_on(part: Any) -> None:
+    await each_dies(DEATHS, die_and_go_on, partial(part, worker=False))
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-async def test_processes_that_die_soon_after_any_step_leave_conversations_that_go_on(settings: Any) -> None:
+async def test_processes_that_die_soon_after_any_step_leave_conversations_that_go_on(part: Any) -> None:
     for turn in range(8):
-        await die_everywhere(settings, f"turn-{turn}", SOON_SECONDS)
+        die = partial(die_and_go_on, soon=SOON_SECONDS)
+        await each_dies(DEATHS, die, partial(part, worker=False), f"turn-{turn}")

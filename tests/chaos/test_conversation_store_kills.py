@@ -4,21 +4,17 @@ It syncs before it acknowledges, and is back before its clients have given up: s
 order.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings, load_settings
+from service.settings.settings import load_settings
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import Store
+from tests.support.chaos.deaths import shaky_store
 from tests.support.chaos.inside import WatchedEngine, at_work, counted, opened, queue, respond
-from tests.support.chaos.outages import Outages
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
 from tests.support.service.listed import said
@@ -39,22 +35,6 @@ ANSWERED = ("assistant", counted(5))
 pytestmark = pytest.mark.timeout(120)
 
 
-@asynccontextmanager
-async def shaken(folder: Path) -> AsyncIterator[tuple[Settings, Service, Outages]]:
-    """A service that works over a store which syncs always, and whoever kills that."""
-    store = Store(folder, "always")
-    store.launch()
-    try:
-        await store.ready()
-        outages, settings = Outages(store, Random(7)), load_settings(redis_url=store.url, **PATIENT)
-        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
-            shaky = watched(service, outages.at)
-            async with at_work(shaky):
-                yield settings, shaky, outages
-    finally:
-        store.kill()
-
-
 async def response_in_foreground(service: Service, what: str, conversation: str) -> str:
     """Make a response of a conversation; its status."""
     return (await respond(service, what, conversation)).status
@@ -70,23 +50,25 @@ async def response_in_background(service: Service, what: str, conversation: str)
 
 
 async def kill_at_each_step(folder: Path, rounds: int) -> None:
-    async with shaken(folder) as (settings, service, outages):
+    async with shaky_store(folder, "always", 7) as outages:
+        settings, asked = load_settings(redis_url=outages.url, **PATIENT), list[str]()
         async with serving(settings) as inside, inside.client() as client:
             id = (await client.conversations.create()).id
-        asked: list[str] = []
-        for _, amid, step in product(range(rounds), (False, True), (*IN_THE_FOREGROUND, *IN_THE_BACKGROUND)):
-            asked.append(f"{len(asked)}. Count to 5.")
-            outages.order(step, amid=amid)
-            answer = response_in_background if step in IN_THE_BACKGROUND else response_in_foreground
-            assert await answer(service, asked[-1], id) == "completed", (step, amid)
-            await outages.over()
-        aftermath = Aftermath(settings)
+        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
+            shaky = watched(service, outages.at)
+            async with at_work(shaky):
+                for _, amid, step in product(range(rounds), (False, True), (*IN_THE_FOREGROUND, *IN_THE_BACKGROUND)):
+                    asked.append(f"{len(asked)}. Count to 5.")
+                    outages.order(step, amid=amid)
+                    answer = response_in_background if step in IN_THE_BACKGROUND else response_in_foreground
+                    assert await answer(shaky, asked[-1], id) == "completed", (step, amid)
+                    await outages.over()
         async with serving(settings) as inside, inside.client() as client:
             assert await said(client, id) == [turn for each in asked for turn in (("user", each), ANSWERED)]
-        assert await aftermath.left_over() == []
-        assert await aftermath.complaints() == []
-        await aftermath.check_usage()
-        await aftermath.close()
+        async with Aftermath(settings) as aftermath:
+            assert await aftermath.left_over() == []
+            assert await aftermath.complaints() == []
+            await aftermath.check_usage()
 
 
 async def test_a_store_that_is_killed_at_any_step_of_a_response_keeps_its_conversation(tmp_path: Path) -> None:

@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.api.response import ResponseStatus
-from service.settings.settings import Settings, load_settings
-from store.embedded import EmbeddedServer
+from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.deaths import each_dies
 from tests.support.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
 from tests.support.chaos.mortal import POISON, STEPS
 from tests.support.chaos.mortals import Mortals, dead, mortals
@@ -26,34 +25,15 @@ COUNTED = 60
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Any:
-    """Makes settings over one store, with an empty part of it for each prefix."""
-    with EmbeddedServer(tmp_path / "store") as server:
-
-        def make(prefix: str) -> Settings:
-            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND}
-            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
-
-        yield make
-
-
-async def ended(aftermath: Aftermath, *ids: str) -> bool:
-    """Whether responses have ended, and nothing is left of their jobs."""
-    return not await aftermath.left_over() and {*ids} <= await aftermath.ids()
-
-
 async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -> None:
     """A response whose worker dies at a step, and then comes to its end by another."""
-    aftermath = Aftermath(settings)
-    try:
+    async with Aftermath(settings) as aftermath:
         async with opened(settings) as service:
             id = await queue(service, f"Count to {COUNTED}.")
-        pid = await mortals.begin(settings, step, "cancel" if step.startswith("cancel") else "work", id)
-        await until(lambda: dead(pid), 30, f"the worker doesn't die {step}")
+        await mortals.die(settings, step, "cancel" if step.startswith("cancel") else "work", id)
         died = time.monotonic()
         async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
-            await until(lambda: ended(aftermath, id), 30, f"the job is stuck: its worker died {step}")
+            await until(lambda: aftermath.ended(id), 30, f"the job is stuck: its worker died {step}")
             seconds = time.monotonic() - died
         await aftermath.check([id])
         await aftermath.check_usage()
@@ -61,43 +41,33 @@ async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -
         if step == "cancelled":
             assert (response.status, response.output) == (ResponseStatus.CANCELLED, [])
         else:
-            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED)), step
-        assert seconds < 2 * STEADY["lease_seconds"] + ANSWER_SECONDS, step
-    finally:
-        await aftermath.close()
+            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED))
+        assert seconds < 2 * STEADY["lease_seconds"] + ANSWER_SECONDS
 
 
-async def test_a_worker_that_dies_at_any_step_is_replaced_within_two_leases(settings: Any) -> None:
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for number, step in enumerate(STEPS):
-            group.create_task(die_and_be_replaced(program, settings(f"step-{number}"), step))
+async def test_a_worker_that_dies_at_any_step_is_replaced_within_two_leases(part: Any) -> None:
+    await each_dies(STEPS, die_and_be_replaced, part)
 
 
-async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(settings: Any) -> None:
-    shared = settings("poison")
-    aftermath = Aftermath(shared)
-    async with mortals() as program:
-        try:
-            async with opened(shared) as service:
-                poison = await queue(service, f"Is this {POISON}?")
-                others = [await queue(service, f"Count to {COUNTED}.") for _ in range(4)]
-            deaths = 0
-            pid = await program.begin(shared)
-            while not await ended(aftermath, poison, *others):
-                if dead(pid):
-                    deaths += 1
-                    pid = await program.begin(shared)
-                await asyncio.sleep(0.05)
-            given_up = await aftermath.response(poison)
-            assert (deaths, given_up.status) == (shared.max_attempts, ResponseStatus.FAILED)
-            assert given_up.error is not None
-            assert "3 workers in a row died" in given_up.error.message
-            for id in others:
-                response = await aftermath.response(id)
-                assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED)), (
-                    response.error
-                )
-            await aftermath.check([poison, *others])
-            await aftermath.check_usage()
-        finally:
-            await aftermath.close()
+async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(part: Any) -> None:
+    shared = part("poison")
+    async with mortals() as program, Aftermath(shared) as aftermath:
+        async with opened(shared) as service:
+            poison = await queue(service, f"Is this {POISON}?")
+            others = [await queue(service, f"Count to {COUNTED}.") for _ in range(4)]
+        deaths = 0
+        pid = await program.begin(shared)
+        while not await aftermath.ended(poison, *others):
+            if dead(pid):
+                deaths += 1
+                pid = await program.begin(shared)
+            await asyncio.sleep(0.05)
+        given_up = await aftermath.response(poison)
+        assert (deaths, given_up.status) == (shared.max_attempts, ResponseStatus.FAILED)
+        assert given_up.error is not None
+        assert "3 workers in a row died" in given_up.error.message
+        for id in others:
+            response = await aftermath.response(id)
+            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED)), response.error
+        await aftermath.check([poison, *others])
+        await aftermath.check_usage()

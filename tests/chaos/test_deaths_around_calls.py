@@ -3,9 +3,9 @@
 Each dies by itself at its step, another one takes over, and what counts is how often the tool was really called.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import pytest
 
 from service.api.response import (
     CodeInterpreterCall,
+    FileSearchCall,
     McpApprovalRequest,
     McpCall,
     Response,
@@ -22,12 +23,16 @@ from service.api.response import (
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
+from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.deaths import each_dies
 from tests.support.chaos.inside import WatchedEngine, answer, opened, queue, working
 from tests.support.chaos.mortal import APPROVED_STEPS, CALL_STEPS
-from tests.support.chaos.mortals import Mortals, dead, mortals
+from tests.support.chaos.mortals import Mortals, mortals
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all
 from tests.support.search.site import searched_site
+from tests.support.service.background import changed
+from tests.support.tools import library
 from tests.support.tools.server import McpServer, mcp_server
 from tests.support.waiting import until
 
@@ -65,7 +70,7 @@ async def replaced(
 ) -> AsyncIterator[tuple[Response, Response | None]]:
     """A response whose worker dies at a step, as another one ended it, checked; and that which asked for approval."""
     first = None
-    async with closing_aftermath(settings) as aftermath, opened(settings) as service:
+    async with Aftermath(settings) as aftermath, opened(settings) as service:
         if service.toolbox.containers is not None:
             await service.toolbox.containers.start()
         if isinstance(said, str):
@@ -73,34 +78,18 @@ async def replaced(
         else:
             first = await made(service, settings, aftermath, said[0], tools)
             id = await queue(service, approval(first), tools=tools, after=first.id)
-        pid = await program.begin(settings, death.step)
-        await until(lambda: dead(pid), SECONDS, f"the worker doesn't die {death.step}")
+        await program.die(settings, death.step)
         async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
-            await until(lambda: ended(aftermath, id), SECONDS, f"the job is stuck: its worker died {death.step}")
+            await until(lambda: aftermath.ended(id), SECONDS, f"the job is stuck: its worker died {death.step}")
         await aftermath.check([id])
         yield await aftermath.response(id), first
-
-
-@asynccontextmanager
-async def closing_aftermath(settings: Settings) -> AsyncIterator[Aftermath]:
-    """What is left in the store, which is hung up on at the end."""
-    aftermath = Aftermath(settings)
-    try:
-        yield aftermath
-    finally:
-        await aftermath.close()
-
-
-async def ended(aftermath: Aftermath, id: str) -> bool:
-    """Whether a response has ended, and nothing is left of its job."""
-    return not await aftermath.left_over() and id in await aftermath.ids()
 
 
 async def made(service: Service, settings: Settings, aftermath: Aftermath, said: str, tools: list[Any]) -> Response:
     """A response in the background, made by a worker that lives."""
     id = await queue(service, said, tools=tools)
     async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
-        await until(lambda: ended(aftermath, id), SECONDS)
+        await until(lambda: aftermath.ended(id), SECONDS)
     return await aftermath.response(id)
 
 
@@ -112,7 +101,6 @@ def approval(asking: Response) -> Any:
 
 
 def call_of(response: Response) -> Any:
-    """Its one call."""
     (call,) = [item for item in response.output if isinstance(item, McpCall | CodeInterpreterCall)]
     return call
 
@@ -140,7 +128,7 @@ LOOK_UP = [
     *(Death("look_up", step, 1) for step in ("noting a call", "calling", "kept an outcome", "finishing")),
     *(Death("look_up", step, 2) for step in ("called", "keeping an outcome")),
 ]
-"""What only reads: again where nobody knows."""
+"""Steps that only read: they are taken again where nobody knows."""
 
 APPROVED = [
     *(Death("send_mail", step, 1) for step in ("writing", "written", "using up")),
@@ -153,21 +141,24 @@ APPROVED = [
 """What somebody approved: as without that, but that nothing was called before the approval is used up."""
 
 
-async def call_a_server(program: Mortals, store: EmbeddedServer, mcp: McpServer, death: Death, *, asks: bool) -> None:
+async def call_a_server(program: Mortals, settings: Settings, death: Death, *, mcp: McpServer, asks: bool) -> None:
     """A call of a server's tool, which perhaps somebody has to approve, and a death."""
     name = f"{'approved-' if asks else ''}{death.name}"
-    settings = common(store, name, mcp_allow=mcp.url)
-    policy = "always" if asks else "never"
-    declared = {"type": "mcp", "server_label": "maths", "server_url": mcp.url, "require_approval": policy}
     words = WORDS[death.tool].format(name)
     said = [words] if asks else words
-    async with replaced(program, settings, death, [declared | {"allowed_tools": [death.tool]}], said) as (made, first):
+    async with replaced(program, settings, death, [declared(mcp, death.tool, asks=asks)], said) as (made, first):
         call = call_of(made)
-        assert (made.status, call.status) == (ResponseStatus.COMPLETED, death.status), death
-        assert mcp.began(death.tool, name) == death.calls, death
-        assert ("not known" in str(call.error)) is (death.status == "failed"), death
+        assert (made.status, call.status) == (ResponseStatus.COMPLETED, death.status)
+        assert mcp.began(death.tool, name) == death.calls
+        assert ("not known" in str(call.error)) is (death.status == "failed")
         request = None if first is None else first.output[-1].id
         assert call.approval_request_id == request
+
+
+def declared(mcp: McpServer, tool: str, *, asks: bool) -> Any:
+    """The server with one of its tools."""
+    policy = {"require_approval": "always" if asks else "never", "allowed_tools": [tool]}
+    return {"type": "mcp", "server_label": "maths", "server_url": mcp.url} | policy
 
 
 @pytest.mark.parametrize(("deaths", "asks"), [(MAIL + LOOK_UP, False), (APPROVED, True)], ids=["free", "approved"])
@@ -176,9 +167,18 @@ async def test_a_worker_dies_between_two_steps_of_a_call_of_a_server(
 ) -> None:
     with EmbeddedServer(tmp_path / "store") as store, mcp_server(tmp_path / "mcp") as mcp:
         mcp.let_go()
-        async with mortals() as program, asyncio.TaskGroup() as group:
-            for death in deaths:
-                group.create_task(call_a_server(program, store, mcp, death, asks=asks))
+        await each_dies(deaths, partial(call_a_server, mcp=mcp, asks=asks), partial(common, store, mcp_allow=mcp.url))
+
+
+async def test_a_worker_that_dies_when_it_has_asked_for_an_approval_asks_once(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path / "store") as store, mcp_server(tmp_path / "mcp") as mcp:
+        settings, tools = common(store, "asked", mcp_allow=mcp.url), [declared(mcp, "send_mail", asks=True)]
+        death, words = Death("send_mail", "finishing", 0), WORDS["send_mail"].format("Bob")
+        async with mortals() as program, replaced(program, settings, death, tools, words) as (made, _):
+            assert isinstance(made.output[-1], McpApprovalRequest)
+        redis = connect(store.url)
+        assert await redis.zcard(f"asked:{{{made.id[5:7]}}}:approvals:default") == 1
+        await redis.aclose()
 
 
 def test_no_step_is_left_out() -> None:
@@ -191,14 +191,11 @@ def test_no_step_is_left_out() -> None:
 # --- code ---
 
 
-async def run_code(program: Mortals, store: EmbeddedServer, sandbox: SandboxProcess, step: str) -> None:
-    """A cell, and a death."""
-    death = Death("python", step, 1)
-    settings = common(store, death.name, sandbox=sandbox.listen)
-    tool = {"type": "code_interpreter", "container": {"type": "auto"}}
+async def run_code(program: Mortals, settings: Settings, step: str) -> None:
+    tool, death = {"type": "code_interpreter", "container": {"type": "auto"}}, Death("python", step, 1)
     async with replaced(program, settings, death, [tool], f"Use python: {ONE_CELL}") as (made, _):
-        assert (made.status, call_of(made).status) == (ResponseStatus.COMPLETED, death.status), death
-        assert "runs: 1" in answer(made), death
+        assert (made.status, call_of(made).status) == (ResponseStatus.COMPLETED, death.status)
+        assert "runs: 1" in answer(made)
 
 
 async def test_a_worker_dies_between_two_steps_of_code_and_it_runs_once(tmp_path: Path) -> None:
@@ -207,42 +204,57 @@ async def test_a_worker_dies_between_two_steps_of_code_and_it_runs_once(tmp_path
     with EmbeddedServer(tmp_path / "store") as store, folder_for_all() as shared:
         sandbox = SandboxProcess(tmp_path / "sandbox", shared, **places)
         try:
-            async with mortals() as program, asyncio.TaskGroup() as group:
-                for step in steps:
-                    group.create_task(run_code(program, store, sandbox, step))
+            await each_dies(steps, run_code, partial(common, store, sandbox=sandbox.listen))
         finally:
             sandbox.kill()
 
 
-# --- the browser ---
+# --- searches of files, and the browser ---
 
-SEARCHES = [
-    *(Death("search", step, 1) for step in ("noting a call", "calling", "kept an outcome", "finishing")),
-    *(Death("search", step, 2) for step in ("called", "keeping an outcome")),
-]
+ONCE = ("noting a call", "calling", "kept an outcome", "finishing")
+TWICE = ("called", "keeping an outcome")
+FILES, SEARCHES = (
+    [*(Death(tool, step, 1) for step in ONCE), *(Death(tool, step, 2) for step in TWICE)]
+    for tool in ("files", "search")
+)
 PAGES = [
-    *(Death("page", step, 1) for step in ("noting a call again", "calling again", "kept an outcome again")),
-    *(Death("page", step, 2) for step in ("called again", "keeping an outcome again")),
+    *(Death("page", f"{step} again", 1) for step in ONCE[:-1]),
+    *(Death("page", f"{step} again", 2) for step in TWICE),
 ]
+"""Steps that only read: they are taken again where nobody knows."""
 
 
-async def search(program: Mortals, store: EmbeddedServer, death: Death) -> None:
+async def search_files(program: Mortals, settings: Settings, death: Death, *, folder: Path) -> None:
+    """A search of files, and a death."""
+    tool = {"type": "file_search", "vector_store_ids": ["vs_1"]}
+    async with replaced(program, settings, death, [tool], f'Search my files for "{death.name}".') as (made, _):
+        (search,) = [item for item in made.output if isinstance(item, FileSearchCall)]
+        assert (search.status, search.queries) == ("completed", [death.name])
+        assert "High water is at ten." in answer(made)
+        assert [call["queries"] for call in library.given(folder)].count([death.name]) == death.calls
+
+
+async def test_a_worker_dies_between_two_steps_of_a_search_of_files(tmp_path: Path) -> None:
+    folder, servers = tmp_path / "mcp", tmp_path / "mcp.toml"
+    with EmbeddedServer(tmp_path / "store") as store, mcp_server(folder, "tests.support.tools.library") as mcp:
+        servers.write_text(f'[library]\nurl = "{mcp.url}"\ntype = "file_search"\ntool = "search"\n')
+        await each_dies(FILES, partial(search_files, folder=folder), partial(common, store, mcp_servers=str(servers)))
+
+
+async def search(program: Mortals, settings: Settings, death: Death) -> None:
     """A search, a page that is opened, and a death at one of the two."""
     with searched_site() as site:
         site.let_go()
-        place = {"search": "searxng", "search_url": site.url, "search_hosts": "127.0.0.1"}
-        settings = common(store, death.name, **place)
+        found = changed(settings, search="searxng", search_url=site.url, search_hosts=("127.0.0.1",))
         said = 'Search the web for "high water" in Brest'
-        async with replaced(program, settings, death, [{"type": "web_search"}], said) as (made, _):
+        async with replaced(program, found, death, [{"type": "web_search"}], said) as (made, _):
             calls = [item for item in made.output if isinstance(item, WebSearchCall)]
-            assert [each.status for each in calls] == ["completed"] * 2, death
+            assert [each.status for each in calls] == ["completed"] * 2
             assert f"High water is at ten ([{site.url.removeprefix('http://')}]({site.url}/page))." in answer(made)
             counted = {path: site.asked.count(path) for path in ("/search", "/page")}
-            assert counted == {"/search": 1, "/page": 1} | {f"/{death.tool}": death.calls}, death
+            assert counted == {"/search": 1, "/page": 1} | {f"/{death.tool}": death.calls}
 
 
 async def test_a_worker_dies_between_two_steps_of_a_search(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path / "store") as store:
-        async with mortals() as program, asyncio.TaskGroup() as group:
-            for death in SEARCHES + PAGES:
-                group.create_task(search(program, store, death))
+        await each_dies(SEARCHES + PAGES, search, partial(common, store))

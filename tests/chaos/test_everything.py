@@ -96,13 +96,8 @@ async def check(fleet: Fleet, storm: Storm, trouble: Trouble, whole: str) -> Non
     """What was cancelled says the beginning of the answer, all else says all of it; and nothing else is left."""
     for each in storm.followers:
         assert each.response["status"] == ("cancelled" if each.id in trouble.cancelled else "completed"), each.id
-    aftermath = Aftermath(fleet.settings)
-
-    async def settled() -> bool:
-        return not await aftermath.left_over()
-
-    try:
-        await until(settled, SETTLE_SECONDS, "jobs are left")
+    async with Aftermath(fleet.settings) as aftermath:
+        await until(aftermath.ended, SETTLE_SECONDS, "jobs are left")
         ids = await aftermath.ids()
         await aftermath.check(ids)
         await aftermath.check_usage()
@@ -110,8 +105,6 @@ async def check(fleet: Fleet, storm: Storm, trouble: Trouble, whole: str) -> Non
             response = await aftermath.response(id)
             said = answer(response) if len(response.output) > 1 else ""
             assert said == (whole[: len(said)] if id in trouble.cancelled else whole), id
-    finally:
-        await aftermath.close()
 
 
 async def test_nothing_is_lost_whatever_happens_next(tmp_path: Path) -> None:

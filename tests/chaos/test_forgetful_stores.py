@@ -20,15 +20,7 @@ from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.inside import (
-    WatchedEngine,
-    answer,
-    counted,
-    follow,
-    opened,
-    queue,
-    working,
-)
+from tests.support.chaos.inside import WatchedEngine, answer, counted, follow, opened, queue, working
 from tests.support.chaos.storm import QUICK
 from tests.support.waiting import until
 
@@ -70,7 +62,6 @@ class World:
         await until(lambda: len(self.seen) >= wanted, SECONDS, "it says nothing more")
 
     async def picture(self) -> list[Any]:
-        """All that the store knows."""
         return cast(list[Any], await self.redis.eval(TAKE, 0))
 
     async def put_back(self, picture: list[Any]) -> None:
@@ -80,25 +71,17 @@ class World:
     async def is_whole(self) -> None:
         """Wait until the response has ended; it is as if nothing had happened."""
         await self.following
-        aftermath = Aftermath(self.settings)
-        try:
-            await until(lambda: _idle(aftermath), SECONDS, "the job is stuck")
+        async with Aftermath(self.settings) as aftermath:
+            await until(aftermath.ended, SECONDS, "the job is stuck")
             await aftermath.check([self.id])
             response = await aftermath.response(self.id)
             assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED))
             said = await aftermath.events(self.id)
             assert self.seen[:-1] == said[:-1]  # the last one has the time in it
-        finally:
-            await aftermath.close()
-
-
-async def _idle(aftermath: Aftermath) -> bool:
-    return not await aftermath.left_over()
 
 
 @pytest.fixture
 def timing() -> Timing:
-    """That of the worker."""
     return TIMING
 
 

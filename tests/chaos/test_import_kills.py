@@ -60,10 +60,7 @@ def killed_on_its_way(service: ServiceProcess, root: str, file: Path, turns: int
 
 @pytest.mark.parametrize("store_too", [False, True], ids=["the service", "the store too"])
 def test_an_import_that_a_kill_cut_off_is_whole_once_it_is_repeated(
-    start: Callable[..., ServiceProcess],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    store_too: bool,
+    start: Callable[..., ServiceProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_too: bool
 ) -> None:
     one, other = start(seal_keys=SEAL_KEY), start(seal_keys=SEAL_KEY, data_dir=tmp_path / "data")
     root = grown(one)

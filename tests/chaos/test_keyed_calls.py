@@ -5,10 +5,10 @@ steps of one, or loses the store and comes back. Whoever asks again has it made 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -17,14 +17,15 @@ from openai.types.responses import Response
 from service import app
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
+from service.web import idempotency
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from store.history.idempotency import KeyedRequests
+from store.redis import scripts
+from tests.support.chaos.deaths import each_dies
 from tests.support.chaos.inside import WatchedEngine
 from tests.support.chaos.mortal import KEYED_SECONDS
-from tests.support.chaos.mortals import Mortals, dead, mortals
+from tests.support.chaos.mortals import Mortals, dead
 from tests.support.chaos.watched import watched
-from tests.support.ports import free_port
 from tests.support.service.inside import serving
 from tests.support.service.process import MODEL
 from tests.support.tools.server import McpServer, mcp_server
@@ -74,7 +75,6 @@ class Asked(NamedTuple):
 
 
 async def asked_for(client: AsyncOpenAI, mcp: McpServer, name: str, *, asks: bool) -> Asked:
-    """The request of this name."""
     policy = "always" if asks else "never"
     tool = {"type": "mcp", "server_label": "maths", "server_url": mcp.url, "require_approval": policy}
     tools, words = [tool | {"allowed_tools": ["send_mail"]}], f"Call the tool send_mail to {name}"
@@ -86,25 +86,23 @@ async def asked_for(client: AsyncOpenAI, mcp: McpServer, name: str, *, asks: boo
 
 
 def call_of(response: Response) -> Any:
-    """Its one call."""
     (call,) = [item for item in response.output if item.type == "mcp_call"]
     return call
 
 
-async def die(program: Mortals, doomed: Settings, client: AsyncOpenAI, mcp: McpServer, death: Death) -> None:
+async def die(program: Mortals, doomed: Settings, death: Death, *, client: AsyncOpenAI, mcp: McpServer) -> None:
     """Ask an API that dies at a step, and then one that lives."""
-    asked, port = await asked_for(client, mcp, death.name, asks=death.asks), free_port()
-    pid = await program.begin(doomed, death.step, "serve", str(port))
-    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as mortal:
-        await until(lambda: mortal.models.list(), SECONDS, passing=openai.APIConnectionError)
+    asked = await asked_for(client, mcp, death.name, asks=death.asks)
+    pid, url = await program.serve(doomed, death.step)
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as mortal:
         with pytest.raises(openai.APIConnectionError):
             await asked.at(mortal)
     await until(lambda: dead(pid), SECONDS)
     again, once_more = await asked.at(client), await asked.at(client)
-    assert (again.status, call_of(again).status) == ("completed", death.status), death
-    assert ("not known" in str(call_of(again).error)) is (death.status == "failed"), death
+    assert (again.status, call_of(again).status) == ("completed", death.status)
+    assert ("not known" in str(call_of(again).error)) is (death.status == "failed")
     assert once_more.id == again.id
-    assert mcp.began("send_mail", death.name) == death.calls, death
+    assert mcp.began("send_mail", death.name) == death.calls
 
 
 async def test_an_api_that_dies_around_a_call_has_it_made_once(tmp_path: Path) -> None:
@@ -112,14 +110,8 @@ async def test_an_api_that_dies_around_a_call_has_it_made_once(tmp_path: Path) -
         mcp.let_go()
         doomed = load_settings(redis_url=store.url, worker=False, mcp_allow=mcp.url, **PATIENT)
         settings = load_settings(redis_url=store.url, mcp_allow=mcp.url, **PATIENT)
-        async with (
-            mortals() as program,
-            serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside,
-            inside.client() as client,
-            asyncio.TaskGroup() as group,
-        ):
-            for death in DEATHS:
-                group.create_task(die(program, doomed, client, mcp, death))
+        async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
+            await each_dies(DEATHS, partial(die, client=client, mcp=mcp), lambda _: doomed)
 
 
 class CutOff:
@@ -140,32 +132,27 @@ class CutOff:
 
     def around(self, service: Service) -> Service:
         """A service that is cut off at the step."""
-        requests = watched(service, self.at).keyed_requests
-        renew = requests.renew
+        server = watched(service, self.at).store.server
+        run = server.run
 
-        async def renewing(*given: Any, **more: Any) -> bool:
-            if self._lost:
+        async def running(work: Any, *given: Any, **more: Any) -> Any:
+            if self._lost and work is scripts.keep_keyed:
                 raise StoreUnavailable("it is away")
-            return await renew(*given, **more)
+            return await run(work, *given, **more)
 
-        requests.renew = renewing
+        server.run = running
         return service
 
 
 @asynccontextmanager
 async def cut_off(settings: Settings, step: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Any, CutOff]]:
-    """A client of an API that will be cut off."""
+    """A client of an API that will be cut off. Its keyed requests are taken for dead soon."""
     cut, open_service = CutOff(step), app.open_service
     with monkeypatch.context() as patch:
-        patch.setattr(app, "open_service", lambda *given: cut.around(_brief(open_service(*given))))
+        patch.setattr(app, "open_service", lambda *given: cut.around(open_service(*given)))
+        patch.setattr(idempotency, "KEYED_LEASES", KEYED_SECONDS / settings.lease_seconds)
         async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
             yield client, cut
-
-
-def _brief(service: Service) -> Service:
-    """A service whose keyed requests are taken for dead soon."""
-    brief = KeyedRequests(service.store, lease_seconds=KEYED_SECONDS)
-    return msgspec.structs.replace(service, keyed_requests=brief)
 
 
 @pytest.mark.parametrize(("step", "asks"), [("beginning a call", False), ("using up", True), ("used up", True)])

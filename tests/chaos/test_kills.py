@@ -1,41 +1,134 @@
-"""Workers and APIs that are killed at any moment cost a pause, and no event and no token."""
+"""A storm of responses while processes are killed, frozen or replaced, or their Redis is killed: each time it costs a
+pause, and no event and no token.
+"""
 
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.chaos.fleet import Fleet, Process, running
-from tests.support.chaos.storm import SETTINGS, Storm, storm
+from tests.support.chaos.fleet import Fleet, Member, running
+from tests.support.chaos.storm import SETTINGS, SETTLE_SECONDS, Storm, storm
+from tests.support.waiting import until
 
 EVENTS_A_NUMBER = 2
 """About how many events a number makes; kills are spread by it."""
 
+MOST_SECONDS_AWAY = 3.0
+LONG_LEASES: dict[str, Any] = {"lease_seconds": 60.0, "max_attempts": 1}
+"""A job that waits for the end of a lease waits for too long there, and an attempt that counts is the last."""
+
+PAUSE_SECONDS = 5.0
+"""The longest that a follower may wait. It is well below 1 s where the cores aren't busy with the starts of others."""
+
 pytestmark = pytest.mark.timeout(300)
 
 
-async def kill_at_random(fleet: Fleet, storm: Storm, kills: int, events: int) -> None:
-    """Kill members and start them again, spread over so many events, with chance in between."""
-    for number in range(kills):
-        await storm.seen_by_all(events * (number + fleet.chance.random()) / kills)
-        victim: Process = fleet.chance.choice([member for member in fleet.members if member.alive])
+class Size(NamedTuple):
+    """How many responses count to which number, and how often there is trouble."""
+
+    responses: int
+    numbers: int
+    times: int
+
+
+async def kill(fleet: Fleet, storm: Storm, size: Size) -> None:
+    """Kill members and start them again, spread over the storm, with chance in between."""
+    events = size.responses * size.numbers * EVENTS_A_NUMBER
+    for number in range(size.times):
+        await storm.seen_by_all(events * (number + fleet.chance.random()) / size.times)
+        victim = fleet.chance.choice([member for member in fleet.members if member.alive])
         fleet.kill(victim)
         fleet.launch(victim)
 
 
-async def survive(folder: Path, seed: int, *, responses: int, numbers: int, kills: int, seconds: float) -> None:
-    async with running(folder, seed, **SETTINGS) as fleet, storm(fleet, responses, numbers) as under_way:
-        await kill_at_random(fleet, under_way, kills, responses * numbers * EVENTS_A_NUMBER)
-        await under_way.over(seconds)
-        await under_way.check()
-        await under_way.check_usage()
-        assert sum(each.connections for each in under_way.followers) > responses, fleet.history
+async def kill_the_store(fleet: Fleet, storm: Storm, size: Size) -> None:
+    """Kill Redis, and start it again on its folder."""
+    for _ in range(size.times):
+        await storm.speaking(fleet.chance.randint(20, 60))
+        fleet.kill(fleet.store)
+        await asyncio.sleep(fleet.chance.uniform(0, MOST_SECONDS_AWAY))  # for so long it is away
+        fleet.launch(fleet.store)
+        await fleet.store.ready()
 
 
-async def test_workers_and_apis_that_are_killed_cost_no_event(tmp_path: Path) -> None:
-    await survive(tmp_path, seed=1, responses=12, numbers=200, kills=6, seconds=60)
+async def freeze(fleet: Fleet, storm: Storm, size: Size) -> None:
+    """Let a worker stand still until the other has gone on with all of its work, and then wake it."""
+    holder, other = fleet.workers
+    await storm.speaking()
+    fleet.wake(other)
+    for _ in range(size.times):
+        fleet.freeze(holder)
+        await storm.speaking(fleet.chance.randint(5, 30))
+        fleet.wake(holder)
+        before = outcomes(holder).count("lost")
+        await until(
+            lambda worker=holder, seen=before: outcomes(worker).count("lost") > seen, SETTLE_SECONDS, "it isn't refused"
+        )
+        holder, other = other, holder
+
+
+def outcomes(worker: Member) -> list[str]:
+    """How a worker's attempts ended, as it logged them."""
+    logged = [json.loads(line) for line in worker.log.splitlines() if line.startswith("{")]
+    return [line["outcome"] for line in logged if line["message"] == "attempt"]
+
+
+async def replace(fleet: Fleet, storm: Storm, size: Size) -> None:
+    """Replace every process, one after another."""
+    for _ in range(size.times):
+        for member in fleet.chance.sample(fleet.members, len(fleet.members)):
+            await storm.speaking(10)
+            assert await fleet.restart(member) == 0, member.log
+
+
+class Scenario(NamedTuple):
+    """A kind of trouble, the sizes of its short and its long form, and other settings than those of every storm."""
+
+    trouble: Callable[[Fleet, Storm, Size], Awaitable[None]]
+    short: Size
+    long: Size
+    settings: dict[str, Any] = {}
+
+
+SCENARIOS = [
+    Scenario(kill, Size(12, 200, 6), Size(50, 2000, 20)),
+    Scenario(kill_the_store, Size(6, 150, 2), Size(50, 2000, 10)),
+    Scenario(freeze, Size(6, 150, 1), Size(50, 2000, 5)),
+    Scenario(replace, Size(5, 250, 1), Size(50, 2000, 3), LONG_LEASES),
+]
+
+
+async def survive(folder: Path, scenario: Scenario, size: Size, seed: int) -> None:
+    async with running(folder, seed, **SETTINGS | scenario.settings) as fleet:
+        if scenario.trouble is freeze:  # all work is one worker's at first
+            fleet.freeze(fleet.workers[1])
+        async with storm(fleet, size.responses, size.numbers) as under_way:
+            await scenario.trouble(fleet, under_way, size)
+            await under_way.over(900)
+            await under_way.check()
+            await under_way.check_usage()
+        connections = [each.connections for each in under_way.followers]
+        if scenario.trouble is kill:
+            assert sum(connections) > size.responses, fleet.history
+        if scenario.trouble in (kill_the_store, freeze):
+            assert {*connections} == {1}
+        if scenario.trouble is freeze:
+            assert sum(outcomes(each).count("ended") for each in fleet.workers) == size.responses
+        if scenario.trouble is replace:
+            assert max(each.longest_pause for each in under_way.followers) < PAUSE_SECONDS, fleet.history
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.trouble.__name__)
+async def test_trouble_costs_a_pause_and_no_event(tmp_path: Path, scenario: Scenario) -> None:
+    await survive(tmp_path, scenario, scenario.short, seed=SCENARIOS.index(scenario) + 1)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-async def test_twenty_kills_under_fifty_responses_cost_no_event(tmp_path: Path) -> None:
-    await survive(tmp_path, seed=20, responses=50, numbers=2000, kills=20, seconds=900)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.trouble.__name__)
+async def test_much_trouble_costs_pauses_and_no_event(tmp_path: Path, scenario: Scenario) -> None:
+    await survive(tmp_path, scenario, scenario.long, seed=SCENARIOS.index(scenario) + 20)

@@ -2,11 +2,10 @@
 twice, and none that was sampled never.
 """
 
-import asyncio
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import httpx
@@ -17,17 +16,13 @@ from service.background.tasks import settle_due
 from service.process import USUAL_TOKENS, open_service
 from service.responses.service import Service
 from service.settings.settings import Settings, load_settings
-from store.embedded import EmbeddedServer
 from store.limits import Check, Unspent
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import Store
+from tests.support.chaos.deaths import each_dies, shaky_store
 from tests.support.chaos.inside import WatchedEngine, at_work, opened
 from tests.support.chaos.mortal import LIMITED_STEPS, QUESTION, QUEUED_STEPS
-from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.outages import Outages
-from tests.support.chaos.storm import STEADY
+from tests.support.chaos.mortals import Mortals, dead
 from tests.support.chaos.watched import watched
-from tests.support.ports import free_port
 from tests.support.service.inside import serving
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
@@ -43,39 +38,18 @@ PATIENT = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0, "demo_tokens_pe
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Any:
-    """Makes settings over one store, with an empty part of it for each prefix."""
-    with EmbeddedServer(tmp_path / "store") as server:
-
-        def make(prefix: str) -> Settings:
-            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND, "tenant_limits": LIMITS}
-            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
-
-        yield make
-
-
 async def asked(program: Mortals, settings: Settings, step: str, *, background: bool) -> None:
     """A response that is asked for until the process that serves it dies at a step."""
-    port = free_port()
-    pid = await program.begin(settings, step, "serve", str(port))
-    body = {"model": MODEL, "input": QUESTION, "background": background}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, trust_env=False) as http:
-
-        async def ready() -> bool:
-            with suppress(httpx.TransportError):
-                return (await http.get("/ready")).status_code == 200
-            return False
-
-        await until(ready, SECONDS)
+    pid, url = await program.serve(settings, step)
+    async with httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False) as http:
         with suppress(httpx.TransportError):  # which dies amid it
-            await http.post("/v1/responses", json=body)
+            await http.post("/v1/responses", json={"model": MODEL, "input": QUESTION, "background": background})
     await until(lambda: dead(pid), SECONDS, f"it doesn't die {step}")
 
 
 async def used_this_month(service: Service) -> int:
     """How many tokens of the day are used, of which nothing is taken by looking."""
-    limits, id = service.limiter.limits, service.store.new_id()
+    limits, id = service.tenants.limiter.limits, service.store.new_id()
     found = await limits.admit(TENANT, id, [MONTH], reads=0, writes=0)
     await limits.settle(TENANT, id, Unspent.NEVER_BEGAN)
     return MONTH.limit - found.left[0].amount
@@ -89,7 +63,7 @@ async def later(service: Service) -> None:
         async with service.store.server.operation() as operation:
             for member in await operation.command("ZRANGE", shard.reservations, 0, -1):
                 await operation.command("ZADD", shard.reservations, "XX", 0, member)
-        return await settle_due(service) == 0
+        return await settle_due(service.tenants.limiter.limits) == 0
 
     await until(settled, SECONDS)
 
@@ -97,45 +71,37 @@ async def later(service: Service) -> None:
 async def die_at(program: Mortals, settings: Settings, step: str, *, background: bool) -> None:
     """What is counted once a response's process has died at a step, and others have looked."""
     await asked(program, settings, step, background=background)
-    aftermath = Aftermath(settings)
-    try:
-        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
-            reserved = await used_this_month(service)
-            if background and step != "submitting":
-                async with at_work(service):
-                    await until(aftermath.used, SECONDS, wanted=lambda used: bool(used))
-            await later(service)
-            sums = (await aftermath.used()).get(TENANT)
-            counted = await used_this_month(service)
-            if sums is not None:
-                assert counted == sums.input_tokens + sums.output_tokens, step
-            elif step == "admitting":
-                assert (reserved, counted) == (0, 0)
-            else:  # nobody knows how much of it was sampled
-                assert counted == reserved > USUAL_TOKENS, step
-            await later(service)
-            assert await used_this_month(service) == counted
-    finally:
-        await aftermath.close()
+    async with Aftermath(settings) as aftermath, opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
+        reserved = await used_this_month(service)
+        if background and step != "submitting":
+            async with at_work(service):
+                await until(aftermath.used, SECONDS, wanted=lambda used: bool(used))
+        await later(service)
+        sums = (await aftermath.used()).get(TENANT)
+        counted = await used_this_month(service)
+        if sums is not None:
+            assert counted == sums.input_tokens + sums.output_tokens
+        elif step == "admitting":
+            assert (reserved, counted) == (0, 0)
+        else:  # nobody knows how much of it was sampled
+            assert counted == reserved > USUAL_TOKENS
+        await later(service)
+        assert await used_this_month(service) == counted
 
 
-@pytest.mark.parametrize("background", [False, True], ids=["foreground", "background"])
-async def test_what_a_response_took_is_counted_once_wherever_its_process_dies(settings: Any, background: bool) -> None:
-    steps = QUEUED_STEPS if background else LIMITED_STEPS
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for number, step in enumerate(steps):
-            group.create_task(die_at(program, settings(f"step-{number}"), step, background=background))
+@pytest.mark.parametrize(("background", "steps"), [(False, LIMITED_STEPS), (True, QUEUED_STEPS)])
+async def test_what_a_response_took_is_counted_once_wherever_its_process_dies(
+    part: Any, background: bool, steps: tuple[str, ...]
+) -> None:
+    await each_dies(steps, partial(die_at, background=background), partial(part, tenant_limits=LIMITS))
 
 
 async def test_what_a_response_took_is_counted_once_wherever_the_store_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, took = Store(tmp_path, "everysec"), 0
-    store.launch()
-    try:
-        await store.ready()
-        outages = Outages(store, Random(5))
-        settings = load_settings(redis_url=store.url, tenant_limits=LIMITS, **PATIENT)
+    took = 0
+    async with shaky_store(tmp_path, "everysec", 5) as outages:
+        settings = load_settings(redis_url=outages.url, tenant_limits=LIMITS, **PATIENT)
         monkeypatch.setattr(app, "open_service", lambda *given: watched(open_service(*given), outages.at))
         async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.http() as http:
             for amid, step in product((False, True), LIMITED_STEPS):
@@ -147,5 +113,3 @@ async def test_what_a_response_took_is_counted_once_wherever_the_store_dies(
         async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
             await later(service)
             assert await used_this_month(service) == took
-    finally:
-        store.kill()

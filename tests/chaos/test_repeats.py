@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import httpx
@@ -16,14 +16,12 @@ from service import app
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import Store
+from tests.support.chaos.deaths import each_dies, shaky_store
 from tests.support.chaos.inside import WatchedEngine, counted
 from tests.support.chaos.mortal import KEYED_STEPS, QUESTION
-from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.outages import Outages
+from tests.support.chaos.mortals import Mortals, dead
 from tests.support.chaos.storm import STEADY
 from tests.support.chaos.watched import watched
-from tests.support.ports import free_port
 from tests.support.service.inside import serving
 from tests.support.service.listed import said
 from tests.support.service.process import MODEL
@@ -33,7 +31,6 @@ TOKENS_PER_SECOND = 400
 PATIENT: dict[str, Any] = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0}
 """Nobody who lives gives up on a busy machine."""
 
-AT_ONCE = 16
 REPEATS = 3
 """How many ask again at once."""
 
@@ -143,13 +140,6 @@ async def check(ask: Ask, client: AsyncOpenAI, asking: Asking, id: str) -> None:
         assert await said(client, id) == [ASKED]
 
 
-async def listens(port: int) -> bool:
-    """Whether somebody does. Raises OSError if not."""
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.close()
-    return True
-
-
 async def asked_in(client: AsyncOpenAI, ask: Ask, key: str) -> Asking:
     """A request to come, with a conversation of its own where it needs one."""
     needs = ask in (join, add)
@@ -157,52 +147,42 @@ async def asked_in(client: AsyncOpenAI, ask: Ask, key: str) -> Asking:
     return Asking(key, conversation, [])
 
 
-async def die(mortals: Mortals, settings: Settings, client: AsyncOpenAI, ask: Ask, step: str, soon: float) -> str:
-    """Ask an API that dies at a step, or soon after; the id that those are told who ask another one again."""
-    asking, port = await asked_in(client, ask, f"{ask.__name__} {step}"), free_port()
-    pid = await mortals.begin(settings, step, "serve", str(port), after=soon)
-    await until(lambda: listens(port), SECONDS, "it doesn't serve", passing=OSError)
-    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as doomed:
+async def die(
+    mortals: Mortals, doomed: Settings, death: tuple[Ask, str], *, client: AsyncOpenAI, soon: float, told: set[str]
+) -> None:
+    """Ask an API that dies at a step, or soon after; those who ask another one again are all `told` the same id."""
+    ask, step = death
+    asking = await asked_in(client, ask, f"{ask.__name__} {step}")
+    pid, url = await mortals.serve(doomed, step, after=soon)
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as mortal:
         try:
-            told = await ask(doomed, asking)
+            seen = await ask(mortal, asking)
         except (openai.APIConnectionError, httpx.HTTPError):
             pass  # as it died
         else:
-            assert soon or ask is stream, f"it answers though it is to die {step}"
-            asking.seen.append(told)
+            assert soon or ask is stream, "it answers though it is to die"
+            asking.seen.append(seen)
     await until(lambda: dead(pid), SECONDS)
     id = await repeated(ask, client, asking)
     await check(ask, client, asking, id)
-    return id
+    told.add(id)
+
+
+async def nothing_else_is_there(settings: Settings, told: set[str]) -> None:
+    """Only the responses whose ids somebody was told are there, and nothing is under way."""
+    async with Aftermath(settings) as aftermath:
+        assert await aftermath.ids() == {id for id in told if id.startswith("resp_")}
+        assert await aftermath.left_over(timed=False) == []
+        assert await aftermath.complaints() == []
 
 
 async def die_everywhere(url: str, prefix: str, deaths: list[tuple[Ask, str]], soon: float = 0.0) -> None:
     """Let an API die at each step, many at once, beside one that lives."""
     doomed = load_settings(redis_url=url, key_prefix=prefix, worker=False, **STEADY)
-    settings = load_settings(redis_url=url, key_prefix=prefix, **PATIENT)
-    turns, told = asyncio.Semaphore(AT_ONCE), list[str]()
-
-    async def one(ask: Ask, step: str) -> None:
-        async with turns:
-            try:
-                told.append(await die(program, doomed, client, ask, step, soon))
-            except BaseException as error:
-                error.add_note(f"{ask.__name__}: {step}")
-                raise
-
-    async with (
-        mortals() as program,
-        serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside,
-        inside.client() as client,
-        asyncio.TaskGroup() as group,
-    ):
-        for ask, step in deaths:
-            group.create_task(one(ask, step))
-    aftermath = Aftermath(settings)
-    assert await aftermath.ids() == {id for id in told if id.startswith("resp_")}
-    assert await aftermath.left_over(timed=False) == []
-    assert await aftermath.complaints() == []
-    await aftermath.close()
+    settings, told = load_settings(redis_url=url, key_prefix=prefix, **PATIENT), set[str]()
+    async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
+        await each_dies(deaths, partial(die, client=client, soon=soon, told=told), lambda _: doomed)
+    await nothing_else_is_there(settings, told)
 
 
 async def test_an_api_that_dies_at_any_step_of_a_keyed_request_makes_no_second_response(tmp_path: Path) -> None:
@@ -223,13 +203,10 @@ async def lose_the_store(
     folder: Path, monkeypatch: pytest.MonkeyPatch, deaths: list[tuple[Ask, str]], rounds: int
 ) -> None:
     """Ask while the store is killed at a step, and started again; and once more."""
-    store = Store(folder, "always")
-    store.launch()
-    await store.ready()
-    outages, open_service = Outages(store, Random(7)), app.open_service
-    monkeypatch.setattr(app, "open_service", lambda *given: watched(open_service(*given), outages.at))
-    settings, told = load_settings(redis_url=store.url, **PATIENT), set[str]()
-    try:
+    async with shaky_store(folder, "always", 7) as outages:
+        open_service, told = app.open_service, set[str]()
+        monkeypatch.setattr(app, "open_service", lambda *given: watched(open_service(*given), outages.at))
+        settings = load_settings(redis_url=outages.url, **PATIENT)
         async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
             for turn, amid, (ask, step) in product(range(rounds), (False, True), deaths):
                 asking = await asked_in(client, ask, f"{turn} {amid} {ask.__name__} {step}")
@@ -239,13 +216,7 @@ async def lose_the_store(
                 assert await repeated(ask, client, asking) == first, (ask.__name__, step, amid)
                 await check(ask, client, asking, first)
                 told.add(first)
-        aftermath = Aftermath(settings)
-        assert await aftermath.ids() == {id for id in told if id.startswith("resp_")}
-        assert await aftermath.left_over(timed=False) == []
-        assert await aftermath.complaints() == []
-        await aftermath.close()
-    finally:
-        store.kill()
+        await nothing_else_is_there(settings, told)
 
 
 async def test_a_store_that_is_killed_at_any_step_of_a_keyed_request_makes_no_second_response(

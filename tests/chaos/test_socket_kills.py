@@ -61,7 +61,6 @@ class Talk:
         await until(lambda: all(len(each.turns) >= wanted[each] for each in self.talkers), SECONDS, "some are silent")
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """Let all of them talk."""
         group.create_task(self.beside.create(input=f"Count to {BESIDE}."))
         for each in self.talkers:
             group.create_task(each.talk(self._over.is_set))
@@ -73,7 +72,6 @@ class Talk:
     async def check(self) -> None:
         """Everything is there once, whole and in order."""
         assert self.beside.text == counted(BESIDE)
-        aftermath = Aftermath(self.fleet.settings)
         async with AsyncOpenAI(base_url=f"{self.fleet.apis[0].url}/v1", api_key="none") as client:
             for each in self.talkers:
                 if each.kind == "stored":
@@ -83,11 +81,11 @@ class Talk:
             for id in (id for each in self.talkers for id in each.lost):
                 with pytest.raises(NotFoundError):
                     await client.responses.retrieve(id)
-        for id in await aftermath.ids():
-            await aftermath.response(id)
-        assert await aftermath.left_over(timed=False) == []
-        assert await aftermath.complaints() == []
-        await aftermath.close()
+        async with Aftermath(self.fleet.settings) as aftermath:
+            for id in await aftermath.ids():
+                await aftermath.response(id)
+            assert await aftermath.left_over(timed=False) == []
+            assert await aftermath.complaints() == []
 
 
 async def _check_chain(client: AsyncOpenAI, talker: Talker) -> None:
@@ -139,8 +137,7 @@ async def talking(folder: Path, seed: int, numbers: int = NUMBERS) -> AsyncItera
 
 
 async def kill(folder: Path, seed: int, kills: int) -> None:
-    async with talking(folder, seed) as talk:
-        aftermath = Aftermath(talk.fleet.settings)
+    async with talking(folder, seed) as talk, Aftermath(talk.fleet.settings) as aftermath:
         for number in range(kills):
             api = talk.fleet.apis[number % len(talk.fleet.apis)]
             await talk.speaking(api)
@@ -149,7 +146,6 @@ async def kill(folder: Path, seed: int, kills: int) -> None:
             assert held <= LEASE_SECONDS
             talk.fleet.launch(api)
             await talk.going_on()
-        await aftermath.close()
     assert sum(len(each.broken) for each in talk.talkers) >= kills
     assert {code for each in talk.talkers for code in each.close_codes} == {1006}
 

@@ -3,21 +3,18 @@
 Its client learns of no end that isn't stored, and goes on elsewhere from what is.
 """
 
-import asyncio
 import os
 import signal
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from service.settings.settings import Settings, load_settings
-from store.embedded import EmbeddedServer
+from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.storm import STEADY
-from tests.support.ports import free_port
+from tests.support.chaos.deaths import each_dies
+from tests.support.chaos.mortals import Mortals, dead
 from tests.support.service.inside import serving
 from tests.support.service.sockets import TERMINAL, Socket, socket
 from tests.support.waiting import until
@@ -34,7 +31,7 @@ STORED: dict[str, int | None] = {
 }
 """By the step at which the API dies, how many responses are stored, where that is certain: target and successor."""
 
-TOKENS_PER_SECOND = 60
+SLOW = {"demo_tokens_per_second": 60, "worker": False}
 SOON_SECONDS = 0.05
 SECONDS = 30.0
 
@@ -46,25 +43,6 @@ class Seen(NamedTuple):
 
     created: list[str]
     ended: list[str]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Any:
-    """Makes settings over one store, with an empty part of it for each prefix."""
-    with EmbeddedServer(tmp_path / "store") as server:
-
-        def make(prefix: str) -> Settings:
-            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND, "worker": False}
-            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
-
-        yield make
-
-
-async def listens(port: int) -> bool:
-    """Whether somebody does. Raises OSError if not."""
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.close()
-    return True
 
 
 async def steer_to_its_death(ws: Socket, pid: int, step: str) -> Seen:
@@ -108,35 +86,23 @@ async def check(aftermath: Aftermath, seen: Seen, stored: int | None) -> None:
 
 
 async def die(mortals: Mortals, settings: Settings, step: str, soon: float = 0.0) -> None:
-    aftermath, port = Aftermath(settings), free_port()
-    try:
-        pid = await mortals.begin(settings, "" if step == ACCEPTED else step, "serve", str(port), after=soon)
-        await until(lambda: listens(port), SECONDS, "it doesn't serve", passing=OSError)
-        async with socket(f"http://127.0.0.1:{port}") as ws:
+    async with Aftermath(settings) as aftermath:
+        pid, url = await mortals.serve(settings, "" if step == ACCEPTED else step, after=soon)
+        async with socket(url) as ws:
             seen = await steer_to_its_death(ws, pid, step)
         await until(lambda: dead(pid), SECONDS)
         await check(aftermath, seen, None if soon else STORED[step])
         async with serving(settings) as inside, socket(inside.url) as ws:
             for id in sorted(await aftermath.ids()):
                 assert (await ws.answer("Count to 2.", previous_response_id=id))["status"] == "completed"
-    except BaseException as error:
-        error.add_note(step)
-        raise
-    finally:
-        await aftermath.close()
 
 
-async def test_an_api_that_dies_at_any_step_of_a_steer_leaves_whole_responses(settings: Any) -> None:
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for number, step in enumerate(STORED):
-            group.create_task(die(program, settings(f"step-{number}"), step))
+async def test_an_api_that_dies_at_any_step_of_a_steer_leaves_whole_responses(part: Any) -> None:
+    await each_dies(STORED, die, partial(part, **SLOW))
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-async def test_apis_that_die_soon_after_any_step_of_a_steer_leave_whole_responses(settings: Any) -> None:
-    async with mortals() as program:
-        for turn in range(20):
-            async with asyncio.TaskGroup() as group:
-                for number, step in enumerate(STORED):
-                    group.create_task(die(program, settings(f"turn-{turn}-{number}"), step, SOON_SECONDS))
+async def test_apis_that_die_soon_after_any_step_of_a_steer_leave_whole_responses(part: Any) -> None:
+    for turn in range(20):
+        await each_dies(STORED, partial(die, soon=SOON_SECONDS), partial(part, **SLOW), f"turn-{turn}")

@@ -4,24 +4,23 @@ That workers, steered responses and conversations keep to that is checked where 
 """
 
 import asyncio
+from functools import partial
 from itertools import product
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import httpx
 import pytest
 
 from service.settings.settings import Settings, load_settings
-from store.embedded import EmbeddedServer
 from store.spending import Sums
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.fleet import Fleet, Store, running
+from tests.support.chaos.deaths import each_dies, shaky_store
+from tests.support.chaos.fleet import Fleet, running
 from tests.support.chaos.inside import WatchedEngine, opened, respond
 from tests.support.chaos.mortal import QUESTION
-from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.outages import Outages
-from tests.support.chaos.storm import QUICK, STEADY
+from tests.support.chaos.mortals import Mortals
+from tests.support.chaos.storm import QUICK
 from tests.support.chaos.watched import watched
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
@@ -40,50 +39,30 @@ TENANTS = {"acme": "sk-acme-0123456789", "globex": "sk-globex-0123456789", "loos
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Any:
-    """Makes settings over one store, with an empty part of it for each prefix."""
-    with EmbeddedServer(tmp_path / "store") as server:
-
-        def make(prefix: str) -> Settings:
-            common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND, "worker": False}
-            return load_settings(redis_url=server.url, key_prefix=prefix, **common)
-
-        yield make
-
-
 async def die_at(program: Mortals, settings: Settings, step: str) -> None:
     """A response that is asked for twice, by a process that dies at a step and by another one."""
-    aftermath = Aftermath(settings)
     stored = step.startswith("append")
-    try:
-        pid = await program.begin(settings, step, "say" if stored else "say unstored")
-        await until(lambda: dead(pid), SECONDS, f"it doesn't die {step}")
+    async with Aftermath(settings) as aftermath:
+        await program.die(settings, step, "say" if stored else "say unstored")
         async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
             usage = (await respond(service, QUESTION, store=stored)).usage
         assert usage is not None
         times = COUNTED[step] + 1
         (counted,) = (await aftermath.used()).values()
-        assert counted[:2] == (times, times * usage.input_tokens), step
-        assert counted.output_tokens == times * usage.output_tokens, step
+        assert counted[:2] == (times, times * usage.input_tokens)
+        assert counted.output_tokens == times * usage.output_tokens
         if stored:
             await aftermath.check_usage()
-    finally:
-        await aftermath.close()
 
 
-async def test_a_response_is_counted_once_or_never_ended_wherever_its_process_dies(settings: Any) -> None:
-    async with mortals() as program, asyncio.TaskGroup() as group:
-        for number, step in enumerate(COUNTED):
-            group.create_task(die_at(program, settings(f"step-{number}"), step))
+async def test_a_response_is_counted_once_or_never_ended_wherever_its_process_dies(part: Any) -> None:
+    await each_dies(COUNTED, die_at, partial(part, worker=False))
 
 
 async def test_what_was_answered_is_counted_once_wherever_the_store_dies(tmp_path: Path) -> None:
-    store, said = Store(tmp_path, "everysec"), Sums()
-    store.launch()
-    try:
-        await store.ready()
-        outages, settings = Outages(store, Random(5)), load_settings(redis_url=store.url, **PATIENT)
+    said = Sums()
+    async with shaky_store(tmp_path, "everysec", 5) as outages:
+        settings = load_settings(redis_url=outages.url, **PATIENT)
         async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
             shaky = watched(service, outages.at)
             for amid, step in product((False, True), COUNTED):
@@ -94,12 +73,9 @@ async def test_what_was_answered_is_counted_once_wherever_the_store_dies(tmp_pat
                 thought = usage.output_tokens_details.reasoning_tokens
                 said = said.plus(Sums(1, usage.input_tokens, *own, thought))
                 await outages.over()
-            await shaky.tally.settle()
-        aftermath = Aftermath(settings)
-        assert await aftermath.used() == {"default": said}
-        await aftermath.close()
-    finally:
-        store.kill()
+            await shaky.tenants.tally.settle()
+        async with Aftermath(settings) as aftermath:
+            assert await aftermath.used() == {"default": said}
 
 
 class Load:
@@ -114,7 +90,6 @@ class Load:
         self._most = most
 
     async def go_on(self) -> None:
-        """Be one of them."""
         chance, last = self._fleet.chance, dict.fromkeys(TENANTS, "")
         async with httpx.AsyncClient(timeout=SECONDS, trust_env=False) as http:
             while self.made < self._most:
@@ -165,13 +140,8 @@ async def test_usage_is_exact_after_ten_thousand_responses_with_kills(tmp_path: 
             for _ in range(16):
                 group.create_task(load.go_on())
             group.create_task(make_trouble(fleet, load, 40, 10_000))
-        aftermath = Aftermath(fleet.settings)
-        try:
-
-            async def settled() -> bool:
-                return not await aftermath.left_over(timed=False)
-
-            await until(settled, 120, "jobs are left")
+        async with Aftermath(fleet.settings) as aftermath:
+            await until(lambda: aftermath.left_over(timed=False), 120, "jobs are left", wanted=lambda left: not left)
             said, counted = await aftermath.used_by_responses(), await aftermath.used()
             loose = counted.pop("loose")
             assert counted == said
@@ -179,5 +149,3 @@ async def test_usage_is_exact_after_ten_thousand_responses_with_kills(tmp_path: 
             assert 0 < loose.requests <= load.unstored
             assert (loose.input_tokens % loose.requests, loose.output_tokens % loose.requests) == (0, 0)
             print(f"stored {said}, not stored {loose} of {load.unstored}\n{fleet.history}")
-        finally:
-            await aftermath.close()

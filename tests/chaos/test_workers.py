@@ -47,7 +47,6 @@ class Troubled(Jobs):
         self.on_renew: Callable[[int], Awaitable[None]] | None = None
 
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
-        """As Jobs."""
         claim = await super().claim(shard, most, level)
         self.claims += 1
         if self.on_claimed is not None:
@@ -55,7 +54,6 @@ class Troubled(Jobs):
         return claim
 
     async def renew(self, leases: Sequence[Lease]) -> Renewal:
-        """As Jobs."""
         shard = self.shard_of(leases[0])
         if self.on_renew is not None:
             await self.on_renew(shard)
@@ -92,9 +90,7 @@ async def queue_in(service: Service, shard: int) -> str:
             return id
 
 
-async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(
-    service: Service,
-) -> None:
+async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(service: Service) -> None:
     jobs: Any = service.jobs
     late: list[str] = []
 
@@ -145,9 +141,7 @@ async def test_a_shard_that_is_slow_costs_no_lease_in_another(service: Service) 
         await until(lambda: 1 in jobs.renewed, SECONDS / 2, "the other shard's leases are not renewed")
 
 
-async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(
-    service: Service,
-) -> None:
+async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(service: Service) -> None:
     jobs: Any = service.jobs
 
     async def fail(shard: int) -> None:
@@ -168,7 +162,6 @@ class _Broken(Jobs):
         pass
 
     async def write(self, lease: Lease, entry: Entry, **more: Any) -> None:
-        """A mistake of ours."""
         raise ZeroDivisionError
 
 

@@ -77,11 +77,7 @@ class Talk:
 
 @pytest.fixture
 def talk(
-    request: pytest.FixtureRequest,
-    phoenix: Phoenix,
-    tmp_path: Path,
-    redis_url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, phoenix: Phoenix, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Talk]:
     """A conversation with a service and a worker: a call of a function, its output in a stream, and a question in the
     background; `param` are settings of both. Its spans are in a project of the test's name.

@@ -27,10 +27,7 @@ def get_weather(city: str) -> str:
 
 def generator(**wanted):
     return OpenAIResponsesChatGenerator(
-        model=os.environ["MODEL"],
-        api_base_url=os.environ["OPENAI_BASE_URL"],
-        generation_kwargs=wanted,
-        max_retries=0,
+        model=os.environ["MODEL"], api_base_url=os.environ["OPENAI_BASE_URL"], generation_kwargs=wanted, max_retries=0
     )
 
 

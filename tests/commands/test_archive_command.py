@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from store.archive.opening import open_archive
 from store.backup.archiving.marks import key_of
 from store.backup.archiving.parts import key_of as part_key
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.deletions import key_of as deletions_key
+from store.backup.heads import key_of as head_key
 from store.backup.upkeep.reconciling import Reconciler
-from store.embedded import EmbeddedServer
+from store.embedded import EmbeddedServer, address_of
 from store.keys import digits_of
 from tests.support.archive.kept import kept
 from tests.support.store.sample import TENANT, grow
@@ -25,11 +26,7 @@ from tests.support.store.sample import TENANT, grow
 WORDS = "my secret words"
 PREFIX = "harmonium"
 
-
-@pytest.fixture(autouse=True)
-def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture
@@ -59,14 +56,15 @@ def told(*arguments: str) -> Result:
 
 
 def in_archive(folder: Path, *, harm: bool = False) -> list[str]:
-    """The keys of the archive; its first value is damaged then."""
+    """The keys of the archive; `harm` damages the value of its first tree."""
 
     async def look(archive: Archive) -> list[str]:
         keys = [entry.key for entry in await archive.list("v1/")]
         if harm:
-            found = await archive.get(keys[0])
+            tree = next(key for key in keys if "/t." in key)
+            found = await archive.get(tree)
             assert found is not None
-            await archive.put(keys[0], b"damaged", only_if=found.etag)
+            await archive.put(tree, b"damaged", only_if=found.etag)
         await archive.close()
         return keys
 
@@ -78,7 +76,7 @@ def test_the_status_says_what_is_there_and_what_waits(ids: list[str]) -> None:
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert lines[:3] == ["archive: sqlite", "probe: passed", "nothing waits to be archived, in 1 shard"]
-    assert lines[3].startswith("in the archive: 2 trees, 2 values, ")
+    assert lines[3].startswith("in the archive: 2 trees, 3 values, ")
     found = json.loads(told("status", "--quick", "--json").output)
     assert (found["usable"], found["stored"], found["redis"]) == (True, None, None)
     row = {"shard": 0, "noted": True, "trees": 0, "oldest_seconds": 0.0, "failed": 0, "fences": None, "behind": False}
@@ -111,7 +109,7 @@ async def _in_trouble(url: str, folder: Path) -> None:
         whole = StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard, after_seconds=0)
         await whole.archive_due()
         async with both.store.server.operation() as operation:
-            await operation.command("DEL", both.store.keyspace.all_shards()[0].archive_deletions)
+            await operation.command("DEL", both.store.keyspace.all_shards()[0].archive_head)
     await archive.close()
 
 
@@ -133,7 +131,6 @@ def test_an_archive_that_is_not_the_stores_is_told_of_and_not_compared(
 
 
 async def _joined(url: str, folder: Path) -> None:
-    """A store knows its archive."""
     archive = open_archive("sqlite", folder)
     async with kept(url, PREFIX, archive) as both:
         await StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard).open()
@@ -188,6 +185,21 @@ def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder
     assert packed == (tmp_path / "turns.jsonl").read_bytes() == result.stdout.encode()
 
 
+def test_an_export_has_what_left_memory_and_what_the_archive_lacks(ids: list[str], folder: Path) -> None:
+    async def change() -> list[str]:
+        archive = open_archive("sqlite", folder)
+        async with kept(address_of(folder), PREFIX, archive) as both:
+            await both.leave_memory(ids[0])
+            new = await grow(both.store, "of memory alone")
+        await archive.close()
+        return new
+
+    new = asyncio.run(change())
+    result = told("export", "--tenant", TENANT)
+    assert result.exit_code == 0, result.output
+    assert {json.loads(line)["id"] for line in result.stdout.splitlines()} == {*ids, *new}
+
+
 @pytest.mark.parametrize("arguments", [("--tenant", "../x"), ("--tenant", TENANT, "--tree", "resp_nothing"), ()])
 def test_a_bad_export_is_refused(arguments: tuple[str, ...]) -> None:
     assert told("export", *arguments).exit_code == 2
@@ -222,7 +234,29 @@ def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], fol
     assert result.output == "erased: 1 trees in Redis, 1 values in the archive\n"
     assert told("export", "--tenant", TENANT).stdout == ""
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 1
-    assert {key_of("gone", TENANT), deletions_key(0)} <= set(in_archive(folder))  # so an old Redis is known
+    assert {key_of("gone", TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known
+
+
+def test_what_comes_after_an_erasure_by_a_machine_whose_clock_is_ahead_is_archived(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer(folder) as server:
+        asyncio.run(_filled(server.url, folder))
+        with monkeypatch.context() as ahead:
+            ahead.setattr(time, "time", lambda now=time.time: now() + 3600)
+            assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
+        assert asyncio.run(_comes_anew(server.url, folder)) is not None
+
+
+async def _comes_anew(url: str, folder: Path) -> list[str] | None:
+    """The path to a new turn, as the archive has it."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, PREFIX, archive) as both:
+        (root,) = await grow(both.store, "anew")
+        await both.archive_all()
+        found = await both.told(root)
+    await archive.close()
+    return found
 
 
 def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
@@ -242,7 +276,9 @@ def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytes
     found = told("status")
     assert (found.exit_code, "in the archive: 2 trees" in found.output) == (0, True)
     assert told("verify", "--all", "--alone").exit_code == 0
-    assert told("export", "--tenant", TENANT).exit_code == 0
+    export = told("export", "--tenant", TENANT)
+    assert (export.exit_code, len(export.stdout.splitlines())) == (1, 2)
+    assert "what is in Redis alone is not in it" in export.stderr
     assert told("verify").exit_code == 2
 
 
@@ -252,7 +288,7 @@ def test_the_doctor_probes_the_archive_that_is_there(ids: list[str], monkeypatch
         (row,) = [each for each in json.loads(result.output)["findings"] if each["what"] == "archive"]
         return row
 
-    assert (found()["level"], found()["now"]) == ("ok", "sqlite: its store is fit for it")
+    assert (found()["level"], found()["now"]) == ("ok", "sqlite: its store is fit for it; nothing waits")
     monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
     assert (found()["level"], "hunter2" in str(found())) == ("unsafe", False)
 

@@ -19,11 +19,7 @@ from tests.support.store.backups import cut
 WORDS = "my secret words"
 PASSWORD = "sk-very-secret"
 
-
-@pytest.fixture(autouse=True)
-def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture
@@ -108,10 +104,10 @@ def test_a_damaged_file_is_one_line_and_nothing_of_it_is_restored(
     command: tuple[str, ...], server: EmbeddedServer, tmp_path: Path
 ) -> None:
     of("backup", "one.hm")
-    cut(tmp_path / "one.hm", 5)
+    cut(tmp_path / "one.hm", 5_000)
     result = harmonium(*command, "one.hm", "--data-dir", tmp_path / "new")
     assert result.exit_code == (1 if "--verify" in command else 2)
-    assert "the file can't be used: it was cut short" in result.stderr
+    assert "the file can't be used: " in result.stderr
     assert len(result.stderr.splitlines()) == 1
     if command == ("restore",):
         assert of("backup", "two.hm", "--data-dir", tmp_path / "new")["turns"] == 0
@@ -133,14 +129,16 @@ def test_a_file_that_is_there_is_not_replaced(server: EmbeddedServer, tmp_path: 
     assert (tmp_path / "one.hm").read_text() == "precious"
 
 
-def test_a_store_without_room_is_told_with_what_to_set(
+def test_a_store_without_room_for_all_gets_what_fits_and_says_so(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of("backup", "one.hm")
     monkeypatch.setenv("HARMONIUM_MAX_RESPONSES", "2")
+    assert of("restore", "one.hm", "--data-dir", tmp_path / "archived")["restored"] == 3
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "none")
     result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
-    assert result.exit_code == 2
-    assert "nothing was restored. Set HARMONIUM_MAX_RESPONSES to at least 3 for it" in result.stderr
+    assert result.exit_code == 1
+    assert "No room for 1 conversation: nothing is evicted for them" in result.output
 
 
 def test_a_store_with_fewer_shards_is_told_so(
@@ -151,13 +149,14 @@ def test_a_store_with_fewer_shards_is_told_so(
     monkeypatch.setenv("HARMONIUM_SHARDS", "2")
     result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
     assert result.exit_code == 2
-    assert "Set HARMONIUM_SHARDS to at least 4" in result.stderr
+    assert "set HARMONIUM_SHARDS to at least 4; nothing was restored" in result.stderr
 
 
-def test_turns_that_the_store_has_otherwise_are_named_and_end_it_with_status_1(
-    server: EmbeddedServer, tmp_path: Path
+def test_turns_that_a_store_without_an_archive_has_otherwise_are_named_and_end_it_with_status_1(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of("backup", "one.hm")
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "none")
 
     async def store_others(url: str) -> str:
         redis = connect(server.url)
@@ -191,11 +190,18 @@ def test_a_server_that_is_not_there_ends_both_with_status_2_and_one_line(server:
 
 def test_a_backup_goes_on_with_what_an_interrupted_one_has_left(server: EmbeddedServer, tmp_path: Path) -> None:
     whole = of("backup", "one.hm")
-    (tmp_path / "two.hm.partial").write_bytes((tmp_path / "one.hm").read_bytes()[:-40])
+    (tmp_path / "two.hm.partial").write_bytes((tmp_path / "one.hm").read_bytes())
     resumed = of("backup", "two.hm", "--resume")
     assert (resumed["content"], resumed["turns"]) == (whole["content"], 3)
     assert not (tmp_path / "two.hm.partial").exists()
     assert of("backup", "three.hm", "--resume")["turns"] == 3  # nothing was left, so it is a new one
+    (tmp_path / "four.hm.partial").write_bytes(b"something")
+    assert of("backup", "four.hm", "--resume")["turns"] == 3
+    other = harmonium("backup", "two.hm", "--resume", "--tenant", "b")
+    assert (other.exit_code, "is there already" in other.stderr) == (2, True)
+    (tmp_path / "five.hm.partial").write_bytes((tmp_path / "one.hm").read_bytes())
+    other = harmonium("backup", "five.hm", "--resume", "--tenant", "b")
+    assert (other.exit_code, "was begun for something else" in other.stderr) == (2, True)
 
 
 def test_the_help_teaches(server: EmbeddedServer) -> None:

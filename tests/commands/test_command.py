@@ -95,7 +95,6 @@ def wait_for(attempt: Callable[[], str]) -> str:
 
 
 def ended(pid: int) -> bool:
-    """Whether the process is gone."""
     stat = Path(f"/proc/{pid}/stat")
     return not stat.exists() or stat.read_text().rpartition(") ")[2].startswith("Z")
 
@@ -212,10 +211,7 @@ def test_bad_settings_end_it_with_status_2_and_one_line() -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    with (
-        listen("127.0.0.1", 0) as first,
-        pytest.raises(StartError, match=f"port {first.getsockname()[1]} on"),
-    ):
+    with listen("127.0.0.1", 0) as first, pytest.raises(StartError, match=f"port {first.getsockname()[1]} on"):
         listen("127.0.0.1", first.getsockname()[1])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from redis.asyncio import Redis
 from typer.testing import CliRunner, Result
 
 from service.commands.client.bench import one_response
@@ -16,12 +17,16 @@ from service.commands.client.service import Json, Service
 from service.commands.command_line import app
 from service.commands.doctor import diagnose, expected_of
 from service.settings.settings import Settings, load_settings, variable
+from store.archive.opening import open_archive
 from store.doctor.doctor import Expected
 from store.embedded import EmbeddedServer
+from store.keys import digits_of
 from store.redis.address import Kind
+from tests.support.archive.kept import kept
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
 from tests.support.service.process import ServiceProcess
+from tests.support.store.sample import grow
 from tests.support.store.servers import server
 
 SECRET = "sk-very-secret"
@@ -84,13 +89,52 @@ def test_json_is_one_object_with_every_finding() -> None:
     assert all(each.keys() == {"what", "level", "now", "why", "remedy", "node"} for each in report["findings"])
     assert [(each["what"], each["level"]) for each in report["findings"]] == [
         ("reachable", "unsafe"),
+        ("archive", "warn"),
         ("API keys", "ok"),
         ("port", "ok"),
         ("engine", "ok"),
         ("sandbox", "ok"),
         ("webhooks", "ok"),
-        ("archive", "ok"),
     ]
+
+
+def test_a_store_without_an_archive_is_warned_of_as_what_leaves_memory_is_gone_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert finding("archive")["level"] == "ok"  # that of an embedded server
+    without = finding("archive", "--redis-url", NOWHERE)
+    assert (without["level"], "deleted for good" in without["now"]) == ("warn", True)
+    assert "HARMONIUM_ARCHIVE_URL" in without["remedy"]
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "none")
+    assert finding("archive") == without
+
+
+def test_what_waits_for_the_archive_is_told_and_warned_of_where_it_waits_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "sqlite")
+    with EmbeddedServer(tmp_path / "data") as server:
+        asyncio.run(_unarchived(server.url, tmp_path / "data", minutes=1))
+        fresh = finding("archive", "--redis-url", server.url)
+        assert (fresh["level"], "1 tree waits, for 6" in fresh["now"]) == ("ok", True), fresh
+        asyncio.run(_unarchived(server.url, tmp_path / "data", minutes=60))
+        late = finding("archive", "--redis-url", server.url)
+    assert (late["level"], "2 trees wait, the first for 3,6" in late["now"]) == ("warn", True), late
+    assert "nothing is archived" in late["remedy"]
+
+
+async def _unarchived(url: str, folder: Path, *, minutes: int) -> None:
+    """A tree more that changed so many minutes ago and that the archive lacks."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, "harmonium", archive) as both, Redis.from_url(url) as redis:
+        (id,) = await grow(both.store, "hi")
+        ((member, due),) = [
+            (member, due)
+            for member, due in await redis.zrange("harmonium:{00}:unarchived", 0, -1, withscores=True)
+            if member.decode().endswith(digits_of(id))
+        ]
+        await redis.zadd("harmonium:{00}:unarchived", {member: due - minutes * 60_000})
+    await archive.close()
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])

@@ -27,11 +27,7 @@ TENANT = "acme"
 WORDS = "my secret words"
 SECRET = "sk-very-secret"
 
-
-@pytest.fixture(autouse=True)
-def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.fixture

@@ -73,7 +73,6 @@ def left(base: Path) -> list[str]:
 
 
 def sessions_of(process: SandboxProcess) -> set[int]:
-    """The process that forks, and its sessions."""
     found: set[int] = set()
     for parent in (process.process.pid, *found):
         found |= children(parent)

@@ -18,11 +18,7 @@ from tests.support.service.process import HARMONIUM, MODEL, ServiceProcess
 ADMIN = "an-administrators-key-of-the-settings"
 PARALLEL = "max_parallel_responses"
 
-
-@pytest.fixture(autouse=True)
-def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def run(*arguments: str) -> Result:
@@ -67,7 +63,7 @@ def test_the_audit_log_has_each_change_a_line() -> None:
     told("projects", "create", "Other")
     lines = [json.loads(line) for line in run("audit", "--json").stdout.splitlines()]
     assert [each["type"] for each in lines] == [
-        *("project.created", "api_key.created", "service_account.created", "project.created"),
+        *("project.created", "api_key.created", "service_account.created", "project.created")
     ]
     assert {each["actor"]["api_key"]["id"] for each in lines} == {"command-line"}
     only = [json.loads(line) for line in run("audit", "--json", "--project", project).stdout.splitlines()]
@@ -127,10 +123,7 @@ def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
     assert made["max_requests_per_1_minute"] is None
     assert told("projects", "limits", project) == [made]
     lines = run("projects", "limits", project).stdout.splitlines()
-    assert [line.split() for line in lines[1:]] == [
-        ["max_tokens_per_1_month", "0"],
-        [PARALLEL, "2"],
-    ]
+    assert [line.split() for line in lines[1:]] == [["max_tokens_per_1_month", "0"], [PARALLEL, "2"]]
     (left,) = told("projects", "limits", project, "--set", "max_tokens_per_1_month=none")
     assert (left["max_tokens_per_1_month"], left[PARALLEL]) == (None, 2)
     (left,) = told("projects", "limits", project, "--clear")

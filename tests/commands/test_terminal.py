@@ -23,7 +23,6 @@ def line(message: str, level: int = logging.INFO, console: Console = PLAIN, **fi
 
 
 def request(path: str = "/v1/responses", status: int = 200, **fields: Any) -> str:
-    """How a request is shown."""
     known = {"method": "POST", "path": path, "status": status, "ms": 7.4, "tenant": "default", "request_id": "req_1"}
     return line("request", **{**known, **fields})
 

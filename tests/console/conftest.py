@@ -54,7 +54,6 @@ class Watched:
             self.complaints.append(message.text)
 
     def close(self) -> None:
-        """Close all."""
         for context in self._contexts:
             context.close()
 

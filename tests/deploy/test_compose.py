@@ -188,6 +188,22 @@ def test_a_conversation_goes_on_after_everything_was_restarted_and_after_everyth
     assert remembers(client, first)
 
 
+def test_api_and_workers_share_an_archive_and_get_all_of_env(stack: Stack) -> None:
+    written = (stack.folder / ".env").read_text()
+    (stack.folder / ".env").write_text(f"{written}HARMONIUM_ARCHIVE_AFTER_SECONDS=1\n")
+    try:
+        stack.up("harmonium", "worker", workers=1)
+        root = stack.client.responses.create(model=MODEL, input="hi").id
+        for service in ("harmonium", "worker"):
+            assert "HARMONIUM_ARCHIVE_AFTER_SECONDS=1" in stack.executed(service, "harmonium", "settings")
+            exported = ("harmonium", "archive", "export", "--tenant", "default", "--tree", root)
+            wait_until(lambda exported=exported, service=service: root in stack.executed(service, *exported))
+            assert json.loads(stack.executed(service, "harmonium", "archive", "status", "--json"))
+    finally:
+        (stack.folder / ".env").write_text(written)
+        stack.up("harmonium", "worker")
+
+
 @pytest.mark.parametrize("service", ["worker", "harmonium", "redis"])
 def test_background_responses_end_once_whichever_container_is_killed(stack: Stack, service: str) -> None:
     stack.up("harmonium", "worker")

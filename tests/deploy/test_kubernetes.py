@@ -46,7 +46,12 @@ OVERLAYS = ("base", "demo", "vllm", "scaled")
 VERSIONS = ("1.30", "1.33", "1.37")
 """Releases of Kubernetes whose schemas the manifests have to fit, the oldest named in docs/deploy.md."""
 
-SECRET = {"api-keys": "acme:sk-acme-0123456789", "metrics-key": "sk-metrics-0123456789", "redis-password": "marmalade"}
+SECRET = {
+    "api-keys": "acme:sk-acme-0123456789",
+    "metrics-key": "sk-metrics-0123456789",
+    "redis-password": "marmalade",
+    "archive-url": "s3://bucket/prefix",
+}
 START_SECONDS = 30.0
 
 
@@ -167,6 +172,20 @@ def test_settings_exist_and_agree_with_ports_probes_and_the_time_to_stop(
     assert grace >= before + int(found["HARMONIUM_SHUTDOWN_SECONDS"]) + STOP_GRACE_SECONDS
 
 
+def test_pods_share_an_archive_that_has_to_be_named_and_may_reach_it(manifests: list[Manifest]) -> None:
+    for name in ("harmonium-api", "harmonium-worker"):
+        only = container(manifests, "Deployment", name)
+        (url,) = (each["valueFrom"]["secretKeyRef"] for each in only["env"] if each["name"] == "HARMONIUM_ARCHIVE_URL")
+        assert url == {"name": "harmonium", "key": "archive-url"}, "a pod without it doesn't start"
+        assert {"secretRef": {"name": "harmonium-archive", "optional": True}} in only["envFrom"]
+    (egress,) = (
+        each["spec"]["egress"]
+        for each in of_kind(manifests, "NetworkPolicy")
+        if each["metadata"]["name"] == "harmonium"
+    )
+    assert {443, 5432} <= {each["port"] for rule in egress if "to" not in rule for each in rule["ports"]}
+
+
 def test_the_scalers_scale_what_is_there_by_metrics_that_are(tmp_path: Path) -> None:
     manifests = with_component(tmp_path, "demo", "autoscaling")
     adapter = yaml.safe_load((FOLDER / "autoscaling" / "adapter.yaml").read_text())["rules"]
@@ -222,13 +241,14 @@ def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
     """The demo's Redis, API and worker with their own arguments and variables, but for ports and folders."""
     manifests = built(FOLDER / "demo")
     processes: list[subprocess.Popen[bytes]] = []
+    archive = f"sqlite://{tmp_path / 'archive'}"  # for the one machine that there is
     with redis_of(manifests, tmp_path) as url, (tmp_path / "log").open("ab") as log:
         urls: dict[str, str] = {}
         try:
             for name in ("harmonium-api", "harmonium-worker"):
                 only, port = container(manifests, "Deployment", name), str(free_port())
                 pod = named(manifests, "Deployment", name)["spec"]["template"]
-                variables = environment(manifests, pod, {**SECRET, "redis-url": url}, tmp_path)
+                variables = environment(manifests, pod, {**SECRET, "redis-url": url, "archive-url": archive}, tmp_path)
                 variables |= {"HARMONIUM_PORT": port, "HARMONIUM_WORKER_PORT": port, "HOME": str(tmp_path / "none")}
                 command = [HARMONIUM, *only["args"]]
                 processes.append(subprocess.Popen(command, env=variables, cwd=tmp_path, stdout=log, stderr=log))
@@ -242,6 +262,7 @@ def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
                 env={
                     "HARMONIUM_PORT": "0",
                     "HARMONIUM_REDIS_URL": url,
+                    "HARMONIUM_ARCHIVE_URL": archive,
                     "HARMONIUM_MAX_BYTES": "512MiB",
                     "HARMONIUM_MAX_LOG_BYTES": "128MiB",
                 },

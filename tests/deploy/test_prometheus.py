@@ -57,7 +57,6 @@ def late(name: str, labels: str = "") -> dict[str, str]:
 
 
 def limit(setting: str, value: int) -> dict[str, str]:
-    """A limit."""
     return labelled("harmonium_limit", f'setting="{setting}"', values=f"{value}x80")
 
 

@@ -44,7 +44,6 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]
 def front(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, behind: ServiceProcess
 ) -> Iterator[Proxy]:
-    """A proxy."""
     with proxy(request.param, tmp_path_factory.mktemp(request.param), behind.port) as running:
         yield running
 
@@ -59,7 +58,6 @@ def http(front: Proxy) -> Iterator[httpx.Client]:
 
 
 def trusting(front: Proxy) -> ssl.SSLContext:
-    """What believes the proxy."""
     return ssl.create_default_context(cafile=str(front.authority))
 
 

@@ -33,7 +33,6 @@ MANY = 20
 
 
 def begun(voice: Voice, *rest: bytes, then: Then = Then.END, **more: int) -> Instead:
-    """Two tokens, and then what."""
     return Instead((voice.tokens([5, 6], 2), *rest), then=then, **more)
 
 

@@ -28,7 +28,6 @@ def member(name: str, *scripts: ScriptSource, aliases: tuple[str, ...] = (), con
 
 
 def played(one: Member) -> ScriptedEngine:
-    """The engine of a member."""
     assert isinstance(one.engine, ScriptedEngine)
     return one.engine
 
@@ -50,13 +49,11 @@ async def started(*members: Member, drain_seconds: float = 0.05) -> AsyncIterato
 
 
 async def sample(engines: Engines, model: str, id: str = "resp_1") -> list[int]:
-    """What is sampled for a model."""
     generation = Generation(id, [1, 2, 3], Sampling(100, stop_ids=STOPS), model=model)
     return [token async for chunk in generated(engines, generation) for token in chunk.tokens]
 
 
 async def card(engines: Engines, name: str) -> ModelCard:
-    """The card of a model that there is."""
     found = await engines.find(name)
     assert found is not None
     return found

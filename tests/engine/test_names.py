@@ -33,7 +33,6 @@ class Zone:
         self.answering.set()
 
     async def look_up(self, host: str, port: int) -> list[str]:
-        """As service.ssrf has it."""
         self.asked.append((host, port))
         await self.answering.wait()
         if self.trouble is not None:

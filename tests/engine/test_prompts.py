@@ -14,15 +14,10 @@ from service.engine.servers.token_ids import BLOCK_IDS, block_json, prompt_json
 
 
 def written(prompt: Sequence[int], salt: str | None = None) -> bytes:
-    """What a server gets."""
     return msgspec.json.encode(prompt_json(Generation("one", prompt, Sampling(1), cache_salt=salt)))
 
 
-@given(
-    some.integers(0, 3 * BLOCK_IDS + 5),
-    some.integers(0, 2**32 - 1),
-    some.sampled_from(["array", "list"]),
-)
+@given(some.integers(0, 3 * BLOCK_IDS + 5), some.integers(0, 2**32 - 1), some.sampled_from(["array", "list"]))
 def test_a_prompt_of_any_length_is_all_of_its_ids(length: int, first: int, kind: str) -> None:
     ids = [(first + 7919 * place) % 2**32 for place in range(length)]
     assert json.loads(written(array("I", ids) if kind == "array" else ids)) == ids

@@ -46,20 +46,17 @@ async def room_for(room: int, script: Any = STALLING, **access: Any) -> AsyncIte
 
 
 async def cancelled(*tasks: "asyncio.Task[Sampled]") -> None:
-    """They have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
 
 
 def load(engine: WatchedHttp) -> Load:
-    """That of the only server."""
     (found,) = engine.loads().values()
     return found
 
 
 async def waiting(engine: WatchedHttp, **fields: Any) -> "asyncio.Task[Sampled]":
-    """One more that waits."""
     before, task = engine.waiting, asyncio.create_task(ask(engine, **fields))
     await until(lambda: engine.waiting > before)
     return task

@@ -1,7 +1,6 @@
 """Which of an engine's servers gets what, and how servers come and go while they are at work."""
 
 import asyncio
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 from service.engine.port import EngineBroke, EngineUnavailable
 from service.engine.servers.choosing import bearable, rank
 from service.engine.servers.engine import Access
-from tests.support.engine.connected import CARD, NEVER_SECONDS, ask, connected, failure, hold
-from tests.support.engine.scripted import ScriptedEngine, Stall
-from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.connected import NEVER_SECONDS, ask, connected, failure, hold, several
+from tests.support.engine.scripted import Stall
+from tests.support.engine.standin import Standin
 from tests.support.waiting import until
 
 AFFINITIES = [str(number) for number in range(200)]
@@ -49,11 +48,6 @@ def test_a_server_gets_what_its_weight_says() -> None:
     assert sum(found) / len(found) == pytest.approx(0.5, abs=0.03)
 
 
-async def several(stack: AsyncExitStack, *scripts: Any) -> list[Standin]:
-    """A stand-in for each script."""
-    return [await stack.enter_async_context(standing_in(ScriptedEngine(CARD, script))) for script in scripts]
-
-
 def access(*servers: Standin, **fields: Any) -> Access:
     """How to reach these from now on."""
     given = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **fields}
@@ -65,9 +59,7 @@ async def test_a_server_that_is_taken_out_ends_what_it_has_and_begins_nothing_mo
 ) -> None:
     caplog.set_level("INFO")
     go_on = asyncio.Event()
-    async with AsyncExitStack() as stack:
-        leaving, staying = await several(stack, [[5], Stall(go_on), [6]], [[7]])
-        engine = await stack.enter_async_context(connected(leaving))
+    async with several([[5], Stall(go_on), [6]], [[7]]) as (leaving, staying), connected(leaving) as engine:
         running = await hold(engine)
         await engine.change(access(staying))
         assert [(await ask(engine, id=str(number), affinity=str(number))).tokens for number in range(8)] == [[7]] * 8
@@ -83,9 +75,7 @@ async def test_a_server_that_is_taken_out_ends_what_it_has_and_begins_nothing_mo
 
 async def test_one_that_stays_keeps_what_runs_there_and_a_new_one_is_asked_first() -> None:
     go_on = asyncio.Event()
-    async with AsyncExitStack() as stack:
-        staying, new = await several(stack, [[5], Stall(go_on)], [[7]])
-        engine = await stack.enter_async_context(connected(staying))
+    async with several([[5], Stall(go_on)], [[7]]) as (staying, new), connected(staying) as engine:
         running = await hold(engine)
         await engine.change(access(staying, new))
         assert all(engine.servers().values())
@@ -98,9 +88,7 @@ async def test_one_that_stays_keeps_what_runs_there_and_a_new_one_is_asked_first
 
 
 async def test_one_that_breaks_off_while_it_leaves_fails_its_own_alone() -> None:
-    async with AsyncExitStack() as stack:
-        leaving, staying = await several(stack, [[5], Stall()], [[7]])
-        engine = await stack.enter_async_context(connected(leaving))
+    async with several([[5], Stall()], [[7]]) as (leaving, staying), connected(leaving) as engine:
         running = await hold(engine)
         await engine.change(access(staying))
         await leaving.die()
@@ -110,9 +98,7 @@ async def test_one_that_breaks_off_while_it_leaves_fails_its_own_alone() -> None
 
 
 async def test_a_list_with_none_that_is_up_says_so_and_one_that_is_closed_takes_no_other() -> None:
-    async with AsyncExitStack() as stack:
-        first, second = await several(stack, [[5]], [[7]])
-        engine = await stack.enter_async_context(connected(first))
+    async with several([[5]], [[7]]) as (first, second), connected(first) as engine:
         await second.die()
         await engine.change(access(second))
         assert isinstance(await failure(engine), EngineUnavailable)
@@ -122,9 +108,10 @@ async def test_a_list_with_none_that_is_up_says_so_and_one_that_is_closed_takes_
 
 
 async def test_a_lighter_server_is_busy_sooner() -> None:
-    async with AsyncExitStack() as stack:
-        heavy, light = await several(stack, [[5], Stall()], [[5], Stall()])
-        engine = await stack.enter_async_context(connected(heavy, light, weights=(3.0, 1.0)))
+    async with (
+        several([[5], Stall()], [[5], Stall()]) as (heavy, light),
+        connected(heavy, light, weights=(3.0, 1.0)) as engine,
+    ):
         one = next(one for one in AFFINITIES if rank(one, light.url) > rank(one, heavy.url, 3.0))
         held = [await hold(engine, id=str(number), affinity=one) for number in range(48)]
         assert len(light.generations) == bearable(48 / 4)
@@ -134,9 +121,7 @@ async def test_a_lighter_server_is_busy_sooner() -> None:
 
 
 async def test_a_conversation_goes_on_where_its_last_response_was_made() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]], [[5]])
-        engine = await stack.enter_async_context(connected(*servers, probe_seconds=0.02))
+    async with several([[5]], [[5]], [[5]]) as servers, connected(*servers, probe_seconds=0.02) as engine:
         one = next(one for one in AFFINITIES if places([server.url for server in servers])[one] == servers[0].url)
         await servers[0].die()
         await ask(engine, affinity=one, response="first")
@@ -150,9 +135,7 @@ async def test_a_conversation_goes_on_where_its_last_response_was_made() -> None
 
 
 async def test_a_server_that_came_back_has_nothing_of_what_it_had() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]])
-        engine = await stack.enter_async_context(connected(*servers, probe_seconds=0.02))
+    async with several([[5]], [[5]]) as servers, connected(*servers, probe_seconds=0.02) as engine:
         one = next(one for one in AFFINITIES if places([server.url for server in servers])[one] == servers[0].url)
         for number in range(2):  # the first response is made on the second server, as the first is away
             await servers[number].die()

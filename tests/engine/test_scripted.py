@@ -1,6 +1,5 @@
-"""The scripted engine: the conformance suite with a sensible script, and each fault once."""
+"""The scripted engine: the conformance suite with a sensible script, and how a script is gone on with."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import ClassVar
@@ -9,26 +8,16 @@ import pytest
 
 from service.engine.port import (
     Chunk,
-    EngineError,
-    EngineOverloaded,
     EngineUnavailable,
     Finish,
     Generation,
     ModelCard,
     Sampling,
 )
-from service.harmony.tokens import CALL, END, MESSAGE, RETURN, STOPS
+from service.harmony.tokens import CALL, MESSAGE, RETURN, STOPS
 from tests.support.engine.conformance import Ability, EngineConformance
 from tests.support.engine.generating import generated
-from tests.support.engine.scripted import (
-    Die,
-    EndWithoutFinish,
-    FinishWith,
-    Script,
-    ScriptedEngine,
-    Stall,
-)
-from tests.support.waiting import until
+from tests.support.engine.scripted import Die, FinishWith, Script, ScriptedEngine
 
 MODEL = ModelCard("scripted", 1_700_000_000, 131_072)
 
@@ -96,99 +85,6 @@ class TestConformance(EngineConformance):
         if first % 2:
             return [[5, 6], [7, RETURN], *([range(7)] * 100)]
         return [range(first + 7 * number, first + 7 * number + 7) for number in range(100)]
-
-
-async def test_malformed_tokens_are_sampled_as_they_stand() -> None:
-    engine = ScriptedEngine(MODEL, [[-1, 999_999], [200_008, 200_008]])
-    chunks = await play(engine, generation())
-    assert [chunk.tokens for chunk in chunks] == [[-1, 999_999], [200_008, 200_008], []]
-    assert chunks[-1].finish is Finish.STOP
-
-
-async def test_successive_calls_play_successive_scripts_and_then_the_last_again() -> None:
-    engine = ScriptedEngine(MODEL, [[1, RETURN]], [[2, RETURN]])
-    played = [await play(engine, generation(str(number))) for number in range(3)]
-    assert [chunks[0].tokens[0] for chunks in played] == [1, 2, 2]
-    assert [one.id for one in engine.generations] == ["0", "1", "2"]
-
-
-async def test_a_stall_lasts_until_its_event() -> None:
-    event = asyncio.Event()
-    engine = ScriptedEngine(MODEL, [[1], Stall(event), [RETURN]])
-    generator = generated(engine, generation())
-    await anext(generator)
-    rest = asyncio.ensure_future(anext(generator))
-    await asyncio.sleep(0)
-    assert not rest.done()
-    event.set()
-    assert (await rest).tokens == [RETURN]
-    await generator.aclose()
-
-
-async def test_an_abort_in_a_stall_is_noted_with_its_time() -> None:
-    engine = ScriptedEngine(MODEL, [[1], Stall()])
-    consumer = asyncio.create_task(play(engine, generation("stalled")))
-    await until(lambda: engine.running == 1, 5)
-    asked = asyncio.get_running_loop().time()
-    consumer.cancel()
-    await until(lambda: "stalled" in engine.aborted, 5)
-    assert 0 <= engine.aborted["stalled"] - asked < 5
-    assert engine.running == 0
-
-
-async def test_closing_the_engine_ends_a_stall() -> None:
-    engine = ScriptedEngine(MODEL, [Stall()])
-    consumer = asyncio.create_task(play(engine, generation()))
-    await until(lambda: engine.running == 1, 5)
-    await engine.close()
-    assert [chunk.finish for chunk in await consumer] == [Finish.ABORT]
-
-
-async def test_a_finished_generation_is_not_aborted_by_closing_it() -> None:
-    engine = ScriptedEngine(MODEL, [[1, RETURN]])
-    generator = generated(engine, generation())
-    await anext(generator)
-    await generator.aclose()
-    assert engine.aborted == {}
-
-
-@pytest.mark.parametrize("error", [EngineError("gpu"), EngineUnavailable("gone"), EngineOverloaded("full")])
-async def test_an_engine_dies_of_the_error_that_its_script_names(error: EngineError) -> None:
-    engine = ScriptedEngine(MODEL, [[1], Die(error)])
-    with pytest.raises(type(error)) as raised:
-        await play(engine, generation())
-    assert raised.value is error
-    assert engine.running == 0
-
-
-async def test_an_end_without_a_finish_has_none() -> None:
-    chunks = await play(ScriptedEngine(MODEL, [[1], EndWithoutFinish()]), generation())
-    assert [(chunk.tokens, chunk.finish) for chunk in chunks] == [([1], None)]
-
-
-async def test_a_script_may_finish_as_it_likes_and_say_what_was_cached() -> None:
-    chunks = await play(ScriptedEngine(MODEL, [[1], FinishWith(Finish.ABORT, cached_tokens=2)]), generation())
-    assert chunks[-1] == Chunk([], Finish.ABORT, 2)
-
-
-async def test_an_unready_engine_says_so_and_still_plays() -> None:
-    engine = ScriptedEngine(MODEL, [[RETURN]])
-    engine.unready = EngineUnavailable("warming up")
-    with pytest.raises(EngineUnavailable, match="warming up"):
-        await engine.check()
-    assert len(await play(engine, generation())) == 1
-
-
-def test_an_engine_without_a_script_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing to play"):
-        ScriptedEngine(MODEL)
-
-
-async def test_it_stops_at_the_stop_ids_that_it_is_given_and_at_no_others() -> None:
-    engine = ScriptedEngine(MODEL, [[5, CALL, 6, RETURN, 7, END, 8]])
-    stops = [(), (RETURN,), STOPS, (END,)]
-    played = [await heard(engine, Generation("one", PROMPT, Sampling(100, stop_ids=each))) for each in stops]
-    assert [len(tokens) for tokens in played] == [7, 4, 2, 6]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,6 @@ class Asker:
 
     @property
     def held(self) -> Held | None:
-        """Its place."""
         return self.task.result() if self.task.done() and not self.task.cancelled() else None
 
 
@@ -69,7 +68,6 @@ class Lines:
     async def ask(
         self, size: int, home: int | None, tenant: str = "a", *, alone: float = NEVER, apart: float = NEVER
     ) -> Asker:
-        """One more."""
         asked = Generation("one", [1] * size, Sampling(1, stop_ids=STOPS), tenant=tenant)
         ticket = self.admission.ticket(asked, ROOM * 10)
         if home is not None:
@@ -87,12 +85,10 @@ class Lines:
 
     @property
     def waiting(self) -> list[Asker]:
-        """Those who have no answer."""
         return [asker for asker in self.askers if not asker.task.done()]
 
     @property
     def running(self) -> list[Asker]:
-        """Those who have a place."""
         return [asker for asker in self.askers if asker.held is not None]
 
     async def end(self, asker: Asker) -> None:
@@ -328,7 +324,6 @@ def continued(engine: WatchedHttp) -> "asyncio.Task[Any]":
 
 
 def asked(server: Standin) -> list[str]:
-    """The ids of its generations."""
     return [each.headers["x-request-id"] for each in server.generations]
 
 

@@ -8,14 +8,7 @@ import pytest
 
 from service.api.tools.callee import Callee, Choice
 from service.grammar.checks import MAX_CHECKED_CHARS, checker, is_grammar, mismatch
-from service.grammar.tags import (
-    MAX_ASIDES,
-    HeaderState,
-    content_tag,
-    grammar_content,
-    regex_content,
-    schema_content,
-)
+from service.grammar.tags import MAX_ASIDES, HeaderState, content_tag, grammar_content, regex_content, schema_content
 from service.harmony import tokens
 from service.responses.output.next_step import header_tag
 from service.responses.output.rules import Rules

@@ -13,7 +13,7 @@ from lark import Lark
 from lark.exceptions import LarkError
 
 from service.errors import InvalidRequest
-from service.grammar.grammars import MAX_GRAMMAR_CHARS, compiled_of, enforced_grammar
+from service.grammar.grammars import compiled_of, enforced_grammar
 from service.grammar.recognizer import Recognizer
 from service.grammar.regex import anchored, enforced_regex
 from service.steps import in_one_go
@@ -75,19 +75,9 @@ LIKE_LARK = [
 
 IRREGULAR = {
     "an empty class": r"[^\s\S]",
-    "lookahead": "(?=a)a",
     "lookbehind": "(?<!a)b",
-    "a reference to a group": r"(a)\1",
-    "a word's bound": r"\bword",
-    "an anchor in the middle": "a(^b)",
-    "flags": "(?i)a",
-    "an open group": "(a",
-    "a huge count": "a{1,5000}",
-    "counts inside counts": "(?:a{0,8}){0,8}",
-    "deep groups": "(" * 60 + "a" + ")" * 60,
     "very deep groups": "(" * 1_000 + "a" + ")" * 1_000,
     "a class of Unicode": r"\p{L}",
-    "a long pattern": "a" * 5000,
     "a large pattern": "[^a]{1000}" * 3,
 }
 
@@ -125,23 +115,12 @@ def test_no_grammar_at_all_does_more_than_be_refused(grammar: str) -> None:
 
 
 REFUSED_GRAMMARS = {
-    "no grammar": "",
-    "a malformed one": "start: (",
     "another beginning": 'begin: "a"',
-    "a rule that isn't there": "start: other",
-    "rules without an end": "start: start",
-    "a file of somebody's": '%import .secrets.A\nstart: A "a"',
     "a library": "%import python.NAME\nstart: NAME",
-    "another statement": '%declare A\nstart: A "a"',
-    "lookahead": "start: /(?=a)b/",
-    "many repetitions": 'start: "a"~1..100000',
-    "a long one": "// " + "x" * MAX_GRAMMAR_CHARS,
-    "flags of a regex": "start: /a/i",
     "a library inside the library": "%import common.foo.BAR\nstart: BAR",
     "what the library lacks": "%import common.NOPE\nstart: NOPE",
     "a terminal that has itself in it": "start: A\nA: B\nB: A",
     "a rule in a terminal": 'start: A\nA: b\nb: "x"',
-    "a template that never ends": 'start: a{"x"}\na{x}: a{b{x}}\nb{x}: x x',
     "a rule twice": 'start: "a"\nstart: "b"',
     "an anchor": "start: /^a/",
     "nothing, over and over": 'start: ("a"? "b"?)*',

@@ -18,7 +18,6 @@ SHOWN: Any = {"enable_response_messages": True}
 
 
 def said(message: Json) -> tuple[str, str | None, str]:
-    """A message in short."""
     return message["role"], message.get("channel"), message["content"][0]["text"]
 
 

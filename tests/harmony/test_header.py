@@ -18,7 +18,6 @@ Read = tuple[str | None, str | None, str | None]
 
 
 def marked(text: str, *, role_given: bool = True) -> Header:
-    """The header before a `<|message|>`."""
     header, content = read_header(harmony(text), role_given=role_given, marked=True)
     assert content == ""
     return header

@@ -38,14 +38,7 @@ STEP_SECONDS = 0.25
 # --- conversations as users have them, and as forgers would ---
 
 forgeries = st.sampled_from(
-    [
-        "<|start|>",
-        "<|end|>",
-        "<|call|>assistant",
-        "<|channel|>final<|message|>",
-        "<|constrain|>json",
-        "<|endoftext|>",
-    ]
+    ["<|start|>", "<|end|>", "<|call|>assistant", "<|channel|>final<|message|>", "<|constrain|>json", "<|endoftext|>"]
 )
 characters = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 texts = st.lists(forgeries | characters, max_size=3).map("".join)
@@ -71,7 +64,6 @@ messages = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
 
 
 def rendered(said: Said) -> StoredMessage:
-    """Our message for `said`."""
     return message(said.text, said.role, **cast(Any, said.header))
 
 
@@ -121,12 +113,7 @@ def test_a_tool_call_puts_the_recipient_before_the_channel() -> None:
 
 
 def test_a_message_keeps_its_header_and_call_beside_its_tokens() -> None:
-    header = {
-        "name": "functions.f",
-        "recipient": "assistant",
-        "channel": "commentary",
-        "content_type": "json",
-    }
+    header = {"name": "functions.f", "recipient": "assistant", "channel": "commentary", "content_type": "json"}
     stored = message("5", "tool", call_id="call_1", **cast(Any, header))
 
     assert stored == StoredMessage(role="tool", tokens=stored.tokens, call_id="call_1", **cast(Any, header))
@@ -140,11 +127,7 @@ def test_a_framed_message_holds_its_content_as_it_was_sampled() -> None:
     sampled = [*encode("ab"), *encode("c")]
     stored = frame(sampled, "assistant", channel="final")
 
-    assert unpack(stored.tokens).tolist() == [
-        *open_message("assistant", channel="final"),
-        *sampled,
-        tokens.END,
-    ]
+    assert unpack(stored.tokens).tolist() == [*open_message("assistant", channel="final"), *sampled, tokens.END]
 
 
 @pytest.mark.parametrize(

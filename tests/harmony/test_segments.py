@@ -45,7 +45,6 @@ def read(segments: list[Segment]) -> list[Read]:
 
 
 def parsed(oracle: Oracle, ids: Sequence[int]) -> list[Read]:
-    """What openai-harmony's parser reads."""
     parser = StreamableParser(oracle.encoding, role=Role.ASSISTANT)
     for token in ids:
         parser.process(token)

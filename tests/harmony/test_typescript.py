@@ -37,16 +37,12 @@ words = st.sampled_from(
     ["", "a", "null", 'q"uote', "back\\slash", "two\nlines", "cr\r\nlf", "日本", "🙂\u2028", "\x01\x7f"]
 )
 short_floats = st.builds(  # openai-harmony's JSON parser may miss the last bit of longer ones
-    lambda digits, exponent: float(f"{digits}e{exponent}"),
-    st.integers(-(10**15), 10**15),
-    st.integers(-20, 5),
+    lambda digits, exponent: float(f"{digits}e{exponent}"), st.integers(-(10**15), 10**15), st.integers(-20, 5)
 )
 numbers = st.integers(-(2**63), 2**64) | short_floats
 scalars = st.none() | st.booleans() | numbers | words
 anything = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
-    max_leaves=6,
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=6
 )
 
 
@@ -78,17 +74,13 @@ def described(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
 
 schemas = st.recursive(anything, described, max_leaves=8)
 parameters = described(schemas) | st.fixed_dictionaries(
-    {
-        "type": st.just("object"),
-        "properties": st.dictionaries(words, described(schemas), min_size=1, max_size=3),
-    },
+    {"type": st.just("object"), "properties": st.dictionaries(words, described(schemas), min_size=1, max_size=3)},
     optional={"required": st.lists(words), "description": words},
 )
 functions = st.builds(Function, name=words, description=words, parameters=st.none() | parameters)
 
 
 def oracle_type(oracle: Oracle, schema: Mapping[str, object]) -> str:
-    """What openai-harmony makes of `schema`."""
     text = oracle.namespace("n", [Function("f", "", schema)])
     return text.removeprefix("## n\n\nnamespace n {\n\ntype f = (_: ").removesuffix(") => any;\n\n} // namespace n")
 
@@ -145,12 +137,7 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     "an array of whatever": ({"type": "array"}, "Array<any>"),
     "anyOf and $ref are any": ({"anyOf": [{"type": "string"}], "$ref": "#/x"}, "any"),
     "a union is a line for each variant": (
-        {
-            "oneOf": [
-                {"type": "string", "description": "S"},
-                {"type": "integer", "default": 1, "nullable": True},
-            ]
-        },
+        {"oneOf": [{"type": "string", "description": "S"}, {"type": "integer", "default": 1, "nullable": True}]},
         "\n | string // S\n | number | null // default: 1",
     ),
     "a union's own description silences that of its first variant": (

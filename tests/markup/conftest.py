@@ -12,7 +12,6 @@ from tests.support.service.inside import Inside, serving
 
 @pytest.fixture
 async def service(settings: Settings, speaker: Speaker) -> AsyncIterator[Inside]:
-    """The service."""
     async with serving(settings, speaker) as service:
         yield service
 

@@ -37,7 +37,6 @@ class Forgetful(Speaker):
     """Its template drops the reasoning of all turns but the last one, as Qwen's."""
 
     async def render(self, transcript: Transcript, model: str) -> list[int]:
-        """See Speaker."""
         messages = json.loads(transcript.messages)
         for message in messages:
             message.pop("reasoning_content", None)

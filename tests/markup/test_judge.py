@@ -34,7 +34,6 @@ def case(transcript: Transcript) -> dict[str, Any]:
 
 
 def judged() -> dict[str, Any]:
-    """What vLLM reads now."""
     cases = json.dumps({name: case(transcript) for name, transcript in TRANSCRIPTS.items()})
     done = subprocess.run(
         [PYTHON, judge.__file__], input=cases, capture_output=True, text=True, timeout=300, check=True

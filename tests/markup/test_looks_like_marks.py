@@ -34,7 +34,6 @@ class _Noted:
         self.most = 0
 
     def search(self, text: str, at: int, end: int) -> re.Match[str] | None:
-        """As a pattern's."""
         self.most = max(self.most, min(end, len(text)) - at)
         return self._pattern.search(text, at, end)
 

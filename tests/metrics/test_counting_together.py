@@ -36,7 +36,6 @@ class Pair:
 
     @property
     def folder(self) -> Path:
-        """Where its processes count together."""
         parent = self.service.process.pid
         for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
             environment = Path(f"/proc/{pid}/environ").read_text().split("\0")

@@ -33,10 +33,7 @@ from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped
 from tests.support.waiting import until
 
-STATES = {
-    0: Queue((0, 0, 3, 1), 12.5, 2, 4096, 5, 70, 8192),
-    1: Queue((0, 0, 0, 0), 0.0, 0, 0, 0, 9, 1024),
-}
+STATES = {0: Queue((0, 0, 3, 1), 12.5, 2, 4096, 5, 70, 8192), 1: Queue((0, 0, 0, 0), 0.0, 0, 0, 0, 9, 1024)}
 COUNTING = """
 import sys
 from service.metrics.counters import make_metrics
@@ -63,7 +60,6 @@ def exposition(read_shards: scrape.ReadShards, **options: float) -> Exposition:
 
 
 async def told(read_shards: Callable[[], object] = shards, accept: str = "", **options: float) -> str:
-    """The text of a scrape."""
     text, _ = await exposition(cast(scrape.ReadShards, read_shards), **options).scrape(accept)
     return text.decode()
 

@@ -99,7 +99,7 @@ OLD_NAMES = {
     "persistently": "retry",
     "poke": "wake",
 }
-"""Names that one thing had before docs/glossary.md, with what it is called now. Names of files and arguments count."""
+"""Former names, each with the one that replaced it (docs/architecture.md#words). Names of files and arguments count."""
 OLD_WORDS = {
     r"taken at (its|their) word": "not checked",
     r"come back later": "retry later",

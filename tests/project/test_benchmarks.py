@@ -2,14 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from bench._background.processes import Follower
+from bench._rig import recorded
 from bench._scaling import busiest_node, fullest_shard
+from store.history.history import ConversationHistoryStore
 from store.keys import MAX_SHARDS
+from tests.support.store.sample import turn
 
 ID = f"resp_{'a' * 48}"
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -77,3 +80,12 @@ def test_shards_fill_evenly_where_there_is_much_in_each() -> None:
 def test_every_shard_is_on_a_node() -> None:
     assert busiest_node(MAX_SHARDS, 1) == MAX_SHARDS
     assert busiest_node(MAX_SHARDS, 4) >= MAX_SHARDS / 4
+
+
+async def test_what_a_store_sends_is_recorded_without_a_server() -> None:
+    def calls(store: ConversationHistoryStore) -> Awaitable[object]:
+        return store.append("acme", turn(store.new_id()))
+
+    sent = await asyncio.to_thread(recorded, calls)
+    assert sent
+    assert all(b"EVALSHA" in command for command in sent)

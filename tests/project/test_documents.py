@@ -167,7 +167,6 @@ def test_the_order_of_the_events_of_a_tool_that_the_client_runs_is_the_one_in_th
 
 
 def tags_of(made: Iterable[events.Event]) -> list[str]:
-    """The types of events."""
     return [str(each.__struct_config__.tag) for each in made]
 
 
@@ -222,8 +221,8 @@ def test_the_map_has_every_room_once_and_twenty_common_changes() -> None:
     assert len({row[0] for row in changes}) == len(changes) >= 20
 
 
-def test_the_glossary_has_each_word_once_in_order_with_its_file() -> None:
-    table = rows(read("docs/glossary.md"))
+def test_the_list_of_words_has_each_word_once_in_order_with_its_file() -> None:
+    table = rows(section(read("docs/architecture.md"), "Words"))
     words = [row[0].lower().replace("-", " ") for row in table]
     assert len(words) > 50
     assert words == sorted(set(words))

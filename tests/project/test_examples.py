@@ -96,7 +96,6 @@ def address(log: Path, process: "subprocess.Popen[bytes]") -> str:
 
 
 def quick_start() -> str:
-    """README's quick start."""
     return section(read("README.md"), "Quick start")
 
 

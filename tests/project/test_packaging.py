@@ -148,7 +148,7 @@ def test_the_sandbox_has_no_network_and_nothing_of_the_service_but_the_folder_of
     assert sandbox["build"]["target"] == "sandbox"
     assert not any("KEY" in name or "REDIS" in name for name in sandbox["environment"])
     for name in ("harmonium", "worker"):
-        assert service(name)["volumes"] == sandbox["volumes"]
+        assert set(service(name)["volumes"]) & set(sandbox["volumes"]) == set(sandbox["volumes"])
         assert service(name)["depends_on"]["sandbox"] == {"condition": "service_healthy", "required": False}
 
 
@@ -180,6 +180,24 @@ def test_compose_keeps_conversations_on_disk_and_never_lets_redis_evict() -> Non
     assert {"appendonly yes", "appendfsync everysec", "maxmemory-policy noeviction"} < {each.strip() for each in lines}
     assert redis["volumes"] == ["conversations:/data"]
     assert redis["working_dir"] == "/data"
+
+
+@pytest.mark.parametrize("name", ["harmonium", "worker"])
+def test_compose_keeps_what_leaves_memory_in_a_volume_that_api_and_workers_have_in_common(name: str) -> None:
+    assert service(name)["environment"]["HARMONIUM_ARCHIVE_URL"] == "${HARMONIUM_ARCHIVE_URL:-sqlite:///data/archive}"
+    assert "archive:/data" in service(name)["volumes"]
+    assert "archive" in yaml.safe_load(read("compose.yaml"))["volumes"]
+    assert "-o harmonium -g harmonium -m 700 /data" in read("Dockerfile"), "a new volume has the owner of its folder"
+
+
+@pytest.mark.parametrize("name", ["harmonium", "worker"])
+def test_every_setting_in_env_reaches_the_service_but_those_that_are_its_container_s_own(name: str) -> None:
+    said = service(name)
+    own = {each for each, value in said["environment"].items() if value is not None and f"${{{each}:" not in value}
+    places = {variable(each) for each in ("host", "port", "data_dir", "redis_url")}
+    assert said["env_file"] == [".env"]
+    assert own & {variable(each) for each in Settings.model_fields} - {variable("worker_port")} == places
+    assert own - places - {variable("worker_port")} == {"REDIS_PASSWORD", "GRAFANA_PASSWORD"}, "they are of others"
 
 
 def test_compose_starts_nothing_without_what_scripts_env_writes() -> None:

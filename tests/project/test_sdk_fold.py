@@ -6,16 +6,7 @@ from typing import Any
 import pytest
 from openai._models import construct_type
 
-from tests.project.test_event_grammar import (
-    BROWSED,
-    COMPACTED,
-    FAILED,
-    STREAM,
-    SUMMED_UP,
-    WAITED,
-    Json,
-    place_of,
-)
+from tests.project.test_event_grammar import BROWSED, COMPACTED, FAILED, STREAM, SUMMED_UP, WAITED, Json, place_of
 from tests.support.oracles import sdk_fold
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.oracles.sdk_fold import check_fold

@@ -67,7 +67,6 @@ def checkout() -> Iterator[Path]:
 
 
 def copy(folder: Path) -> Path:
-    """What scripts/setup needs, in `folder`."""
     for name in ("scripts", "requirements"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -194,7 +193,6 @@ COMMAND = "apt-get update && apt-get install python3-venv"
 
 
 def lines(checkout: Path) -> list[str]:
-    """What was installed, and how."""
     return (checkout / "installed").read_text().splitlines() if (checkout / "installed").exists() else []
 
 

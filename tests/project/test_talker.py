@@ -41,7 +41,6 @@ TEXTS = [
 
 
 def program(name: str) -> ModuleType:
-    """A program, which is no module of a package."""
     spec = spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -52,7 +51,6 @@ def program(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def builder() -> ModuleType:
-    """The talker's."""
     return program("build")
 
 

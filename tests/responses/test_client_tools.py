@@ -57,12 +57,10 @@ LOOK = calls("functions.tool_search", '{"goal":"weather"}')
 
 
 def outcome(code: int = 0, stdout: str = "", stderr: str = "") -> dict[str, Any]:
-    """What a command printed."""
     return {"stdout": stdout, "stderr": stderr, "outcome": {"type": "exit", "exit_code": code}}
 
 
 def found(call: Any, *loaded: Any) -> dict[str, Any]:
-    """What a client's search found."""
     return {
         "type": "tool_search_output",
         "call_id": call["call_id"],
@@ -78,7 +76,6 @@ async def alone(inside: Inside, **body: Any) -> Any:
 
 
 async def go_on(client: AsyncOpenAI, after: str, *items: Any, tools: Any) -> Response:
-    """The response to what tools gave."""
     return await client.responses.create(
         model=MODEL, previous_response_id=after, input=[*items], tools=tools, parallel_tool_calls=False
     )
@@ -90,10 +87,7 @@ ITEMS: dict[str, tuple[Any, list[int], dict[str, Any]]] = {
     "a shell": (
         SHELL,
         RUN,
-        {
-            "type": "shell_call",
-            "action": {"commands": ["ls | wc -l"], "timeout_ms": 5000, "max_output_length": None},
-        },
+        {"type": "shell_call", "action": {"commands": ["ls | wc -l"], "timeout_ms": 5000, "max_output_length": None}},
     ),
     "a program in a shell": (
         SHELL,
@@ -126,11 +120,7 @@ ITEMS: dict[str, tuple[Any, list[int], dict[str, Any]]] = {
         calls("functions.apply_patch", envelope("Delete File: b.md"), json=False),
         {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "b.md"}},
     ),
-    "a search": (
-        SEARCH,
-        LOOK,
-        {"type": "tool_search_call", "arguments": {"goal": "weather"}, "execution": "client"},
-    ),
+    "a search": (SEARCH, LOOK, {"type": "tool_search_call", "arguments": {"goal": "weather"}, "execution": "client"}),
 }
 
 
@@ -431,7 +421,7 @@ async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Set
 async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.process.Limits", partial(Limits, tools=3))
+    monkeypatch.setattr("service.responses.prepare.Limits", partial(Limits, tools=3))
     engine = scripted([LOOK], [LOOK], [answer("Ready.")])
     many = [{"type": "function", "name": f"f{number}"} for number in range(4)]
     async with serving(settings, engine) as inside, inside.client() as client:

@@ -21,7 +21,6 @@ CLOCK: Any = {"type": "function", "name": "get_time", "description": "The time i
 
 
 def ask(client: OpenAI, text: str, after: Response | None = None, **options: Any) -> Response:
-    """One turn of a conversation."""
     return client.responses.create(
         model=MODEL, input=text, previous_response_id=after.id if after else openai.omit, **options
     )
@@ -94,28 +93,6 @@ def test_a_call_without_its_output_can_not_be_continued(service: ServiceProcess)
     with pytest.raises(openai.BadRequestError, match="No tool output found") as refusal:
         ask(client, "Never mind.", asked)
     assert refusal.value.param == "input"
-
-
-def test_an_output_finds_its_call_however_far_back(service: ServiceProcess) -> None:
-    client = service.client()
-    asked = ask(client, "What is the weather in Paris?", tools=[WEATHER])
-    call: Any = asked.output[-1]
-    items: Any = [
-        {"role": "user", "content": "And hurry."},
-        {"type": "function_call_output", "call_id": call.call_id, "output": [{"type": "input_text", "text": "rain"}]},
-    ]
-    answered = client.responses.create(model=MODEL, previous_response_id=asked.id, input=items, tools=[WEATHER])
-    assert answered.status == "completed"
-
-
-def test_without_parallel_calls_there_is_at_most_one(service: ServiceProcess) -> None:
-    response = ask(
-        service.client(),
-        "What are the weather and the time in Paris?",
-        tools=[WEATHER, CLOCK],
-        parallel_tool_calls=False,
-    )
-    assert [item.type for item in response.output].count("function_call") == 1
 
 
 def test_a_deleted_response_can_not_be_continued_but_its_children_can(service: ServiceProcess) -> None:

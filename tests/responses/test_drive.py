@@ -31,12 +31,10 @@ class Lagging:
         self.stored = False
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         self.events += [type(event).__name__ for event in taken.events]
         return False
 
     async def room(self) -> None:
-        """See Outlet."""
         self.waits += 1
         await asyncio.Event().wait()
 
@@ -44,7 +42,6 @@ class Lagging:
         """See Outlet."""
 
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
-        """See Finish."""
         self.stored = True
         return machine.terminal(response)
 
@@ -53,7 +50,6 @@ class Reading(Lagging):
     """An outlet whose client reads at once."""
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         super().put(taken)
         return True
 
@@ -65,11 +61,9 @@ class Slow:
         self.ends = False
 
     async def call(self, call: HostedCall) -> Outcome:
-        """See Runner."""
         raise AssertionError("no tool is called")
 
     async def aclose(self) -> None:
-        """See Runner."""
         self.ends = True
         await asyncio.Event().wait()
 

@@ -1,8 +1,9 @@
 """What a caller sees when the engine or the store fails, and what is kept of it."""
 
-import contextlib
+import json
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import httpx
@@ -11,6 +12,8 @@ import pytest
 
 from service.engine.port import EngineError, EngineUnavailable
 from service.harmony.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, RETURN, START, encode
+from service.responses.output.emitter import MessageEmitter
+from service.responses.output.machine import Machine
 from service.settings.settings import Settings
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, EndWithoutFinish, Stall
@@ -30,7 +33,6 @@ async def post(inside: Inside, **body: object) -> httpx.Response:
 
 
 async def streamed(inside: Inside) -> list[Event]:
-    """The events of a stream."""
     return parsed((await post(inside, stream=True)).text)
 
 
@@ -110,17 +112,96 @@ async def test_silence_that_takes_too_long_is_a_plain_error(settings: Settings) 
     assert len(engine.aborted) == 2
 
 
+BUG: Any = RuntimeError("a bug")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_bug_in_an_engine_lets_go_of_the_parent(settings: Settings, stream: bool) -> None:
-    bug: Any = RuntimeError("a bug")
-    engine = scripted([[*opened("Hello."), RETURN]], [Die(bug)])
+    engine = scripted([[*opened("Hello."), RETURN]], [Die(BUG)])
     async with serving(settings, engine) as inside:
         parent = (await post(inside)).json()["id"]
-        with contextlib.suppress(httpx.RemoteProtocolError):  # a stream is cut off, as it can't end well
-            await post(inside, previous_response_id=parent, stream=stream)
+        await post(inside, previous_response_id=parent, stream=stream)
         redis = connect(settings.redis_url)
         assert await redis.keys(f"{settings.key_prefix}:*:pins:*") == []
         await redis.aclose()
+
+
+def buggy(monkeypatch: pytest.MonkeyPatch, broken: type, name: str, behind: int) -> None:
+    """A method raises behind so many calls."""
+    calls, work = count(), getattr(broken, name)
+
+    def raises(*args: Any, **more: Any) -> object:
+        if next(calls) < behind:
+            return work(*args, **more)
+        raise BUG
+
+    monkeypatch.setattr(broken, name, raises)
+
+
+def tracebacks(caplog: pytest.LogCaptureFixture) -> list[object]:
+    """The bugs in the log."""
+    return [record.exc_info[1] for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "behind"), [(Machine, "feed", 2), (Machine, "_take", 4), (MessageEmitter, "text", 2)]
+)
+async def test_a_bug_ends_a_stream_as_a_failure_with_what_was_said_and_is_logged_once(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    broken: type,
+    name: str,
+    behind: int,
+) -> None:
+    async with serving(settings, scripted([opened("Half"), encode(" an"), [*encode(" answer"), RETURN]])) as inside:
+        buggy(monkeypatch, broken, name, behind)
+        events = await streamed(inside)
+        failed = events[-1]["response"]
+        async with inside.http() as http:
+            assert (await http.get(f"/v1/responses/{failed['id']}")).json() == failed
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert failed["error"] == {"code": "server_error", "message": events[-2]["message"]}
+    assert failed["error"]["message"].startswith("The service failed")
+    (said,) = failed["output"]
+    assert (said["status"], said["content"][0]["text"]) == ("incomplete", "Half an")
+    assert tracebacks(caplog) == [BUG]
+
+
+async def test_a_bug_in_the_end_of_an_item_ends_a_stream_without_that(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(settings, scripted([opened("Hello."), [RETURN]])) as inside:
+        buggy(monkeypatch, MessageEmitter, "close", 0)
+        last = (await post(inside, stream=True)).text.split("\n\n")[-3:-1]
+    assert last[0].startswith("event: response.failed")
+    assert json.loads(last[0].partition("data: ")[2])["response"]["output"] == []
+    assert last[1] == "data: [DONE]"
+
+
+async def test_a_bug_before_anything_was_said_is_a_plain_error(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Machine, "feed", lambda *_: 1 // 0)
+    async with serving(settings, scripted([opened("Hello."), [RETURN]])) as inside:
+        answer = await post(inside)
+        assert (await usage(inside.store)).responses == 0
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["code"]) == (500, "server_error", "server_error")
+    assert len(tracebacks(caplog)) == 1
+
+
+async def test_a_bug_costs_a_background_response_its_attempts(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Machine, "feed", lambda *_: 1 // 0)
+    once = settings.model_copy(update={"max_attempts": 1})
+    async with serving(once, scripted([opened("Hello."), [RETURN]])) as inside:
+        events = parsed((await post(inside, background=True, stream=True)).text)
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    assert events[-1]["response"]["error"]["message"].startswith("The service failed")
+    assert len(tracebacks(caplog)) == 1
 
 
 MALFORMED: dict[str, list[int]] = {

@@ -20,14 +20,13 @@ from store.redis.connection import connect
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.service.inside import answer, called, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.waiting import until, wait_until
+from tests.support.waiting import until
 
 LOCKED = "Another process is currently operating on this conversation. Please retry in a few seconds."
 WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
 
 
 def ask(client: OpenAI, text: str, id: str, **options: Any) -> Any:
-    """One response of a conversation."""
     return client.responses.create(model=MODEL, input=text, conversation=id, **options)
 
 
@@ -144,9 +143,7 @@ def test_a_conversation_and_a_response_are_not_continued_together(service: Servi
     assert kinds(client, id) == []
 
 
-def test_a_service_that_stores_nothing_has_no_conversations_to_read(
-    start: Callable[..., ServiceProcess],
-) -> None:
+def test_a_service_that_stores_nothing_has_no_conversations_to_read(start: Callable[..., ServiceProcess]) -> None:
     client = start(store=False).client()
     with pytest.raises(openai.BadRequestError) as refusal:
         ask(client, "hi", "conv_1")
@@ -185,7 +182,6 @@ async def overtake(settings: Settings, id: str) -> None:
 
 
 async def begun(client: AsyncOpenAI) -> str:
-    """A new conversation."""
     return (await client.conversations.create()).id
 
 
@@ -217,8 +213,7 @@ async def test_a_second_response_at_once_is_refused_before_anything_is_sampled(s
             assert aside.output_text == "second"
         await until(lambda: roles(client, id), wanted=lambda found: found == ["user", "assistant"])
         await until(
-            lambda: client.responses.create(model=MODEL, input="hi", conversation=id),
-            passing=openai.BadRequestError,
+            lambda: client.responses.create(model=MODEL, input="hi", conversation=id), passing=openai.BadRequestError
         )
 
 
@@ -306,33 +301,6 @@ async def test_items_that_are_stored_and_not_safe_yet_are_not_added_again(
         added = await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
         assert len(added.data) == 1
         assert await roles(client, id) == ["user"]
-
-
-async def test_of_many_clients_at_once_each_gets_an_answer_or_is_told_to_wait(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
-        id = await begun(client)
-        asked = [client.responses.create(model=MODEL, input=str(each), conversation=id) for each in range(100)]
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        refused = [each for each in outcomes if isinstance(each, BaseException)]
-        assert {getattr(each, "code", each) for each in refused} <= {"conversation_locked"}
-        answered = len(outcomes) - len(refused)
-        assert answered >= 1
-        assert await roles(client, id) == ["user", "assistant"] * answered
-
-
-def test_a_service_that_dies_gives_its_conversations_up(start: Callable[..., ServiceProcess]) -> None:
-    service = start(lease_seconds=3, store_timeout_seconds=1, demo_tokens_per_second=20)
-    client = service.client()
-    id = ask(client, "hi", client.conversations.create().id).conversation.id
-    with client.responses.create(model=MODEL, input="Count to 999.", conversation=id, stream=True) as events:
-        next(iter(events))
-        service.process.kill()  # before the client hangs up, which would end the response as cancelled
-        service.kill()
-    service.start()
-    client = service.client()
-    again = wait_until(lambda: ask(client, "Count to 3.", id), passing=openai.APIError, seconds=20)
-    assert again.status == "completed"
-    assert [role for role, _ in kinds(client, id)] == ["user", "assistant"] * 2
 
 
 async def test_a_response_may_take_longer_than_its_lease(settings: Settings) -> None:

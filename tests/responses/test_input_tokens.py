@@ -32,7 +32,6 @@ REFUSED: dict[str, Json] = {
 
 
 def count(service: ServiceProcess, **body: object) -> Json:
-    """The answer to one body."""
     given = service.http().post("/v1/responses/input_tokens", json={"model": MODEL, **body})
     assert given.status_code == 200, given.text
     return given.json()

@@ -22,19 +22,16 @@ from service.harmony.render import message
 from service.loans import Loans
 from service.metrics.counters import make_metrics
 from service.pacing import Pacing
+from service.process import open_tenants
 from service.responses.append import AppendSink
 from service.responses.drive import Driver, machine_of
 from service.responses.output.next_step import next_generation
 from service.responses.plan import Plan, decode, encode
 from service.responses.prepare import Prepared, prepared
-from service.responses.prompt.read import Limits
 from service.responses.run import Taken
 from service.responses.seal import Seals
 from service.responses.service import Caller, Service
-from service.responses.templates import Templates
-from service.settings.keys import Keys
 from service.settings.settings import Settings
-from service.tenants.usage import Tally
 from service.tools.toolbox import Toolbox, no_server
 from service.web.admission.slots import Admission
 from service.web.event_stream import StreamedRun
@@ -42,7 +39,6 @@ from service.web.middleware import Admitted, Exchange
 from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.spending import Spending
 from store.turn import Status, Turn
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import answer, scripted
@@ -58,11 +54,10 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
     redis, at = connect(settings.redis_url), 1_700_000_000.5
     store = ConversationHistoryStore(redis, prefix=settings.key_prefix, clock=lambda: at)
     members: dict[str, Any] = dict.fromkeys(Service.__struct_fields__)
-    members |= {"settings": settings, "keys": Keys(settings), "store": store, "loans": Loans(1.0)}
-    members |= {"engine": Engines([Member(scripted([answer("4")]))]), "limits": Limits()}
-    members |= {"seals": Seals(["k" * 32], never_asked), "templates": Templates("")}
+    members |= {"settings": settings, "store": store, "loans": (loans := Loans(1.0))}
+    members |= {"tenants": open_tenants(settings, store, loans), "seals": Seals(["k" * 32], never_asked)}
+    members |= {"engine": Engines([Member(scripted([answer("4")]))])}
     members["toolbox"] = Toolbox({}, (), no_server, allowing="")
-    members["tally"] = Tally(Spending(store), away=lambda: False)
     yield Service(**members)
     await store.close()
 
@@ -90,7 +85,6 @@ async def planned(service: Service, **body: Any) -> Plan:
 
 
 def run_of(service: Service, made: Prepared) -> Driver:
-    """A run in the foreground."""
     return Driver(
         made.plan,
         machine_of(made.plan),
@@ -118,7 +112,6 @@ class Heard:
         self.events: list[Event] = []
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         self.events += taken.events
         return True
 

@@ -319,12 +319,7 @@ async def test_a_model_gets_feedback_once_on_an_undeclared_tool_and_goes_on() ->
 
     assert (ending, shown(machine)) == (Ending.STOP, [("mcp_call", "failed"), ("message", "completed")])
     assert (told.role, told.name, told.recipient) == ("tool", "functions.stranger", "assistant")
-    assert list(generations[1].prompt) == [
-        *PROMPT,
-        *harmony(STRANGER),
-        *tokens.unpack(told.tokens),
-        *harmony(NEXT),
-    ]
+    assert list(generations[1].prompt) == [*PROMPT, *harmony(STRANGER), *tokens.unpack(told.tokens), *harmony(NEXT)]
 
 
 async def test_feedback_counts_as_the_tool_s_output_and_the_stretches_apart() -> None:

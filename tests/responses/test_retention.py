@@ -119,6 +119,17 @@ def test_a_service_whose_disk_is_nearly_full_stores_nothing_and_says_why(start: 
     assert known(client, [created(client, "three"), kept])
 
 
+def test_a_server_without_memory_is_said_to_be_the_reason(start: Start) -> None:
+    service = start(archive_url="none")
+    with service.redis() as redis:
+        redis.config_set("maxmemory", "100kb")
+        refused = service.http().post("/v1/responses", json={"model": MODEL, "input": "hi"})
+        redis.config_set("maxmemory", 0)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "store_full")
+    assert "no memory left" in refused.json()["error"]["message"]
+    assert created(service.client(), "hi")
+
+
 def pinned(service: ServiceProcess, id: str) -> bool:
     """Whether a run is at work on a continuation."""
     return any(key.endswith(f":pins:{id.removeprefix('resp_')}".encode()) for key in set(service.keys()))

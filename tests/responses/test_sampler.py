@@ -23,14 +23,7 @@ from service.responses.plan import Plan
 from service.responses.run import Taken, error_of
 from service.steps import in_one_go
 from tests.responses.test_spec import spec
-from tests.support.engine.scripted import (
-    Die,
-    EndWithoutFinish,
-    FinishWith,
-    Script,
-    ScriptedEngine,
-    Stall,
-)
+from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, NOW, harmony
 from tests.support.responses.sampling import Sampler
@@ -130,7 +123,6 @@ async def test_a_steered_thought_is_sampled_to_its_end_and_no_further() -> None:
 
 
 async def collect(steps: AsyncIterator[Taken]) -> list[Taken]:
-    """What is left of them."""
     return [step async for step in steps]
 
 

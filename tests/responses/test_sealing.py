@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
-from service.responses.seal import (
-    MAX_KIND_BYTES,
-    MAX_TENANTS,
-    MAX_TEXT_CHARS,
-    TAG,
-    Sealer,
-    Seals,
-)
+from service.responses.seal import MAX_KIND_BYTES, MAX_TENANTS, MAX_TEXT_CHARS, TAG, Sealer, Seals
 from store.errors import ArchiveUnavailable, StoreUnavailable
 
 OLD, NEW = b"o" * 32, b"n" * 32

@@ -48,7 +48,6 @@ def spec(max_tokens: int = 100, rules: Rules = samples.RULES, **members: Any) ->
 
 
 def prompted(prompt: Sequence[int]) -> Plan:
-    """A plan with this prompt."""
     job = spec()
     generation = msgspec.structs.replace(job.generation, prompt=tokens.unpack(tokens.pack(prompt)))
     return msgspec.structs.replace(job, generation=generation)

@@ -44,13 +44,11 @@ def effort_of(engine: ScriptedEngine) -> str:
 
 
 async def ask(client: AsyncOpenAI, id: str, *items: Any, **options: Any) -> Any:
-    """A response of the conversation."""
     sent = [*items, {"role": "user", "content": "hi"}]
     return await client.responses.create(model=MODEL, input=sent, conversation=id, **options)
 
 
 async def begun(client: AsyncOpenAI) -> str:
-    """A new conversation."""
     return (await client.conversations.create()).id
 
 

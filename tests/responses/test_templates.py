@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.api.request import CreateRequest, PromptParam, read_create
 from service.errors import ApiError, InvalidRequest
 from service.responses import templates
-from service.responses.templates import Filled, Templates
+from service.responses.templates import Filled, fill
 
 SHOP = """
 version = "2"
@@ -50,12 +50,12 @@ def message(role: str, content: str) -> dict[str, str]:
 async def refusal(folder: Path, asked: PromptParam) -> tuple[str | None, str | None]:
     """The param and the code of what is refused."""
     with pytest.raises(InvalidRequest) as caught:
-        await Templates(str(folder)).fill(asked)
+        await fill(asked, str(folder))
     return caught.value.param, caught.value.code
 
 
 async def test_variables_are_filled_in_wherever_they_stand(folder: Path) -> None:
-    filled = await Templates(str(folder)).fill(prompt(goods="tea", who={"type": "input_text", "text": "Ann"}))
+    filled = await fill(prompt(goods="tea", who={"type": "input_text", "text": "Ann"}), str(folder))
 
     assert filled == Filled(
         instructions="You sell tea. tea!",
@@ -64,7 +64,7 @@ async def test_variables_are_filled_in_wherever_they_stand(folder: Path) -> None
 
 
 async def test_what_stands_for_a_variable_is_not_filled_in_again(folder: Path) -> None:
-    filled = await Templates(str(folder)).fill(prompt(goods="{{who}}", who="\\1 \\g<0> {{goods}}"))
+    filled = await fill(prompt(goods="{{who}}", who="\\1 \\g<0> {{goods}}"), str(folder))
 
     assert filled.instructions == "You sell {{who}}. {{who}}!"
     assert filled.items[0]["content"] == "I am \\1 \\g<0> {{goods}} and like {{who}}."
@@ -75,7 +75,7 @@ async def test_a_version_is_the_file_of_that_name_or_what_the_current_one_says(
     folder: Path, version: str | None
 ) -> None:
     variables = {} if version == "1" else {"goods": "tea", "who": "Ann"}
-    filled = await Templates(str(folder)).fill(prompt(version=version, **variables))
+    filled = await fill(prompt(version=version, **variables), str(folder))
 
     assert filled.instructions == ("You sell." if version == "1" else "You sell tea. tea!")
 
@@ -130,34 +130,27 @@ async def test_no_name_leads_out_of_the_folder(tmp_path_factory: pytest.TempPath
 
 async def test_a_service_without_stored_prompts_says_so() -> None:
     with pytest.raises(InvalidRequest, match="has no stored prompts") as caught:
-        await Templates("").fill(prompt())
+        await fill(prompt(), "")
     assert (caught.value.param, caught.value.code) == ("prompt", "unsupported_parameter")
 
 
-async def test_a_file_that_changes_is_read_again_and_another_is_not(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    decoded = templates._decoded
-    monkeypatch.setattr(templates, "_decoded", lambda path: read.append(path.name) or decoded(path))
-    stored = Templates(str(folder))
+async def test_a_file_that_changes_is_read_again_and_another_is_not(folder: Path) -> None:
+    templates._decoded.cache_clear()
     for _ in range(3):
-        assert (await stored.fill(prompt(version="1"))).instructions == "You sell."
+        assert (await fill(prompt(version="1"), str(folder))).instructions == "You sell."
     (folder / "shop@1.toml").write_text('instructions = "You buy."')
-    assert (await stored.fill(prompt(version="1"))).instructions == "You buy."
+    assert (await fill(prompt(version="1"), str(folder))).instructions == "You buy."
     (folder / "shop@1.toml").unlink()
     with pytest.raises(InvalidRequest):
-        await stored.fill(prompt(version="1"))
-    assert read == ["shop.toml", "shop@1.toml", "shop@1.toml"]
+        await fill(prompt(version="1"), str(folder))
+    assert templates._decoded.cache_info().misses == 3
 
 
-async def test_only_so_many_files_are_kept_in_mind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "MAX_KEPT", 3)
-    stored = Templates(str(folder))
-    for number in [*range(10), 0]:
+async def test_only_so_many_files_are_kept_in_mind(folder: Path) -> None:
+    for number in [*range(templates.MAX_KEPT + 1), 0]:
         (folder / f"p{number}.toml").write_text(f'instructions = "{number}"')
-        assert (await stored.fill(prompt(f"p{number}"))).instructions == str(number)
-    assert stored._cached.cache_info().currsize == 3
+        assert (await fill(prompt(f"p{number}"), str(folder))).instructions == str(number)
+    assert templates._decoded.cache_info().currsize == templates.MAX_KEPT
 
 
 @pytest.mark.parametrize(
@@ -179,7 +172,7 @@ async def test_a_broken_file_is_the_fault_of_the_service_whose_log_says_why(
 ) -> None:
     (folder / "broken.toml").write_bytes(text)
     with caplog.at_level(logging.ERROR), pytest.raises(ApiError, match="whose log has the reason") as caught:
-        await Templates(str(folder)).fill(prompt("broken"))
+        await fill(prompt("broken"), str(folder))
     assert (caught.value.status, caught.value.code) == (500, "server_error")
     assert "broken.toml can't be read: " in caplog.text
 
@@ -187,9 +180,9 @@ async def test_a_broken_file_is_the_fault_of_the_service_whose_log_says_why(
 async def test_files_are_read_by_a_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[int] = []
     monkeypatch.setattr(
-        templates, "_decoded", lambda path: readers.append(threading.get_ident()) or templates.Template()
+        templates, "_decoded", lambda path, mark: readers.append(threading.get_ident()) or templates.Template()
     )
-    await Templates(str(folder)).fill(prompt("bare"))
+    await fill(prompt("bare"), str(folder))
     (reader,) = readers
     assert reader != threading.get_ident()
 
@@ -200,7 +193,7 @@ def request(**body: Any) -> CreateRequest:
 
 async def applied(folder: Path, **body: Any) -> tuple[str | None, Any]:
     """The instructions and the input of a request with its prompt filled in."""
-    found = await Templates(str(folder)).applied(request(**body))
+    found = await templates.applied(request(**body), str(folder))
     return found.instructions, msgspec.json.decode(found.input)
 
 
@@ -234,7 +227,7 @@ async def test_instructions_of_the_request_replace_those_of_the_stored_prompt(gr
 
 async def test_a_request_without_a_prompt_stays_as_it_is(folder: Path) -> None:
     asked = request(input="Hi")
-    assert await Templates(str(folder)).applied(asked) is asked
+    assert await templates.applied(asked, str(folder)) is asked
 
 
 async def test_an_input_that_is_none_is_left_to_whoever_reads_it(greeting: Path) -> None:

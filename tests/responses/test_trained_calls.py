@@ -6,8 +6,8 @@ As in test_hosted_calls.py the engine goes by a script, and the tools answer at 
 import msgspec
 import pytest
 
-from service.api.outcome import Outcome, failed
-from service.api.response import CodeInterpreterCall, Message, WebSearchCall
+from service.api.outcome import Outcome
+from service.api.response import Message
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Callee
 from service.browser.browser import displays_of, note_of, with_room
@@ -16,8 +16,7 @@ from service.grammar.tags import HeaderState
 from service.harmony import tokens
 from service.responses.output.next_step import header_tag
 from service.responses.output.rules import Rules
-from service.steps import in_one_go
-from tests.responses.test_hosted_calls import PROMPT, Tools, began, journal, kinds, made
+from tests.responses.test_hosted_calls import Tools, kinds, made
 from tests.support.engine.constrained import ends
 from tests.support.responses.samples import harmony
 
@@ -29,30 +28,6 @@ SEARCH = '<|channel|>analysis to=browser.search code<|message|>{"query":"tides"}
 FINAL = "<|channel|>final<|message|>It is 2.<|return|>"
 TWO = Outcome("completed", "2\n", shown={"container_id": "cntr_1", "outputs": [{"type": "logs", "logs": "2\n"}]})
 FOUND = Outcome("completed", "[0] tides", shown={"action": {"type": "search", "query": "tides", "sources": []}})
-
-
-async def test_code_is_run_and_the_model_reads_what_came_of_it_on_the_channel_of_its_call() -> None:
-    tools = Tools(TWO)
-    response, generations, _, machine = await made(tools, CODE, FINAL, rules=RULES)
-
-    assert [(call.tool.kind, call.arguments) for call in tools.calls] == [("python", "print(2)")]
-    assert response.output[0] == CodeInterpreterCall(
-        tools.calls[0].id, "print(2)", "completed", "cntr_1", [{"type": "logs", "logs": "2\n"}]
-    )
-    answer = harmony("<|start|>python to=assistant<|channel|>analysis<|message|>2\n<|end|><|start|>assistant")
-    assert list(generations[1].prompt) == [*PROMPT, *harmony(CODE), *answer]
-    assert b"".join(message.tokens for message in machine.messages[:2]) == tokens.pack(
-        [*harmony("<|start|>assistant" + CODE), *answer[:-2]]
-    )
-
-
-async def test_a_search_shows_what_was_searched_and_is_told_by_the_name_that_was_called() -> None:
-    response, generations, _, _ = await made(Tools(FOUND), SEARCH, FINAL, rules=RULES)
-
-    found = response.output[0]
-    assert isinstance(found, WebSearchCall)
-    assert (found.status, found.action) == ("completed", {"type": "search", "query": "tides", "sources": []})
-    assert tokens.decode(generations[1].prompt[4:]).endswith("browser.search to=assistantanalysis[0] tidesassistant")
 
 
 @pytest.mark.parametrize(
@@ -101,47 +76,10 @@ async def test_a_function_that_the_caller_declared_by_the_same_name_is_the_calle
     assert kinds(ours) == ["code_interpreter_call completed", "message completed"]
 
 
-async def test_a_call_that_fails_is_shown_as_failed_and_told() -> None:
-    tools = Tools(failed("the sandbox is away"), failed("no page"))
-    response, generations, _, _ = await made(tools, CODE, SEARCH, FINAL, rules=RULES)
-
-    assert kinds(response) == ["code_interpreter_call failed", "web_search_call failed", "message completed"]
-    assert isinstance(response.output[1], WebSearchCall)
-    assert response.output[1].action == {"type": "search", "query": "tides"}
-    assert "the sandbox is away" in tokens.decode(generations[1].prompt[4:])
-
-
-async def test_what_the_request_includes_goes_with_the_call() -> None:
-    tools = Tools(TWO)
-    include = frozenset({"code_interpreter_call.outputs"})
-    await made(tools, CODE, FINAL, rules=msgspec.structs.replace(RULES, include=include))
-
-    assert tools.calls[0].include == include
-
-
 async def test_where_nothing_runs_them_the_item_failed_as_before() -> None:
     response, _, _, _ = await made(Tools(), CODE + "<|start|>assistant", FINAL, rules=Rules((OWN,), parallel=4))
 
     assert kinds(response) == ["code_interpreter_call failed", "message completed"]
-
-
-async def test_whoever_takes_over_comes_to_the_same_items_and_asks_again() -> None:
-    script = (CODE, SEARCH, FINAL)
-    whole, _, steps, _ = await made(Tools(TWO, FOUND), *script, rules=RULES)
-
-    for died in range(len(steps) + 1):
-        packed, outcomes = journal(steps[:died])
-        machine, _ = began(RULES)
-        in_one_go(machine.replay(packed, None, outcomes))
-        known = len(outcomes)
-        left = list(script[known + (machine.pending is not None) :])
-        if machine.pending is not None:
-            assert machine.pending.begun
-        elif machine.sampled > sum(len(harmony(text)) for text in script[:known]):
-            left = left[1:]
-        tools = Tools(*(TWO, FOUND)[known:])
-        response, _, _, _ = await made(tools, *(left or [""]), machine=machine, rules=RULES)
-        assert response.output == whole.output
 
 
 @pytest.mark.parametrize(
@@ -204,24 +142,6 @@ async def test_displays_number_on_behind_those_of_the_conversation() -> None:
     assert message.content[0].text == f"At ten {LINK}, and {LINK}."
     assert [note["start_index"] for note in message.content[0].annotations] == [7, 13 + len(LINK)]
     assert "【0†L2】" in tokens.decode(tokens.unpack(machine.messages[-1].tokens))
-
-
-async def test_whoever_takes_over_knows_what_was_shown_and_cites_it() -> None:
-    script = (OPEN, SEARCH, CITING)
-    whole, _, steps, _ = await made(Tools(SHOWN, SHOWN), *script, rules=RULES)
-
-    for died in range(len(steps) + 1):
-        packed, outcomes = journal(steps[:died])
-        machine, _ = began(RULES)
-        in_one_go(machine.replay(packed, None, outcomes))
-        known = len(outcomes)
-        left = list(script[known + (machine.pending is not None) :])
-        if machine.pending is None and machine.sampled > sum(len(harmony(text)) for text in script[:known]):
-            left = left[1:]
-        tools = Tools(*(SHOWN, SHOWN)[known:])
-        response, _, _, _ = await made(tools, *(left or [""]), machine=machine, rules=RULES)
-        assert response.output == whole.output
-        assert [len(call.displays) for call in tools.calls] == list(range(known, 2))
 
 
 def test_a_conversation_s_newest_pages_are_whole_and_older_ones_keep_their_address() -> None:

@@ -210,7 +210,6 @@ async def test_locks_take_no_memory_of_the_kernel_and_sqlite_has_its_databases(
 
 
 def _locks() -> str:
-    """All of the machine."""
     return Path("/proc/locks").read_text()
 
 

@@ -29,6 +29,8 @@ SOCKET = ("recvfrom 45 207", "recvfrom 45 207; socket 41 198")
 IO_URING = ("recvfrom 45 207", "recvfrom 45 207; io_uring_setup 425 425")
 TIMER = ("recvfrom 45 207", "recvfrom 45 207; timer_create 222 107")
 CHMOD = ("recvfrom 45 207", "recvfrom 45 207; chmod 90 -; fchmodat 268 53")
+CLONE_FILES = tuple(f"_CLONE_FILES, _CLONE_NEW = 0x00010000, {new}," for new in ("0x00000400", "0x00010000"))
+LIMIT = "        resource.RLIMIT_"
 
 
 @pytest.fixture
@@ -51,6 +53,11 @@ def further(*mutations: tuple[str, str, str, str, str]) -> Any:
     return [pytest.param(*each, marks=pytest.mark.full) for each in mutations]
 
 
+def allowing(call: str, rule: str) -> tuple[str, str]:
+    """The value that allows a call in whatever way, in the place of a rule."""
+    return f"(_{call}, {rule})", f"(_{call}, [(_RETURN, 0, 0, _ALLOW)])"
+
+
 def test_it_holds_for_whoever_runs_the_tests(base: Path) -> None:
     found = tried(base)
     assert (found["ended"], found["files"]) == ("ok", ["/mnt/data/x"])
@@ -62,12 +69,7 @@ def test_it_holds_for_whoever_runs_the_tests(base: Path) -> None:
 def test_it_holds_for_a_user_without_privileges(base: Path) -> None:
     found = tried(base, "as-user")
     assert (found["ended"], found["logs"]) == ("ok", "(65534, '42')\n")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-@pytest.mark.skipif(not USER_NAMESPACES, reason="this machine gives users no namespaces of their own")
-def test_a_user_who_may_have_a_namespace_has_mnt_data(base: Path) -> None:
-    assert tried(base, "as-user")["folder"] == "/mnt/data"
+    assert (found["folder"] == "/mnt/data") is USER_NAMESPACES
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -89,76 +91,28 @@ def test_what_can_not_run_python_is_no_sandbox(base: Path) -> None:
         (CONFINE, "    _seccomp()\n", "", "root", "a session can: call|the attempts ended early"),
         (CONFINE, "    _landlock(readable, folders)\n", "", "root", "a session can: read a file|ended early"),
         (CONFINE, "        os.setresuid(uid, uid, uid)\n", "", "root", "be root|ended early"),
-        (
-            CONFINE,
-            "        resource.RLIMIT_NPROC: bounds.threads,\n",
-            "",
-            "root",
-            "more than 64 threads",
-        ),
         (CALLS, *IO_URING, "user", "call io_uring_setup"),
         *further(
             (CONFINE, "    _seccomp()\n", "", "user", "a session can: call|the attempts ended early"),
             (CONFINE, "    _landlock(readable, folders)\n", "", "user", "a session can: read a file|ended early"),
-            (
-                CONFINE,
-                "        resource.RLIMIT_AS: begun + bounds.memory_bytes,\n",
-                "",
-                "root",
-                "more memory than|ended early",
-            ),
-            (CONFINE, "        resource.RLIMIT_FSIZE: bounds.file_bytes,\n", "", "root", "a file that is too large"),
+            (CONFINE, f"{LIMIT}NPROC: bounds.threads,\n", "", "root", "more than 64 threads"),
+            (CONFINE, f"{LIMIT}AS: begun + bounds.memory_bytes,\n", "", "root", "more memory than|ended early"),
+            (CONFINE, f"{LIMIT}FSIZE: bounds.file_bytes,\n", "", "root", "a file that is too large"),
             (CALLS, *SOCKET, "root", "a session can: call socket|didn't say what came"),
+            (CALLS, *TIMER, "user", "call timer_create"),
             (CALLS, *CHMOD, "user", "another process or file was changed"),
-            (CALLS, "(_FCNTL, _unlocked())", "(_FCNTL, [(_RETURN, 0, 0, _ALLOW)])", "user", "signalled by a pipe"),
-            (CALLS, "(_KILL, own)", "(_KILL, [(_RETURN, 0, 0, _ALLOW)])", "user", "see it|signal"),
-            (CALLS, "(_PRLIMIT, nobody_else)", "(_PRLIMIT, [(_RETURN, 0, 0, _ALLOW)])", "user", "read its limits"),
-            (
-                CALLS,
-                "(_SENDTO, _to_nobody_by_name())",
-                "(_SENDTO, [(_RETURN, 0, 0, _ALLOW)])",
-                "user",
-                "message to a path",
-            ),
-            (
-                CALLS,
-                "(_CLONE, _threads_alone())",
-                "(_CLONE, [(_RETURN, 0, 0, _ALLOW)])",
-                "user",
-                "fork|clone|ended early",
-            ),
-            (
-                CALLS,
-                "(_OPENAT, _plain_modes(2))",
-                "(_OPENAT, [(_RETURN, 0, 0, _ALLOW)])",
-                "user",
-                "neither reading nor|neither, and",
-            ),
-            (
-                CALLS,
-                "(_RENAMEAT2, _only(4, *_RENAMES))",
-                "(_RENAMEAT2, [(_RETURN, 0, 0, _ALLOW)])",
-                "user",
-                "behind a rename",
-            ),
-            (
-                CALLS,
-                "(_FALLOCATE, [(_RETURN, 0, 0, _EOPNOTSUPP)])",
-                "(_FALLOCATE, [(_RETURN, 0, 0, _ALLOW)])",
-                "user",
-                "at once",
-            ),
-            (
-                CALLS,
-                "_CLONE_FILES, _CLONE_NEW = 0x00010000, 0x00000400,",
-                "_CLONE_FILES, _CLONE_NEW = 0x00010000, 0x00010000,",
-                "user",
-                "files of its own|ended early",
-            ),
+            (CALLS, *allowing("FCNTL", "_unlocked()"), "user", "signalled by a pipe"),
+            (CALLS, *allowing("KILL", "own"), "user", "see it|signal"),
+            (CALLS, *allowing("PRLIMIT", "nobody_else"), "user", "read its limits"),
+            (CALLS, *allowing("SENDTO", "_to_nobody_by_name()"), "user", "message to a path"),
+            (CALLS, *allowing("CLONE", "_threads_alone()"), "user", "fork|clone|ended early"),
+            (CALLS, *allowing("OPENAT", "_plain_modes(2)"), "user", "neither reading nor|neither, and"),
+            (CALLS, *allowing("RENAMEAT2", "_only(4, *_RENAMES)"), "user", "behind a rename"),
+            (CALLS, *allowing("FALLOCATE", "[(_RETURN, 0, 0, _EOPNOTSUPP)]"), "user", "at once"),
+            (CALLS, *CLONE_FILES, "user", "files of its own|ended early"),
+            (CALLS, "_PRCTLS = (15, 16)", "_PRCTLS = (15, 16, 1)", "root", "a session can: outlive the service"),
+            (CALLS, "read 0 63; ", "", "root", ""),
         ),
-        (CALLS, *TIMER, "user", "call timer_create"),
-        (CALLS, "_PRCTLS = (15, 16)", "_PRCTLS = (15, 16, 1)", "root", "a session can: outlive the service"),
-        (CALLS, "read 0 63; ", "", "root", ""),
     ],
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -172,7 +126,8 @@ def test_whatever_is_taken_from_the_confinement_is_a_reason_to_have_no_sandbox(
         assert before in code
         (weaker / path).write_text(code.replace(before, after))
         found = tried(base, *(["as-user"] if who == "user" else []), code=weaker)
-    assert re.search(reasons, found.get("unusable", "")), found
+    assert "unusable" in found
+    assert re.search(reasons, found["unusable"]), found
 
 
 async def test_what_can_not_hold_the_folders_of_sessions_is_no_sandbox(tmp_path: Path) -> None:

@@ -51,7 +51,6 @@ async def session(sandbox: Sandbox) -> AsyncIterator[str]:
 
 
 async def ran(sandbox: Sandbox, code: str, *, call: str = "", session: str = "one") -> Cell:
-    """A cell of its own call."""
     return await sandbox.run(session, call or f"call-{hash(code)}", code)
 
 

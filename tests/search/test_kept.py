@@ -10,7 +10,6 @@ def at(url: str, tenant: str = "one") -> Opened:
 
 
 def page(text: str) -> Page:
-    """A page with this text."""
     return page_of("https://tides.example/", "Tides", text)
 
 

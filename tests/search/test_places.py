@@ -17,7 +17,6 @@ class Crowd:
         self.leave = asyncio.Event()
 
     async def come(self, tenant: str) -> None:
-        """Take a place, and stay."""
         async with self.places.taken(tenant):
             self.inside.append(tenant)
             await self.leave.wait()

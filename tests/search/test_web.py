@@ -23,7 +23,6 @@ async def look_up(host: str, port: int) -> list[str]:
 
 
 def application(never: asyncio.Event) -> web.Application:
-    """Some pages."""
     routes = web.RouteTableDef()
     html = {"content-type": "text/html; charset=latin-1"}
 

@@ -32,7 +32,6 @@ max_output_tokens = 8192
 
 
 def write(tmp_path: Path, text: str, name: str = "engines.toml") -> Path:
-    """A file with this text."""
     path = tmp_path / name
     path.write_text(text)
     return path
@@ -78,11 +77,7 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ("connections = 256", "conections = 256", "line 10: conections: Object contains unknown field `conections`"),
         ("connections = 256", "connections = -1", "line 10: connections: Expected `int` >= 0"),
         ('markup = "harmony"', 'markup = "latex"', "line 9: there is no markup 'latex'; it is one of auto, harmony, "),
-        (
-            'kind = "vllm"',
-            'kind = "chat"',
-            "line 9: servers of kind 'chat' read their model themselves: leave it out",
-        ),
+        ('kind = "vllm"', 'kind = "chat"', "line 9: servers of kind 'chat' read their model themselves: leave it out"),
         (
             'kind = "llama"',
             'kind = "sglang"\nmarkup = "server"',

@@ -2,16 +2,7 @@
 
 import pytest
 
-from service.settings.mcp import (
-    BadServers,
-    OperatorServer,
-    Program,
-    is_allowed,
-    is_url,
-    mark_of,
-    read_servers,
-    trusted,
-)
+from service.settings.mcp import BadServers, OperatorServer, Program, is_allowed, is_url, mark_of, read_servers, trusted
 
 
 @pytest.mark.parametrize(

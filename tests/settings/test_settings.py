@@ -25,12 +25,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_the_defaults_serve_this_machine_alone_and_need_nothing() -> None:
     settings = load_settings()
-    assert (settings.host, settings.port, settings.engine, settings.redis_url) == (
-        "127.0.0.1",
-        8000,
-        "demo",
-        "",
-    )
+    assert (settings.host, settings.port, settings.engine, settings.redis_url) == ("127.0.0.1", 8000, "demo", "")
 
 
 def test_an_override_wins_over_the_environment_which_wins_over_the_env_file(
@@ -247,10 +242,7 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"lease_seconds": 5}, "--lease-seconds 5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
         ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
         ({"conversation_idle_days": 29}, "--conversation-idle-days 29 is less than HARMONIUM_IDLE_DAYS=30"),
-        (
-            {"conversation_idle_days": 29, "idle_days": 0},
-            "--conversation-idle-days 29 is less than --idle-days 0",
-        ),
+        ({"conversation_idle_days": 29, "idle_days": 0}, "--conversation-idle-days 29 is less than --idle-days 0"),
         ({"idle_days": 0.005}, "--idle-days 0.005 is 432 s, and one response may take 780 s"),
         ({"engine": "steam"}, "--engine steam: "),
         ({"seal_keys": f"{SEAL_KEY},{SECRET}"}, "--seal-keys: entry 2: should be 32 to 512 printable"),

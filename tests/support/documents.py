@@ -71,7 +71,6 @@ def rows(text: str) -> list[list[str]]:
 
 
 def links(text: str) -> list[str]:
-    """The targets of its links."""
     return _LINK.findall(prose(text))
 
 
@@ -95,7 +94,6 @@ def settings_table() -> list[str]:
 
 
 def settings_sections() -> str:
-    """All settings, under their headings."""
     table = {row.split("`")[1]: row for row in settings_table()}
     head = "| Setting | Default | Allowed | What it is |\n| --- | --- | --- | --- |\n"
     sections = {heading: [table[variable(name)] for name in names] for heading, names in groups().items()}

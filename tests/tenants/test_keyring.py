@@ -36,7 +36,6 @@ class CountedRegistry(Registry):
     """What happens once, behind the end of a list."""
 
     async def read(self, *names: str) -> list[bytes]:
-        """As a registry does."""
         self.reads += 1
         if self.away:
             raise StoreUnavailable("away")
@@ -48,7 +47,6 @@ class CountedRegistry(Registry):
     async def page(
         self, name: str, *, after: str | None = None, limit: int = MOST_A_PAGE, ascending: bool = True
     ) -> list[str] | None:
-        """As a registry does."""
         found = await super().page(name, after=after, limit=limit, ascending=ascending)
         if not found and self.at_the_end is not None:
             then, self.at_the_end = self.at_the_end, None
@@ -63,7 +61,6 @@ class Times:
         self.now = 1_000.0
 
     def __call__(self) -> float:
-        """What time it is."""
         return self.now
 
 

@@ -18,7 +18,6 @@ class Hours(Spending):
 
     @property
     def shards(self) -> int:
-        """How many there are."""
         return len(self.spent)
 
     async def told(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
@@ -31,7 +30,6 @@ class Hours(Spending):
 
 
 def spent(hour: int, spender: Spender = ACME, requests: int = 1) -> HourSpent:
-    """What somebody spent in an hour."""
     return HourSpent(hour, spender, Sums(requests, 10 * requests, requests, 2 * requests, requests))
 
 

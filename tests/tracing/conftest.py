@@ -13,7 +13,6 @@ DELAY_MS = "20"
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Where spans go."""
     with receiving() as receiver:
         yield receiver
 
@@ -27,6 +26,5 @@ def traced(settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
-    """A server of tools."""
     with mcp_server(tmp_path_factory.mktemp("mcp")) as server:
         yield server

@@ -87,10 +87,7 @@ def test_opentelemetrys_own_variables_stand_in_for_the_url(variables: dict[str, 
 
 
 def test_opentelemetrys_own_variables_stand_in_for_other_settings() -> None:
-    given = ENDPOINT | {
-        "OTEL_EXPORTER_OTLP_HEADERS": "a=b",
-        "OTEL_TRACES_SAMPLER_ARG": "0.25",
-    }
+    given = ENDPOINT | {"OTEL_EXPORTER_OTLP_HEADERS": "a=b", "OTEL_TRACES_SAMPLER_ARG": "0.25"}
     assert from_otel(given) == {
         "HARMONIUM_TRACES_URL": "http://collector:4318/v1/traces",
         "HARMONIUM_TRACES_HEADERS": "a=b",

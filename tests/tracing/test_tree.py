@@ -119,11 +119,7 @@ async def test_waiting_for_a_slot_is_a_part_of_what_waits(traced: Settings, rece
 
 async def test_a_websocket_has_a_span_for_each_response(traced: Settings, receiver: Receiver) -> None:
     engine = scripted([answer("Hello.")])
-    async with (
-        serving(traced, engine) as inside,
-        inside.client() as client,
-        client.responses.connect() as connection,
-    ):
+    async with serving(traced, engine) as inside, inside.client() as client, client.responses.connect() as connection:
         for _ in range(2):
             await connection.response.create(model=MODEL, input="hi")
             async for event in connection:

@@ -49,7 +49,6 @@ def service(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def client(service: ServiceProcess) -> OpenAI:
-    """One tenant's client."""
     return service.client(ACME_KEY)
 
 
@@ -70,7 +69,6 @@ class Metrics:
         return metric(exposed, "vllm:prompt_tokens_total"), metric(exposed, "vllm:generation_tokens_total")
 
     def close(self) -> None:
-        """Hang up."""
         self._http.close()
 
     def _exposed(self) -> str:

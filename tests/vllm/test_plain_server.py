@@ -95,7 +95,6 @@ class Count:
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def follow(self, client: AsyncOpenAI) -> str:
-        """The whole answer."""
         stream = await client.responses.create(model=MODEL, input=f"Count to {LAST}.", temperature=0, stream=True)
         events: list[Event] = []
         async for event in stream:

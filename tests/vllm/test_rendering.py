@@ -19,15 +19,7 @@ from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.support.responses.requests import CONTEXT_TOKENS, ENVELOPES, LIMITS
 from tests.support.responses.samples import as_json, sampled
-from tests.support.vllm.corpus import (
-    CONTINUED,
-    CORPUS,
-    REFUSED_BY_US,
-    REFUSED_BY_VLLM,
-    Case,
-    Continued,
-    Refused,
-)
+from tests.support.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM, Case, Continued, Refused
 from tests.support.vllm.differences import READ, Ids, read, spelled, written
 from tests.support.vllm.items import Json, output, user
 

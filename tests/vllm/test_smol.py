@@ -75,7 +75,6 @@ async def busy(url: str) -> float:
 
 
 async def exposed(url: str) -> str:
-    """The server's metrics."""
     async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
         return (await http.get("/metrics")).text
 

@@ -44,13 +44,11 @@ def service(vllm_url: str, maths: McpServer, tmp_path_factory: pytest.TempPathFa
 
 
 def request(maths: McpServer, question: str, **members: Any) -> Any:
-    """A request that may add."""
     tool = {"type": "mcp", "server_label": "maths", "server_url": maths.url, "require_approval": "never"}
     return {"model": MODEL, "input": question, "tools": [tool], "temperature": 0, **members}
 
 
 def kinds(response: Any) -> list[str]:
-    """The kinds of its items."""
     return [item.type for item in response.output]
 
 
@@ -109,7 +107,5 @@ async def test_what_the_model_read_before_a_call_it_need_not_read_again(
         block = block_tokens((await http.get("/metrics")).text)
     assert all(len(steps) > 1 for steps in turns)  # up to the call, its arguments where they are counted, the answer
     loops = [reuse(steps, block) for steps in turns]
-    for loop in loops:
-        print(f"\n{loop.row('across a call')}", end="")
     assert all(loop.common == loop.previous for loop in loops)
     assert sum(loop.cached for loop in loops) >= LEAST_SHARE * sum(loop.whole_blocks for loop in loops)

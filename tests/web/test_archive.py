@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from httpx import AsyncClient, Response
 from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.serve import join
+from service.process import open_archive
 from service.responses.refusals import refusal_of
 from service.settings.settings import Settings
+from store.archive.archive import Archive
+from store.backup import ownership
+from store.backup.archiving.marks import Marks
+from store.backup.heads import key_of
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
 from tests.support.archive.back import gone_back, remembered
 from tests.support.service.inside import Inside, serving
@@ -25,6 +31,7 @@ from tests.support.waiting import until
 
 KEYS = (("ada", "key-of-ada"), ("bob", "key-of-bob"))
 ADA = {"authorization": f"Bearer {KEYS[0][1]}"}
+CAP = 60
 FEW = 8
 """How many responses memory has room for."""
 
@@ -74,7 +81,6 @@ class Stored:
         return await self.redis.zcard(f"{self.prefix}:{{00}}:unarchived") == count
 
     async def in_memory(self, id: str, tenant: str = "ada") -> bool:
-        """Whether Redis has a turn."""
         return bool(await self.redis.exists(f"{self.prefix}:{{00}}:t:{tenant}:node:{id.partition('_')[2]}"))
 
     async def push_out(self, id: str, client: AsyncOpenAI | None = None) -> None:
@@ -226,20 +232,52 @@ async def test_a_service_notices_itself_that_its_redis_went_back(stored: Stored,
     await stored.all_archived()
 
 
-async def test_what_was_deleted_since_a_backup_is_deleted_again_when_that_is_restored(
+async def test_what_was_deleted_since_a_backup_stays_deleted_when_that_is_restored(
     stored: Stored, settings: Settings, prefix: str, tmp_path: Path
 ) -> None:
     id = await say(stored.ada, "My name is Ada.")
     other = await say(stored.ada, "Count to 2.")
     url, file = str(settings.redis_url), tmp_path / "backup.hm"
-    await back_up(url, prefix, file)
+    await back_up(url, prefix, file, archive=open_archive(settings))
     await stored.ada.responses.delete(id)
     await stored.all_archived()
-    assert (await bring_back(url, prefix, file)).restored == 1
-    await until(lambda: _is_gone(stored.ada, id), 30)
+    done = await bring_back(url, prefix, file, archive=open_archive(settings))
+    assert (done.restored, done.kept, done.deleted) == (0, 1, 1)
     await stored.all_archived()
     await gone(stored.ada, id)
     assert await stored.ada.responses.retrieve(other)
+
+
+async def test_an_import_brings_nothing_back_that_was_deleted_or_erased(
+    stored: Stored, away: tuple[str, str], settings: Settings
+) -> None:
+    kept = await say(stored.ada, "Count to 4.")
+    async with stored.inside.http() as http:
+        first, second, here = [(await http.get(f"/console/api/turns/{id}", headers=ADA)).json() for id in (*away, kept)]
+        assert (await http.delete(f"/v1/responses/{away[1]}?tree=true", headers=ADA)).status_code == 200
+
+        async def imported(turn: dict[str, Any], by: AsyncClient = http) -> Response:
+            sent = {"turn": turn["turn"], "seal": turn["seal"]}
+            return await by.post("/console/api/turns", json=sent, headers=ADA)
+
+        await stored.all_archived()
+        for turn in (first, second):
+            told = (await imported(turn)).json()
+            assert (told["id"], told["new"], told["deleted"]) == (turn["id"], False, True)
+        await gone(stored.ada, away[0])
+        nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
+        async with serving(nowhere) as blind, blind.http() as other:
+            answer = await imported(first, other)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_unavailable")
+            assert (await imported(here, other)).json()["new"] is False
+        await stored.push_out(kept)
+        archive = open_archive(settings)
+        assert archive is not None
+        await Marks(archive).erase("ada", 1_000_000 * (1 + here["created_at"]))
+        await archive.close()
+        answer = await imported(here)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+        assert "Import only turns that were made since." in answer.text
 
 
 async def test_a_tree_says_which_of_its_branches_are_in_the_archive_alone(
@@ -328,6 +366,58 @@ def test_nobody_knows_what_is_in_an_archive_that_can_not_be_asked(error: StoreEr
     assert (refused.status, refused.code, refused.retry_after) == (503, "archive_unavailable", 1)
 
 
+@pytest.mark.parametrize("creates", [180, pytest.param(600, marks=pytest.mark.full)])
+async def test_creates_far_beyond_the_cap_are_all_answered_and_all_kept(settings: Settings, creates: int) -> None:
+    kept = settings.model_copy(update={"archive_after_seconds": 3600.0, "max_responses": CAP})
+    async with serving(kept) as service, service.client(KEYS[0][1]) as ada:
+        said = [await say(ada, "Count to 2.") for _ in range(CAP)]
+        while len(said) < creates:
+            said += await asyncio.gather(*(say(ada, "Count to 2.") for _ in range(CAP)))
+        for id in said:
+            assert (await ada.responses.retrieve(id)).output_text == "1\n2"
+
+
+async def test_a_service_is_not_ready_with_an_older_copy_of_its_archive_and_says_503_until_it_is_accepted(
+    stored: Stored, away: tuple[str, str], settings: Settings
+) -> None:
+    archive = open_archive(settings)
+    assert archive is not None
+    head = await archive.get(key_of(0))
+    await say(stored.ada, "Count to 3.")
+    await stored.all_archived()
+    now = await archive.get(key_of(0))
+    assert head is not None
+    assert now is not None
+    assert await archive.put(key_of(0), head.value, only_if=now.etag) is not None
+    await say(stored.ada, "Count to 4.")  # so the head is raised; else it is noticed within BEAT_SECONDS
+    async with stored.inside.http() as http:
+        said = await until(lambda: _ready(http), wanted=lambda said: said["status"] == "unavailable")
+        assert (said["archive"]["usable"], said["store"]) == (False, "ok")
+        answer = await http.get(f"/v1/responses/{away[1]}", headers=ADA)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_unavailable")
+        with pytest.raises(Unsupported, match="names an older copy of this store's archive"):
+            await asyncio.to_thread(join, settings)
+        assert len(await ownership.accept(stored.inside.store.server, stored.inside.store.keyspace, archive)) == 1
+        await until(lambda: _ready(http), wanted=lambda said: said["status"] == "ok")
+        assert (await http.get(f"/v1/responses/{away[1]}", headers=ADA)).status_code == 200
+    await archive.close()
+
+
+async def test_ready_says_how_much_waits_for_the_archive_and_for_how_long(settings: Settings) -> None:
+    kept = settings.model_copy(update={"archive_after_seconds": 3600.0})
+    async with serving(kept) as service, service.client(KEYS[0][1]) as ada, service.http() as http:
+        idle = {"waiting": 0, "oldest_seconds": 0.0, "usable": True}
+        await until(lambda: _ready(http), wanted=lambda said: said["archive"] == idle)
+        await say(ada, "Count to 2.")
+        await say(ada, "Count to 2.")
+        said = await until(lambda: _ready(http), wanted=lambda said: said["archive"]["oldest_seconds"] > 0)
+        assert (said["status"], said["archive"]["waiting"]) == ("ok", 2)
+
+
+async def _ready(http: AsyncClient) -> dict[str, Any]:
+    return (await http.get("/ready")).json()
+
+
 async def test_memory_that_is_full_of_what_the_archive_lacks_takes_no_more_and_loses_nothing(
     settings: Settings, redis: Redis, prefix: str
 ) -> None:
@@ -338,9 +428,45 @@ async def test_memory_that_is_full_of_what_the_archive_lacks_takes_no_more_and_l
         said = [await say(ada, "Count to 2.") for _ in range(FEW)]
         with pytest.raises(APIStatusError) as refused:
             await say(ada, "One more.")
-        assert (refused.value.status_code, refused.value.code) == (503, "store_full")
+        assert (refused.value.status_code, refused.value.code) == (503, "archive_unavailable")
+        assert "the archive takes nothing" in refused.value.message
         for id in said:
             await ada.responses.retrieve(id)
+
+
+@pytest.mark.parametrize("how", ["", "?erase=true", "?tree=true"])
+async def test_a_memory_that_is_full_of_what_the_archive_lacks_deletes_what_has_left_it(
+    stored: Stored, away: tuple[str, str], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise ArchiveUnavailable("its disk is full")
+
+    ada = stored.ada
+    made = await ada.conversations.create()
+    first = await ada.responses.create(model=MODEL, input="Count to 2.", conversation=made.id)
+    await stored.push_out(first.id)
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "put", refuse)
+        await until(lambda: _is_full(ada), 30)
+        async with stored.inside.http() as http:
+            for path in (f"responses/{away[0]}{how}", f"conversations/{made.id}"):
+                assert (await http.delete(f"/v1/{path}", headers=ADA)).status_code == 200
+                assert (await http.delete(f"/v1/{path}", headers=ADA)).status_code == 404
+        await gone(ada, away[0])
+        assert await _is_gone(ada, away[1]) == (how == "?tree=true")
+        assert not await stored.in_memory(away[0])
+        assert await _is_full(ada)
+    await stored.all_archived()
+    assert await _is_gone(ada, away[1]) == (how == "?tree=true")
+    assert (await ada.responses.retrieve(first.id)).output_text == "1\n2"
+
+
+async def _is_full(client: AsyncOpenAI) -> bool:
+    try:
+        await say(client, "Count to 3.")
+    except APIStatusError as error:
+        return error.status_code in (503, 507)
+    return False
 
 
 async def test_where_the_settings_say_so_what_the_archive_lacks_makes_room(
@@ -366,15 +492,24 @@ async def test_without_an_archive_again_all_is_evicted_as_ever(
             await say(ada, "Count to 2.")
 
 
+async def test_an_archive_is_looked_through_each_day_also_where_nothing_is_ever_too_old(
+    stored: Stored, redis: Redis, prefix: str
+) -> None:
+    del stored
+    await until(lambda: redis.exists(f"{prefix}:{{00}}:archive-swept"))
+
+
 async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays(
     stored: Stored, away: tuple[str, str], settings: Settings, redis: Redis, prefix: str
 ) -> None:
     kept = await say(stored.ada, "Count to 2.")
     await stored.all_archived()
+    swept = f"{prefix}:{{00}}:archive-swept"
+    await until(lambda: redis.delete(swept))  # the service that keeps all for ever has had its look today
     async with serving(settings.model_copy(update={"archive_days": 0.001 / 86_400})):
         await until(lambda: _is_gone(stored.ada, away[0]), 30)
     await stored.ada.responses.retrieve(kept)
-    assert await redis.pttl(f"{prefix}:{{00}}:archive-swept") > 0
+    assert await redis.pttl(swept) > 0
 
 
 @pytest.mark.parametrize(
@@ -394,7 +529,8 @@ async def test_who_names_the_archive_of_another_store_does_not_start(
     stored: Stored, away: tuple[str, str], settings: Settings
 ) -> None:
     another = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}"})
-    await asyncio.to_thread(join, another)  # which is empty, and takes the secret of the archive
+    with pytest.raises(Unsupported, match="names an archive that another Redis uses at the moment"):
+        await asyncio.to_thread(join, another)  # which is empty, and would tell for ever what the first one deletes
     third = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}", "archive_url": "none"})
     await asyncio.to_thread(join, third)
     async with serving(third) as apart, apart.client(KEYS[0][1]) as ada:

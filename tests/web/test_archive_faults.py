@@ -83,7 +83,6 @@ class Memory:
         self._redis, self._shard = redis, f"{prefix}:{{00}}"
 
     async def has(self, id: str) -> bool:
-        """Whether a turn is there."""
         return bool(await self._redis.exists(f"{self._shard}:t:{TENANT}:node:{digits_of(id)}"))
 
     async def waiting(self) -> list[str]:
@@ -97,7 +96,6 @@ class Memory:
         await until(self.waiting, SECONDS, wanted=lambda waiting: waiting == left)
 
     async def push_out(self, client: AsyncOpenAI, id: str) -> None:
-        """Have a turn leave memory."""
         while await self.has(id):
             await say(client)
             await self.all_archived()
@@ -186,7 +184,7 @@ async def test_a_disk_that_is_full_takes_no_more_and_loses_nothing(
                 return error.status_code, error.code
             return None
 
-        assert await until(full, SECONDS) == (503, "store_full")
+        assert await until(full, SECONDS) == (507, "archive_full")
         for id in (away, *said):
             assert (await client.responses.retrieve(id)).output_text == "1\n2"
         filler.unlink()

@@ -21,7 +21,6 @@ REQUESTS = {
 
 
 def asked(http: httpx.Client, what: str, id: str) -> httpx.Response:
-    """One request about a response."""
     method, path, body = REQUESTS[what]
     if body is not None:
         body = {name: id if value == "{}" else value for name, value in body.items()}

@@ -12,7 +12,6 @@ from tests.support.waiting import wait_until
 
 
 def made(service: ServiceProcess, **options: object) -> str:
-    """The path of a response."""
     body = {"model": MODEL, "input": "Count to 3.", **options}
     answer = service.http().post("/v1/responses", json=body)
     assert answer.status_code == 200
@@ -20,7 +19,6 @@ def made(service: ServiceProcess, **options: object) -> str:
 
 
 def lines(service: ServiceProcess) -> list[str]:
-    """What it has logged."""
     return service.log.splitlines()
 
 

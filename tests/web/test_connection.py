@@ -11,13 +11,7 @@ import uvicorn
 
 from service.commands.serve import listen
 from service.settings.settings import Settings
-from service.web.http_protocol import (
-    MAX_HEAD_BYTES,
-    MAX_HEADERS,
-    MAX_PIPELINED,
-    BoundedHttpProtocol,
-    ConnectionLimits,
-)
+from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, BoundedHttpProtocol, ConnectionLimits
 from tests.support.service.standin import create_app
 from tests.support.waiting import until
 
@@ -50,7 +44,6 @@ def limits() -> ConnectionLimits:
 
 @pytest.fixture
 def config(limits: ConnectionLimits) -> uvicorn.Config:
-    """The server's configuration."""
     return config_with(limits)
 
 

@@ -14,19 +14,13 @@ from service.responses.edit_conversation import begin
 from service.responses.service import Service
 from service.settings.settings import Settings
 from service.web.plain import OrderedQuery
-from service.web.routes.conversations import (
-    AT_ONCE,
-    MAX_LOOKED_AT,
-    MAX_LOOKED_AT_BYTES,
-    page_of_conversations,
-)
+from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, MAX_LOOKED_AT_BYTES, page_of_conversations
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 UNKNOWN = "conv_00" + "636f6e766572" + "0" * 34
 
 
 def refused(call: Any, *args: Any, **options: Any) -> openai.APIStatusError:
-    """How a call is refused."""
     with pytest.raises(openai.APIStatusError) as refusal:
         call(*args, **options)
     return refusal.value

@@ -14,7 +14,6 @@ FORMS = (UNKNOWN, "conv_1", "conv_" + "0" * 48, "resp_" + "0" * 48, "x" * 200)
 
 
 def said(text: str) -> Any:
-    """A user's message."""
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
@@ -24,7 +23,6 @@ def texts(client: OpenAI, id: str, **options: Any) -> list[str]:
 
 
 def refused(call: Any, *args: Any, **options: Any) -> openai.APIStatusError:
-    """How a call is refused."""
     with pytest.raises(openai.APIStatusError) as refusal:
         call(*args, **options)
     return refusal.value

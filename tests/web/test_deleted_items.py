@@ -19,7 +19,6 @@ WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "p
 
 
 def user(text: str) -> Any:
-    """A user's message, in short."""
     return {"role": "user", "content": text}
 
 

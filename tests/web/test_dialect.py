@@ -30,14 +30,12 @@ NAMES = {
 
 
 def post(service: ServiceProcess, prefix: str = OPEN, **body: object) -> Json:
-    """One response."""
     given = service.http().post(f"{prefix}/responses", json={"model": MODEL, **body})
     assert given.status_code == 200, given.text
     return given.json()
 
 
 def streamed(service: ServiceProcess, prefix: str = OPEN, **body: object) -> list[Json]:
-    """The events of one stream."""
     given = service.http().post(f"{prefix}/responses", json={"model": MODEL, "stream": True, **body})
     assert given.status_code == 200, given.text
     return sent(given.text)

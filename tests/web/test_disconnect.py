@@ -26,7 +26,6 @@ class Talk:
         self.silent = asyncio.Event()
 
     def __call__(self, generation: Generation) -> Iterator[Step]:
-        """The steps of one generation."""
         yield opened("Said so far.")
         self.silent.set()
         yield Stall()

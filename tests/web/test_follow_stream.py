@@ -21,14 +21,12 @@ from service.web.sse import KEEP_ALIVE
 from store.errors import StoreUnavailable
 from tests.support.responses import samples
 from tests.support.service.followed import TENANT, World, entry_of, events_of, following
-from tests.support.service.streams import parsed
 from tests.support.waiting import until
 
 DONE = b"data: [DONE]\n\n"
 
 
 def whole() -> list[Event]:
-    """All events of a response."""
     tokens = samples.harmony("<|channel|>final<|message|>One, two, three, four, five, six.<|return|>")
     return samples.run(samples.machine(), [[token] for token in tokens], Ending.STOP)
 
@@ -50,7 +48,6 @@ class Client:
         self.settings = load_settings(keepalive_seconds=keepalive_seconds)
 
     async def follow(self) -> bytes:
-        """All that it is sent."""
         scope = {"extensions": {BREAK_OFF: {"now": self._cut}}}
         with self.admission.slot(TENANT) as slot:
             slot.take_follower()
@@ -80,16 +77,6 @@ class Client:
             self.ended = not message["more_body"]
 
 
-async def test_a_whole_response_is_sent_and_then_that_it_is_done() -> None:
-    world, said = World(), whole()
-    for event in said:
-        world.write([event], says=0)
-    client = Client(world)
-    assert parsed((await client.follow()).decode()) == [samples.as_json(event) for event in said]
-    assert (client.ended, client.cut) == (True, False)
-    assert client.exchange.facts["outcome"] == "completed"
-
-
 async def test_events_that_wait_together_go_out_together() -> None:
     world, said = World(), whole()
     world.write(said[:2])
@@ -107,29 +94,6 @@ def json_numbers(client: Client) -> list[int]:
     """The sequence numbers that a client was sent."""
     lines = b"".join(client.bodies).split(b"\n")
     return [json.loads(line[6:])["sequence_number"] for line in lines if line.startswith(b"data: {")]
-
-
-async def test_whoever_resumes_is_sent_the_rest() -> None:
-    world, said = World(), whole()
-    world.write(said)
-    for after in range(-1, len(said) - 1):
-        client = Client(world, after)
-        assert (await client.follow()).endswith(DONE)
-        assert json_numbers(client) == list(range(after + 1, len(said)))
-
-
-async def test_whoever_has_seen_all_is_told_that_it_is_done() -> None:
-    world, said = World(), whole()
-    world.write(said)
-    assert await Client(world, len(said) - 1).follow() == DONE
-
-
-@pytest.mark.parametrize("obfuscate", [True, False])
-async def test_deltas_are_padded_for_those_who_want_it(obfuscate: bool) -> None:
-    world = World()
-    world.write(whole())
-    body = await Client(world, obfuscate=obfuscate).follow()
-    assert (b'"obfuscation":' in body) == obfuscate
 
 
 async def test_a_quiet_stream_is_kept_alive() -> None:

@@ -19,7 +19,6 @@ def fork(client: OpenAI, source: Any, **options: Any) -> Any:
 
 
 def refused(client: OpenAI, source: Any, **options: Any) -> openai.APIStatusError:
-    """How a fork is refused."""
     with pytest.raises(openai.APIStatusError) as refusal:
         fork(client, source, **options)
     return refusal.value

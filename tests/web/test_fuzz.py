@@ -58,7 +58,6 @@ class Fuzzed:
         self.items += self.ask("POST", "/v1/responses/compact", json.dumps(compacted).encode()).json()["output"]
 
     def ask(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
-        """The answer to one request."""
         headers = {"content-type": "application/json"}
         self.asked = (method, path, content)
         return self._runner.run(self._http.request(method, path, content=content, headers=headers))

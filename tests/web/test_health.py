@@ -20,6 +20,7 @@ from store.layout import Layout, Terms
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.servers import PLAIN, server
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -34,7 +35,9 @@ def stopped(pid: int) -> Iterator[None]:
 
 def test_a_service_that_works_is_alive_and_ready(service: ServiceProcess) -> None:
     assert service.http().get("/health").json() == {"status": "ok"}
-    assert service.http().get("/ready").json() == {"status": "ok", "store": "ok", "engine": "ok", "worker": "ok"}
+    ready = service.http().get("/ready").json()
+    assert ready.pop("archive").keys() == {"waiting", "oldest_seconds", "usable"}
+    assert ready == {"status": "ok", "store": "ok", "engine": "ok", "worker": "ok"}
 
 
 def test_a_store_that_hangs_makes_it_unready_within_its_timeout_and_no_less_alive(
@@ -88,6 +91,7 @@ async def test_a_store_that_got_more_shards_is_named_told_of_once_and_not_swept(
     async with serving(settings, scripted([])) as inside, inside.http() as http:
         assert (await http.get("/ready")).status_code == 200
         store = inside.store
+        await until(lambda: swept(store))
         await Layout(store.server, settings.key_prefix, Terms(4)).agree()
         ready = await http.get("/ready")
         assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")

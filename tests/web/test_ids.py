@@ -13,12 +13,10 @@ ADA: Any = {"role": "user", "content": "My name is Ada."}
 
 
 def response(client: OpenAI, **wanted: Any) -> Any:
-    """A response to a greeting."""
     return client.responses.create(model=MODEL, input="Hello.", **wanted)
 
 
 def ids_of(service: ServiceProcess) -> Ids:
-    """Those of the service's store."""
     with service.redis() as redis:
         (name,) = redis.keys("*{00}:secret")
         secret = redis.get(name)

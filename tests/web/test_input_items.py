@@ -86,11 +86,7 @@ async def test_pages_list_each_item_once_in_its_order(
 
 @pytest.mark.parametrize(
     ("padding", "reads"),
-    [
-        (0, [TURNS_A_READ, 3]),
-        (BYTES_A_READ // 7, [3, 3, 3, 2]),
-        (BYTES_A_READ, [1] * 4),
-    ],
+    [(0, [TURNS_A_READ, 3]), (BYTES_A_READ // 7, [3, 3, 3, 2]), (BYTES_A_READ, [1] * 4)],
     ids=["small", "large", "as large as a page"],
 )
 async def test_a_page_reads_as_many_turns_as_it_likely_needs_and_as_fit(padding: int, reads: list[int]) -> None:

@@ -122,9 +122,7 @@ def test_the_page_links_to_what_is_in_it_and_loads_nothing() -> None:
 
 
 async def test_they_are_open_without_a_key_and_say_nothing_that_is_secret(settings: Settings) -> None:
-    secret = settings.model_copy(
-        update={"model": "secret-model", "api_keys": parse_api_keys(f"acme:{ACME_KEY}")},
-    )
+    secret = settings.model_copy(update={"model": "secret-model", "api_keys": parse_api_keys(f"acme:{ACME_KEY}")})
     async with serving(secret) as inside, inside.http() as http:
         described, shown = await http.get("/openapi.json"), await http.get("/docs")
     assert (described.status_code, shown.status_code) == (200, 200)

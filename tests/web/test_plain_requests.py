@@ -1,17 +1,18 @@
 """Plain routes: what their endpoints get, and that a query that says nothing changes no answer."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
 from pydantic import Field
 from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import InvalidRequest
 from service.settings.settings import Settings
-from service.web.plain import PlainRouter, Query
+from service.web.plain import PlainFirst, PlainRouter, Query
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL
 
@@ -49,7 +50,7 @@ class Few(Query):
     include: list[str] | None = None
 
 
-def _app() -> FastAPI:
+def _app() -> ASGIApp:
     router = PlainRouter("Tests")
 
     @router.route("GET", "/plain/{name}", "Plain", "plain", query=Few)
@@ -60,12 +61,18 @@ def _app() -> FastAPI:
     async def post(request: Request) -> Response:
         return PlainTextResponse(request.method)
 
-    async def refused(request: Request, error: InvalidRequest) -> Response:
-        return PlainTextResponse(f"{error.code} {error.param} {error.message}", error.status)
-
-    app = FastAPI(redirect_slashes=False, exception_handlers={InvalidRequest: cast(Any, refused)})
+    app = FastAPI(redirect_slashes=False)
     app.router.routes += [each.under("/v1") for each in router.routes]
-    return app
+    first = PlainFirst(app)
+
+    async def gate(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await first(scope, receive, send)
+        except InvalidRequest as error:
+            refusal = PlainTextResponse(f"{error.code} {error.param} {error.message}", error.status)
+            await refusal(scope, receive, send)
+
+    return gate
 
 
 INVALID = "invalid_value limit Invalid value for 'limit': '0'. Input should be greater than or equal to 1."

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -70,56 +70,109 @@ def statuses(service: ServiceProcess, key: str) -> set[int]:
     return found
 
 
-def errors(service: ServiceProcess) -> list[str]:
-    """What it has logged of keys that it didn't take."""
-    return [line for line in service.log.splitlines() if " ERROR " in line and "the keys stay as they were" in line]
+def errors(log: str) -> list[str]:
+    """The log lines about keys that weren't taken."""
+    return [line for line in log.splitlines() if " ERROR " in line and "the keys stay as they were" in line]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_key_is_rotated_without_a_request_being_refused(start: Start, keys: Path, processes: int) -> None:
-    service = start(api_keys_file=keys, workers=processes)
+class Keyed:
+    """A service and its file of keys, which has one key of acme as each test begins."""
+
+    def __init__(self, service: ServiceProcess, keys: Path) -> None:
+        self.service, self.keys = service, keys
+        before = service.log.count(AGAIN)
+        self.read(f"acme:{OLD}\n")
+        wait_until(lambda: service.log.count(AGAIN) > before)
+        wait_until(lambda: statuses(service, OLD), wanted={200}.__eq__)
+        self._begun = len(service.log)
+
+    @property
+    def log(self) -> str:
+        """All that was logged since."""
+        return self.service.log[self._begun :]
+
+    def read(self, text: str) -> None:
+        """Have the service read other keys."""
+        self.keys.write_text(text)
+        self.service.process.send_signal(signal.SIGHUP)
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, Path]]:
+    folder = tmp_path_factory.mktemp("pair")
+    (folder / "keys").write_text(f"acme:{OLD}\n")
+    service = ServiceProcess(folder / "service", api_keys_file=folder / "keys", workers=2)
+    yield service, folder / "keys"
+    service.stop()
+
+
+@pytest.fixture
+def pair(two_processes: tuple[ServiceProcess, Path]) -> Keyed:
+    """The service of two processes."""
+    return Keyed(*two_processes)
+
+
+@pytest.fixture(params=[1, 2])
+def keyed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keyed]:
+    """A service of one process, and the one of two."""
+    if request.param == 2:
+        yield request.getfixturevalue("pair")
+        return
+    (tmp_path / "keys").write_text(f"acme:{OLD}\n")
+    service = ServiceProcess(tmp_path / "service", api_keys_file=tmp_path / "keys")
+    yield Keyed(service, tmp_path / "keys")
+    service.stop()
+
+
+def test_a_key_is_rotated_without_a_request_being_refused(keyed: Keyed) -> None:
+    service = keyed.service
     assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
     id = service.client(OLD).responses.create(model=MODEL, input="My name is Ada.").id
-    keys.write_text(f"acme:{OLD}\nacme:{NEW}\n")
-    service.process.send_signal(signal.SIGHUP)
+    keyed.read(f"acme:{OLD}\nacme:{NEW}\n")
     wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
     assert statuses(service, OLD) == {200}
-    keys.write_text(f"acme:{NEW}\n")
-    service.process.send_signal(signal.SIGHUP)
+    keyed.read(f"acme:{NEW}\n")
     wait_until(lambda: statuses(service, OLD), wanted={401}.__eq__)
     second = service.client(NEW).responses.create(model=MODEL, input="What is my name?", previous_response_id=id)
     assert "Ada" in second.output_text
-    assert service.log.count(AGAIN) == 2
+    assert keyed.log.count(AGAIN) == 2
     assert OLD not in service.log
     assert NEW not in service.log
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_file_that_is_wrong_changes_nothing_and_is_told_once(start: Start, keys: Path, processes: int) -> None:
-    service = start(api_keys_file=keys, workers=processes)
-    for told, text in enumerate(["", f"acme:{NEW} and a word", f"acme:{NEW},globex:{NEW}", None], start=1):
-        keys.unlink() if text is None else keys.write_text(text)
-        service.process.send_signal(signal.SIGHUP)
-        wait_until(lambda told=told: len(errors(service)) == told)
+def test_a_file_that_is_wrong_changes_nothing_and_is_told_once(keyed: Keyed) -> None:
+    service = keyed.service
+    for told, text in enumerate(["", f"acme:{NEW} and a word", f"acme:{NEW},globex:{NEW}"], start=1):
+        keyed.read(text)
+        wait_until(lambda told=told: len(errors(keyed.log)) == told)
         assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
-    keys.write_text(f"acme:{NEW}\n")
+    keyed.keys.unlink()
     service.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: len(errors(keyed.log)) == 4)
+    assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
+    keyed.read(f"acme:{NEW}\n")
     wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
-    assert len(errors(service)) == 4
-    assert all(f"HARMONIUM_API_KEYS_FILE={keys}" in line for line in errors(service))
+    assert len(errors(keyed.log)) == 4
+    assert all(f"HARMONIUM_API_KEYS_FILE={keyed.keys}" in line for line in errors(keyed.log))
     assert NEW not in service.log
 
 
-def test_a_worker_that_is_replaced_has_the_keys_that_were_read_last(start: Start, keys: Path) -> None:
-    service = start(api_keys_file=keys, workers=2)
-    keys.write_text(f"acme:{NEW}\n")
-    service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
-    keys.write_text("broken:")
-    before = workers(service)
+def test_short_keys_are_warned_of_once_when_they_are_read_again_too(pair: Keyed) -> None:
+    assert "can be guessed" not in pair.service.log
+    pair.read("acme:k2")
+    wait_until(lambda: pair.log.count("can be guessed") == 1)
+    wait_until(lambda: statuses(pair.service, "k2"), wanted={200}.__eq__)
+    assert pair.log.count("can be guessed") == 1
+
+
+def test_a_worker_that_is_replaced_has_the_keys_that_were_read_last(pair: Keyed) -> None:
+    pair.read(f"acme:{NEW}\n")
+    wait_until(lambda: statuses(pair.service, NEW), wanted={200}.__eq__)
+    pair.keys.write_text("broken:")
+    before = workers(pair.service)
     os.kill(before[0], signal.SIGKILL)
-    wait_until(lambda: len(set(workers(service)) - set(before)) == 1 and statuses(service, NEW) == {200}, 20)
-    assert statuses(service, OLD) == {401}
+    wait_until(lambda: len(set(workers(pair.service)) - set(before)) == 1 and statuses(pair.service, NEW) == {200}, 20)
+    assert statuses(pair.service, OLD) == {401}
 
 
 def test_a_new_tenant_comes_in_and_one_that_is_gone_stays_out(start: Start, keys: Path) -> None:
@@ -161,17 +214,10 @@ def test_the_key_of_the_metrics_is_read_again_by_workers_too(start: Start, tmp_p
             worker.stop()
 
 
-def test_short_keys_are_warned_of_once_when_they_are_read_again_too(start: Start, keys: Path) -> None:
-    service = start(api_keys_file=keys, workers=2)
-    assert "can be guessed" not in service.log
-    keys.write_text("acme:k2")
-    service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: service.log.count("can be guessed") == 1)
-    wait_until(lambda: statuses(service, "k2"), wanted={200}.__eq__)
-    assert service.log.count("can be guessed") == 1
-
-
-@pytest.mark.parametrize(("processes", "from_file"), [(1, True), (2, True), (2, False)])
+@pytest.mark.parametrize(
+    ("processes", "from_file"),
+    [(1, True), (2, False), pytest.param(2, True, marks=pytest.mark.full)],
+)
 def test_a_terminal_that_is_closed_stops_the_service_whatever_its_keys_come_from(
     keys: Path, tmp_path: Path, processes: int, from_file: bool
 ) -> None:

@@ -42,7 +42,6 @@ def listing(*engines: dict[str, object]) -> str:
 
 
 def demo(*names: str) -> str:
-    """A file of demo engines."""
     return listing(*({"name": name, "kind": "demo"} for name in names))
 
 
@@ -174,7 +173,6 @@ def listed(service: ServiceProcess) -> list[str]:
 
 
 def metric(service: ServiceProcess, line: str) -> float:
-    """The value of a line of the metrics."""
     text = service.http().get("/metrics").text
     return next(float(row.rpartition(" ")[2]) for row in text.splitlines() if row.startswith(line))
 

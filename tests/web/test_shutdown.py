@@ -25,7 +25,6 @@ def refuses(service: ServiceProcess) -> bool:
 
 
 def open_stream(service: ServiceProcess, **body: Any) -> Any:
-    """A streaming create request, unread."""
     return service.http().stream("POST", "/v1/responses", json={"model": MODEL, "stream": True, **body})
 
 

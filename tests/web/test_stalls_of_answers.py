@@ -68,9 +68,7 @@ ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
     ),
     "an answer under a pattern of many counts": (
         played(json.dumps({"x": "a" * 20_000})),
-        lambda word: strict(
-            shape({"x": {"type": "string", "pattern": f"^{COUNTS}({word})?$"}}, required=["x"]),
-        ),
+        lambda word: strict(shape({"x": {"type": "string", "pattern": f"^{COUNTS}({word})?$"}}, required=["x"])),
     ),
     "a compaction of 100,000 tokens": (
         played("A summary. " * 500),
@@ -90,10 +88,7 @@ ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
         played("word " * 4_000),
         lambda word: {"input": f"{word} " * 30_000, "enable_response_messages": True},
     ),
-    "reasoning that is sealed": (
-        played("word " * 4_000),
-        lambda word: {"include": ["reasoning.encrypted_content"]},
-    ),
+    "reasoning that is sealed": (played("word " * 4_000), lambda word: {"include": ["reasoning.encrypted_content"]}),
 }
 
 

@@ -17,7 +17,6 @@ WEATHER = {
 
 
 def streamed(service: ServiceProcess, **body: object) -> list[dict[str, Any]]:
-    """The events of one stream."""
     answer = service.http().post("/v1/responses", json={"model": MODEL, "stream": True, **body})
     assert answer.status_code == 200, answer.text
     return parsed(answer.text)

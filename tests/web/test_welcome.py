@@ -58,9 +58,7 @@ async def test_a_name_that_others_may_use_is_not_shown_as_the_scheme_is_unknown(
 
 
 async def test_it_needs_no_key_and_says_nothing_that_is_secret(settings: Settings) -> None:
-    secret = settings.model_copy(
-        update={"model": "secret-model", "api_keys": parse_api_keys(f"acme:{ACME_KEY}")},
-    )
+    secret = settings.model_copy(update={"model": "secret-model", "api_keys": parse_api_keys(f"acme:{ACME_KEY}")})
     async with serving(secret) as inside, inside.http() as http:
         answer = await http.get("/", headers={"accept": "text/html"})
         assert (await http.get("/v1/models")).status_code == 401

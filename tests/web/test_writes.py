@@ -52,7 +52,6 @@ class Written(asyncio.Transport):
 
 
 def connection(app: Callable[..., Any]) -> tuple[BoundedHttpProtocol, Written]:
-    """A connection to an application."""
     config = uvicorn.Config(app, http=BoundedHttpProtocol, ws="none", log_config=None)
     protocol, transport = BoundedHttpProtocol(config, ServerState(), {}), Written()
     protocol.connection_made(transport)

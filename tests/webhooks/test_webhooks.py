@@ -145,9 +145,7 @@ async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk) -> None:
     assert [unwrapped(letter).data.id for letter in box.letters] == [first, second]
 
 
-async def test_a_process_that_ends_lets_deliveries_arrive_and_cuts_off_the_rest(
-    desk: Desk,
-) -> None:
+async def test_a_process_that_ends_lets_deliveries_arrive_and_cuts_off_the_rest(desk: Desk) -> None:
     id, timing = await desk.end(), replace(QUICK, margin_seconds=0.1, leave_seconds=0.1)
     async with inbox() as box:
         box.answers = [silence]

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { exported, save } from "../export";
 import { type Imported, imported, nothing } from "../import";
 import { said } from "../state";
-import type { WholeTree } from "../wire";
+import { type WholeTree, isWhole } from "../wire";
 import { Failure, Line, count, isAborted, wordsOf } from "./text";
 
 interface Work<T> {
@@ -65,6 +65,11 @@ export function Export({ tree }: { tree: WholeTree }) {
           Exported without {count(missing, "turn")}, under way or gone by now.
         </p>
       )}
+      {so !== null && !busy && !isWhole(tree) && (
+        <p class="outcome hint" role="status">
+          Branches that aren't shown here are not in the file: <code>harmonium export {tree.id}</code> has them.
+        </p>
+      )}
       {error && <Failure error={error} />}
     </>
   );
@@ -122,6 +127,7 @@ function Outcome({ so, busy }: { so: Imported; busy: boolean }) {
         {count(so.came, "turn")} came, {so.kept.toLocaleString("en")} {so.kept === 1 ? "was" : "were"} there
         {so.deleted > 0 && `, ${so.deleted.toLocaleString("en")} ${so.deleted === 1 ? "stays" : "stay"} deleted`}
         {so.refused > 0 && `, ${so.refused.toLocaleString("en")} ${so.refused === 1 ? "was" : "were"} refused`}.
+        {so.deleted > 0 && " What was deleted here is left out."}
       </p>
       {so.why.length > 0 && (
         <ul>

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.client import asking, chatting, printing, reading
+from service.commands.client import asking, printing, reading
 from service.commands.client.bench import app as bench
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.options import (
@@ -126,8 +126,8 @@ def chat(
 ) -> None:
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
     body = {"model": model or service.first_model()} | _asked(instructions, effort)
-    chatting.with_history()
-    chatting.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
+    asking.with_history()
+    asking.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
 
 
 @app.command()

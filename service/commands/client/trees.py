@@ -23,6 +23,7 @@ from service.commands.client.reading import PAGE, checked
 from service.commands.client.service import Json, Service, object_in
 
 TREES = "/console/api/trees"
+ARCHIVED_TREES = "/console/api/archived_trees"
 
 SHOWN_ENDS = 10
 """How many branches that are in the archive alone are named."""
@@ -220,9 +221,8 @@ class Imported:
         return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
 
 
-def exported(service: Service, ids: Iterable[str], outcome: Exported) -> Iterator[Json]:
-    """The lines of the trees that have these ids, each tree once. Raises ClientError."""
-    seen: set[str] = set()
+def exported(service: Service, ids: Iterable[str], outcome: Exported, seen: set[str]) -> Iterator[Json]:
+    """The lines of the trees that have these ids, but for those `seen`, which grows. Raises ClientError."""
     for id in ids:
         tree = tree_of(service, id)
         if tree["id"] not in seen:
@@ -230,16 +230,51 @@ def exported(service: Service, ids: Iterable[str], outcome: Exported) -> Iterato
             yield from _lines_of(service, tree, outcome)
 
 
+def exported_from_archive(service: Service, outcome: Exported, seen: set[str]) -> Iterator[Json]:
+    """The lines of all trees in the archive, but for those `seen`, and those that were deleted just now."""
+    for page in service.pages(ARCHIVED_TREES, limit=PAGE):
+        for tree in page["data"]:
+            if tree["id"] not in seen and (found := _tree_if_there(service, tree["end"])):
+                seen.add(tree["id"])
+                yield from _lines_of(service, found, outcome)
+
+
+def _tree_if_there(service: Service, id: str) -> Json | None:
+    try:
+        return tree_of(service, id)
+    except Refused as error:
+        if error.status != 404:
+            raise
+        return None
+
+
 def _lines_of(service: Service, tree: Json, outcome: Exported) -> Iterator[Json]:
+    """The lines of a tree. Its branches in the archive are asked for one by one, which brings them back."""
     outcome.trees += 1
-    head = {"object": FORMAT, "version": VERSION, "id": tree["id"], "turns": len(tree["turns"])}
-    away = archived(tree)
-    yield head | {"complete": tree["turns_complete"] and not away}
+    yield {"object": FORMAT, "version": VERSION, "id": tree["id"]}
+    written, ends = set[str](), set[str]()
+    more: Json | None = tree
+    while more is not None:
+        tree, more = more, None
+        yield from _turns_of(service, [turn for turn in tree["turns"] if turn["id"] not in written], outcome)
+        written.update(turn["id"] for turn in tree["turns"])
+        for end in ends_of(tree):
+            if end not in ends and more is None:
+                ends.add(end)
+                more = _tree_if_there(service, end)
     if not tree["turns_complete"]:
         outcome.lacks(f"older branches of {tree['id']}")
-    if away:
-        outcome.lacks(f"{away}, of {tree['id']}")
-    for turn in tree["turns"]:
+    elif not (tree["archived"] and tree["archived"]["complete"]):
+        outcome.lacks(f"{archived(tree)}, of {tree['id']}")
+
+
+def ends_of(tree: Json) -> list[str]:
+    """The ends of the branches of a tree that are in the archive alone, as far as they are known."""
+    return tree["archived"]["ends"] if tree["archived"] else []
+
+
+def _turns_of(service: Service, turns: list[Json], outcome: Exported) -> Iterator[Json]:
+    for turn in turns:
         if turn["status"] in _UNDER_WAY:
             outcome.lacks(f"{turn['id']}, which is under way")
             continue
@@ -343,14 +378,22 @@ def tree(
 def export(
     service: Service,
     ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
-    everything: Annotated[bool, flag("--all", "All trees that the key sees.")] = False,
+    everything: Annotated[bool, flag("--all", "All trees of the key, also those that left memory.")] = False,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
-    outcome = Exported()
-    everything_there = (str(tree["id"]) for page in service.pages(TREES, limit=PAGE) for tree in page["data"])
-    for line in exported(service, ids or everything_there, outcome):
+    outcome, seen, has_archive = Exported(), set[str](), False
+
+    def in_memory() -> Iterator[str]:
+        nonlocal has_archive
+        for page in service.pages(TREES, limit=PAGE):
+            has_archive = page["has_archive"]
+            yield from (str(tree["id"]) for tree in page["data"])
+
+    for line in exported(service, ids or in_memory(), outcome, seen):
+        printing.out(json.dumps(line))
+    for line in exported_from_archive(service, outcome, seen) if has_archive and everything else ():
         printing.out(json.dumps(line))
     printing.told(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
     return 1 if outcome.missing else 0
@@ -365,7 +408,7 @@ def import_(
 ) -> int:
     """Bring back what was exported, under the ids that it had. Turns that are there stay as they are.
 
-    A response that was deleted there, and that others continue, stays deleted.
+    A response that was deleted there stays deleted, where the store has an archive, or others continue it.
     """
     outcome = Imported()
     try:

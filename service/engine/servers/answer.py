@@ -34,14 +34,14 @@ class Answer(ABC):
         self._max_event_bytes = max_event_bytes
         self._rest = bytearray()
         self._searched = 0
+        self._after_cr = False
+        """Whether the last byte was a CR: a line ends in CR, LF or CRLF (WHATWG's HTML, 9.2.5), which may be cut."""
         self.begun = False
         """Whether tokens came."""
         self.ending = False
         """Whether the server was asked to abort it."""
         self.over = False
         """Whether no more is wanted, though the server would go on."""
-        self.given_up_at: float | None = None
-        """The time, by the loop's clock, after which the rest behind the finish is dropped; None before the finish."""
         self._alternatives = logprobs
         self._decoded = decoded
         self._text: list[str] = []
@@ -60,6 +60,10 @@ class Answer(ABC):
     def feed(self, data: bytes) -> Iterator[Chunk]:
         """The chunks of the next bytes. Raises EngineError, after the chunks before it."""
         error = None
+        if self._after_cr or b"\r"[0] in data:  # a number is found in less time than bytes are
+            data = data[self._after_cr and data[:1] == b"\n" :]
+            self._after_cr = data[-1:] == b"\r"
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         try:
             for payload in self._payloads(data):
                 self._take(payload)

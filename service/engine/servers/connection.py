@@ -12,6 +12,7 @@ costs an append for each. Nothing is decompressed, and no redirect is looked at.
 
 import asyncio
 import re
+import select
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
@@ -218,6 +219,15 @@ class Connection(asyncio.Protocol):
     def closed(self) -> bool:
         """Whether it is closed, or is about to be."""
         return self._transport.is_closing()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it is open, and nothing waits to be read: an end, or an answer that would be taken for the next."""
+        if self.closed:
+            return False
+        unread = select.poll()
+        unread.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not unread.poll(0)
 
     @property
     def at_eof(self) -> bool:

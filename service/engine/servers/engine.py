@@ -8,9 +8,10 @@ one to the next.
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
+from itertools import chain
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,7 +33,6 @@ from service.engine.port import (
 from service.engine.servers.admission import Admission, Held, Ticket
 from service.engine.servers.answer import Answer
 from service.engine.servers.choosing import Choosing
-from service.engine.servers.connection import Connection
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.passing import BROKEN
 from service.engine.servers.pool import Pool
@@ -40,6 +40,7 @@ from service.engine.servers.server import Server, State, Unreachable
 from service.logs import event
 from service.markup.speech import AUTO, HARMONY, Speech, Transcript
 from service.ssrf import LookUp, look_up
+from service.steps import BRIEFLY
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,9 @@ MAX_CONTEXT_TOKENS = 1 << 24
 WAIT_SECONDS = 30.0
 """How long a generation waits for room in a server's cache: about as long as an answer takes that gives its room back.
 Then it is refused; a background response waits in its queue again."""
+
+TURN_TOKENS = 128
+"""The most tokens that are taken in one turn of the loop: with 20 alternatives each, 2 to 5 ms."""
 
 PROBE_SECONDS = 5.0
 """How often each server is asked for its health: a request learns of a server's death by itself."""
@@ -254,34 +258,42 @@ class ServersEngine:
     async def _pour(self, generation: Generation, held: Held, answer: Answer, take: Take, between: Between) -> bool:
         """Have a server's chunks taken, each within the read that brings it. Whether all of them came."""
         server, left, goes_on = held.server, generation.sampling.max_tokens, True
-        waiting: list[Chunk] = []
-        """The chunk that has to be completed first."""
+        coming: Iterator[Chunk] = iter(())
+        """The chunks of the last read that are not taken yet: the first is to be completed, or taken in turns."""
 
-        def feed(data: bytes) -> bool:
-            nonlocal left, goes_on
+        def chunks(data: bytes) -> Iterator[Chunk]:
+            nonlocal left
             for chunk in answer.feed(data):
                 if (left := left - len(chunk.tokens)) < 0:
                     raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
                 held.note(len(chunk.tokens))
-                if answer.lost:
-                    waiting.append(chunk)
-                else:
-                    goes_on = take(chunk)
-            return goes_on and not waiting and not answer.finished
+                yield chunk
+
+        def feed(data: bytes) -> bool:
+            nonlocal coming, goes_on
+            coming = chunks(data)
+            for chunk in coming:
+                if answer.lost or len(chunk.tokens) > TURN_TOKENS:
+                    coming = chain((chunk,), coming)
+                    return False
+                goes_on = take(chunk)
+            return goes_on and not answer.finished
 
         async with server.stream(generation) as events:
-            while not answer.over:
-                if answer.finished and not events.at_eof:
-                    data = await self._tail(events, answer)
-                    if not data:
-                        break
-                    feed(data)
-                elif await events.pour(feed):
-                    break
-                while waiting:
-                    goes_on = take(await server.completed(waiting.pop(), answer))
+            while not answer.finished and not await events.pour(feed):
+                for chunk in coming:
+                    whole = await server.completed(chunk, answer) if answer.lost else chunk
+                    for part in whole.cut(TURN_TOKENS):
+                        if not goes_on and not (goes_on := await between()):
+                            return False
+                        goes_on = take(part)
+                        await asyncio.sleep(BRIEFLY)
                 if not goes_on and not (goes_on := await between()):
                     return False
+            with suppress(BROKEN):  # how the connection ends no longer matters
+                async with asyncio.timeout(self._access.tail_seconds):
+                    while not answer.over and not await events.pour(feed):
+                        pass
         return True
 
     @asynccontextmanager
@@ -415,16 +427,6 @@ class ServersEngine:
             self._leaving.remove(server)
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
-
-    async def _tail(self, events: Connection, answer: Answer) -> bytes:
-        """The next bytes behind the finish, none at the stream's end; how the connection ends no longer matters."""
-        now = asyncio.get_running_loop().time()
-        if answer.given_up_at is None:
-            answer.given_up_at = now + self._access.tail_seconds
-        with suppress(BROKEN):
-            async with asyncio.timeout_at(answer.given_up_at):
-                return await events.read() if now < answer.given_up_at else b""
-        return b""
 
     def _up(self, model: str = "") -> list[Server]:
         """The servers that are up, those with another model left out if one is named."""

@@ -124,13 +124,14 @@ class Pool:
             await self._empty.wait()
 
     def _take(self, peer: Peer) -> Connection | None:
-        """One that is idle."""
+        """One that is idle, and quiet; others are closed."""
         idle = self._idle.get(peer)
         while idle:
             connection, timer = idle.popitem()
             timer.cancel()
-            if not connection.closed:
+            if connection.quiet:
                 return connection
+            connection.abort()
         return None
 
     async def _dial(self, peer: Peer) -> Connection:

@@ -8,6 +8,7 @@ on vLLM 0.32. A key that a server doesn't know is ignored in silence, so tests c
 import asyncio
 from collections.abc import Sequence
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -122,6 +123,7 @@ EVENT = msgspec.json.Decoder(Event)
 _CUT = msgspec.json.Decoder(Cut)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
 _ENCODE = msgspec.json.Encoder().encode
+_LOGPROB = attrgetter("logprob")
 
 
 def request_body(endpoint: Endpoint, generation: Generation, model: str) -> bytes:
@@ -230,10 +232,9 @@ def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[
 
 def _logprobs(given: _TokenLogprob, most: int, decoded: bool) -> TokenLogprobs:
     """One token's. Raises ValueError where an alternative has no id, and needs one."""
-    top = sorted(given.top_logprobs, key=lambda each: -each.logprob)[:most]
+    top = sorted(given.top_logprobs, key=_LOGPROB, reverse=True)[:most]
     texts = (given.token, *(each.token for each in top)) if decoded else ()
-    ids = (0 if decoded else _id_of(each) for each in top)
-    return TokenLogprobs(given.logprob, tuple(zip(ids, (each.logprob for each in top), strict=True)), texts)
+    return TokenLogprobs(given.logprob, tuple([(0 if decoded else _id_of(each), each.logprob) for each in top]), texts)
 
 
 def _id_of(top: _TopLogprob) -> int:

@@ -180,11 +180,8 @@ class CustomToolCallEmitter(OwnCallEmitter):
         """An input delta, once it is known what the text says."""
         return self._deltas(delta if self._unwrapper is None else self._unwrapper.take(delta))
 
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """End the item: the events of the rest of the input, then those that close the input and the item."""
-        rest = self._deltas("" if self._unwrapper is None else self._unwrapper.rest())
-        item, ending = super().close(status, sampled)
-        return item, rest + ending
+    def _rest(self) -> list[Event]:
+        return self._deltas("" if self._unwrapper is None else self._unwrapper.rest())
 
     def _ending(self, status: ItemStatus) -> list[Event]:
         return [events.CustomToolCallInputDone(self._id, self._index, self._said)]

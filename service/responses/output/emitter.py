@@ -87,12 +87,18 @@ class Emitter(ABC):
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
         """The whole item, and the events that end it. `sampled` is the message as later prompts will have it."""
+        rest = self._rest()
         item = self._item(status)
         return item, [
+            *rest,
             *(self._begun() if self.late else ()),
             *self._ending(status),
             events.OutputItemDone(self._index, item),
         ]
+
+    def _rest(self) -> list[Event]:
+        """The events for text that was held back until now."""
+        return []
 
     @abstractmethod
     def _item(self, status: ItemStatus) -> Item:
@@ -130,11 +136,8 @@ class MessageEmitter(Emitter):
             return self._shown(delta, logprobs)
         return self._cited(self._citing.take(delta, logprobs))
 
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """End the item: the events of the citations left, then those that close the text, the part and the item."""
-        left = [] if self._citing is None else self._cited(self._citing.rest())
-        item, ending = super().close(status, sampled)
-        return item, [*left, *ending]
+    def _rest(self) -> list[Event]:
+        return [] if self._citing is None else self._cited(self._citing.rest())
 
     def _cited(self, pieces: Iterable[Cited]) -> list[Event]:
         out: list[Event] = []
@@ -158,18 +161,16 @@ class MessageEmitter(Emitter):
         return [events.OutputTextDelta(self._id, self._index, 0, delta, shown)]
 
     def _part(self, status: ItemStatus) -> OutputText:
-        if status == "in_progress":
-            return OutputText(self._said)
-        return OutputText(self._said, self._annotations, self._logprobs)
+        text = "".join(self._pieces)
+        return OutputText(text) if status == "in_progress" else OutputText(text, self._annotations, self._logprobs)
 
     def _item(self, status: ItemStatus) -> Message:
         return Message(self._id, status, self._phase, [self._part(status)])
 
     def _ending(self, status: ItemStatus) -> list[Event]:
-        return [
-            events.OutputTextDone(self._id, self._index, 0, self._said, tuple(self._without_bytes)),
-            events.ContentPartDone(self._id, self._index, 0, self._part(status)),
-        ]
+        part = self._part(status)
+        done = events.OutputTextDone(self._id, self._index, 0, part.text, tuple(self._without_bytes))
+        return [done, events.ContentPartDone(self._id, self._index, 0, part)]
 
 
 class ReasoningEmitter(Emitter):
@@ -202,8 +203,9 @@ class ReasoningEmitter(Emitter):
         return [events.ReasoningTextDelta(self._id, self._index, 0, delta)]
 
     def _item(self, status: ItemStatus) -> Reasoning:
-        raw = [] if self._summarised and status == "in_progress" else [ReasoningText(self._said)]
-        return Reasoning(self._id, status, raw, [SummaryText(self._said)] if self._summarised else [], self._sealed)
+        text = self._said
+        raw = [] if self._summarised and status == "in_progress" else [ReasoningText(text)]
+        return Reasoning(self._id, status, raw, [SummaryText(text)] if self._summarised else [], self._sealed)
 
     def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
         """The text, the part and the item are done."""

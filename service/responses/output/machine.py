@@ -120,6 +120,8 @@ class Machine:
         self.fault: str | None = None
         """The model's mistake that can't be repaired; the response then fails."""
         self._steered = False
+        self._left: list[Event] = []
+        """The events of ids amid which a bug has struck; they go out with those of the end."""
         self._first_of_last = 0
         """The number of the first of the last events, once they were made."""
 
@@ -187,16 +189,21 @@ class Machine:
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
-        words = self.stretches.words(ids, text) if logprobs is None else None
-        if words is not None:
-            self._take(words, out, complete=True)
-            return self._stamp(out)
-        for segments, known in self.stretches.read(ids, text, logprobs):
-            if known:
-                self._unclaimed += known
-            self._take(segments, out, complete=True)
-            if self.stretches.asks_anew and (self.phase not in _ONWARD or (self._steered and self.boundary)):
-                break
+        try:
+            words = self.stretches.words(ids, text) if logprobs is None else None
+            if words is not None:
+                self._take(words, out, complete=True)
+                return self._stamp(out)
+            for segments, known in self.stretches.read(ids, text, logprobs):
+                if known:
+                    self._unclaimed += known
+                self._take(segments, out, complete=True)
+                if self.stretches.asks_anew and (self.phase not in _ONWARD or (self._steered and self.boundary)):
+                    break
+        except Exception:
+            self._left = out
+            self._move(Move.FILL)
+            raise
         return self._stamp(out)
 
     def steer(self) -> None:
@@ -347,11 +354,13 @@ class Machine:
         return self._stamp(out)
 
     def _close_all(self, ending: Ending) -> list[Event]:
-        out: list[Event] = []
+        out = [*self._left]
         if self._calling is not None:
             out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
             self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
+        if self.open_item is not None:  # a bug has struck in it
+            self._shut(self.open_item, None, "incomplete", out)
         self.messages += self._behind or ()
         if isinstance(self.feedback, StoredMessage):
             self._keep([self.feedback])  # later requests of the conversation find the call answered
@@ -490,8 +499,8 @@ class Machine:
     def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
         """The open item ends, by a closing mark or, without one, by a stop text."""
         sampled = item.as_sampled(closed)
+        self.open_item = None  # also where closing it fails
         done, closing = item.emitter.close(status, sampled)
-        self.open_item = None
         self.output.append(done)
         out += closing
         if isinstance(done, Reasoning) and closed is not None:

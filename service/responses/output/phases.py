@@ -61,7 +61,7 @@ MOVES: dict[Phase, dict[Move, Phase]] = {
         Move.CONSTRAIN: Phase.CONSTRAINED,  # behind a header whose content has to match a format
         Move.WAIT: Phase.FEEDBACK,  # an undeclared tool was called, or the conversation is compacted
         Move.CALL: Phase.CALLING,  # a tool was called that the service runs; or was before, and is approved now
-        Move.FILL: Phase.FULL,  # a stop text, the last call allowed, or a fault
+        Move.FILL: Phase.FULL,  # a stop text, the last call allowed, a fault, or a bug
         Move.DIVERGE: Phase.DIVERGED,  # a worker whose log has other events than these tokens make
         Move.END: Phase.ENDED,  # whoever runs it, as the generation is over
     },

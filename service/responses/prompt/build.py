@@ -170,7 +170,7 @@ def build_prompt(
     """
     items = read.items
     if read.references:
-        gathered = Gathered(images=read.limits.images)
+        gathered = Gathered(refuses_images=read.limits.refuses)
         items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
     if request.generate:
         _refuse_nothing(chain, read, items)

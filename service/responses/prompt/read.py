@@ -5,12 +5,11 @@ Nothing here looks at a chain.
 """
 
 from collections.abc import Generator, Sequence
-from typing import Literal
 
 import msgspec
 
 from service.api.history import Earlier, read_previous
-from service.api.items import Configuration, Gathered, Images, InputItem
+from service.api.items import Configuration, Gathered, InputItem
 from service.api.read import read_input
 from service.api.request import CreateRequest, Effort
 from service.api.tools.builtin import Builtin
@@ -44,16 +43,21 @@ SHOWN_OF_CALLS = frozenset(
 """The values of `include` for calls that the service makes."""
 
 
+MAX_ITEMS = 4096
+MAX_TOOLS = 128
+MAX_TOOLS_BYTES = 1_048_576
+"""The most input items, tools, and bytes of the tools' JSON in one request."""
+
+
 class Limits(msgspec.Struct, frozen=True):
-    """The most input items, tools, and bytes of the tools' JSON in one request, and the treatment of images and of
-    tools that OpenAI runs.
+    """The limits of one request; `refuses` is whether images, and tools that OpenAI runs, are refused instead of left
+    out.
     """
 
-    items: int = 4096
-    tools: int = 128
-    tools_bytes: int = 1_048_576
-    images: Images = "placeholder"
-    hosted_tools: Literal["leave-out", "refuse"] = "leave-out"
+    items: int = MAX_ITEMS
+    tools: int = MAX_TOOLS
+    tools_bytes: int = MAX_TOOLS_BYTES
+    refuses: bool = False
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -93,7 +97,7 @@ def read_request(
     `loaded` the lists of tools that searches found in what it continues, the oldest first, and `routed` the types of
     tools that it declares and a server stands for. Raises InvalidRequest, naming the member.
     """
-    gathered = Gathered(images=limits.images)
+    gathered = Gathered(refuses_images=limits.refuses)
     items = yield from read_input(request.input, gathered, max_items=limits.items)
     earlier_found = [(LOADED_EARLIER, msgspec.Raw(tools)) for tools in loaded]
     tools = yield from read_tools(
@@ -106,7 +110,7 @@ def read_request(
         loaded=[*earlier_found, *gathered.loaded],
         routed=routed,
     )
-    if tools.left_out and limits.hosted_tools == "refuse":
+    if tools.left_out and limits.refuses:
         raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
     chosen = read_choice(request.tool_choice, tools)
     asked = request.format if standing.format == ABSENT else standing.format

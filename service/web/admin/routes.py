@@ -45,7 +45,7 @@ class KeysQuery(PageQuery):
 
 def directory_of(request: Request) -> Directory:
     """The projects, accounts and keys of this service."""
-    return service_of(request).directory
+    return service_of(request).tenants.directory
 
 
 def actor_of(request: Request) -> Actor:
@@ -222,7 +222,7 @@ async def list_limits(request: Request, query: LimitsQuery, project_id: str) -> 
     for name, cursor in (("after", after), ("before", before)):
         if cursor not in (None, shapes.ID):
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
-    data = [shown(project, service_of(request).limiter.default)] if after is before is None else []
+    data = [shown(project, service_of(request).tenants.limiter.default)] if after is before is None else []
     first = data[0].id if data else None
     return Page(data, first, first, has_more=False)
 
@@ -232,7 +232,7 @@ async def retrieve_limit(request: Request, project_id: str, rate_limit_id: str) 
     """The limits of a project."""
     _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return shown(project, service_of(request).limiter.default)
+    return shown(project, service_of(request).tenants.limiter.default)
 
 
 @router.route("POST", _ONE)
@@ -241,7 +241,7 @@ async def update_limit(request: Request, project_id: str, rate_limit_id: str) ->
     _check(rate_limit_id)
     wished = shapes.read_limits(await body_of(request))
     project = await directory_of(request).limit(actor_of(request), project_id, wished)
-    return shown(project, service_of(request).limiter.default)
+    return shown(project, service_of(request).tenants.limiter.default)
 
 
 @router.route("DELETE", _ONE)
@@ -426,7 +426,7 @@ async def completions(request: Request, query: UsageQuery) -> object:
         models=_named("models[]", query.models),
         by=_grouping(query.group_by),
     )
-    usage = await usage_of(service_of(request).tally.spending, asked)
+    usage = await usage_of(service_of(request).tenants.tally.spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
     shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
     return UsagePage(shown, goes_on is not None, goes_on)

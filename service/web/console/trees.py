@@ -30,7 +30,17 @@ from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
 from store.history.tree_turns import Node, TreeTurns, away_from, shown_of, turns_of, under_way
-from store.keys import BY_HAND_MARK, CONVERSATION_MARK, HEX_DIGITS, OMISSION_MARK, digits_of, mark_of, name_of
+from store.ids import TREE_DIGITS
+from store.keys import (
+    BY_HAND_MARK,
+    CONVERSATION_MARK,
+    HEX_DIGITS,
+    OMISSION_MARK,
+    SHARD_DIGITS,
+    digits_of,
+    mark_of,
+    name_of,
+)
 
 EXCERPT_CHARS = 120
 
@@ -173,7 +183,23 @@ class TreePage(msgspec.Struct):
     after: str | None
     searched: Searched
     has_archive: bool = False
-    """Whether there may be more in an archive, which no list has."""
+    """Whether there may be more in an archive, which `archived_trees` lists."""
+    object: str = "list"
+
+
+class ArchivedTree(msgspec.Struct):
+    """A tree in the archive: the id of its root, also where that was deleted, and of the newest end of its branches."""
+
+    id: str
+    end: str
+
+
+class ArchivedTreePage(msgspec.Struct):
+    """A page of these; `after` is what the next one is asked with."""
+
+    data: list[ArchivedTree]
+    has_more: bool
+    after: str | None
     object: str = "list"
 
 
@@ -375,6 +401,7 @@ MODEL_CHARS = 256
 LATEST = 9_999_999_999
 """The last second that can be asked for, in 2286: a use has sixteen digits of microseconds."""
 
+_ARCHIVED = re.compile(rf"[0-9a-f]{{{SHARD_DIGITS + TREE_DIGITS}}}", re.ASCII)
 _CALL = re.compile(r"call_([0-9a-f]{48})[0-9a-f]{4}")
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -402,6 +429,16 @@ async def list_trees(request: Request, query: TreesQuery) -> HttpResponse:
     search = Search(service.store, tenant_of(request), wanted, place, Box())
     page = msgspec.structs.replace(await search.page(query.limit), has_archive=service.archive is not None)
     return with_room(request, JsonResponse(page))
+
+
+@router.route("GET", "/console/api/archived_trees", query=PageQuery)
+async def list_archived_trees(request: Request, query: PageQuery) -> HttpResponse:
+    """Trees that are in the archive, in no order of use, whether or not memory has them too."""
+    if query.after is not None and not _ARCHIVED.fullmatch(query.after):
+        raise invalid_value("after", query.after, "Give the 'after' of the page before.")
+    found = await service_of(request).store.elsewhere.trees(tenant_of(request), query.after or "", query.limit)
+    trees = [ArchivedTree(name_of(root), name_of(end)) for root, end in found.trees]
+    return with_room(request, JsonResponse(ArchivedTreePage(trees, bool(found.after), found.after or None)))
 
 
 @router.route("GET", "/console/api/trees/{id}")

@@ -36,8 +36,8 @@ from service.web.plain import PlainRouter, Query
 from service.web.routes.received import body_of, preparing, service_of, tenant_of, with_room
 from store import codec
 from store.backup.records import Saved
-from store.backup.turns import Brought, bring_back, look_up, take_out
-from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound
+from store.backup.turns import Brought, bring_in, look_up, take_out
+from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, TenantErased
 from store.keys import digits_of, name_of
 from store.turn import StoredMessage
 
@@ -189,7 +189,9 @@ class EndedTurn(NamedTuple):
 
 
 class Imported(msgspec.Struct):
-    """The outcome of a turn's import: it is `new`, was `deleted` since and stays so, or was there."""
+    """The outcome of a turn's import: it is `new`, was `deleted` since and stays so, or was there. Where the store has
+    an archive, which keeps the ids of what was deleted, no deleted turn comes back.
+    """
 
     id: str
     new: bool
@@ -229,11 +231,12 @@ async def import_turn(request: Request) -> HttpResponse:
         turn = await read_portable(await service.seals.of(tenant), decode(body, Portable))
         name = name_of(digits_of(turn.id))
         try:
-            became = await bring_back(service.store, tenant, turn)
+            became = await bring_in(service.store, tenant, turn)
         except ParentNotFound:
             raise ApiError(
                 404,
-                f"'{name}' continues '{turn.parent}', which is not there. Import the turns of a tree in their order.",
+                f"'{name}' continues '{turn.parent}', which is not there. Import the turns of a tree in their order. "
+                "Where that one stays deleted, this one can't come.",
                 code="previous_response_not_found",
                 param="turn",
             ) from None
@@ -243,6 +246,14 @@ async def import_turn(request: Request) -> HttpResponse:
             ) from None
         except Conflict:
             raise ApiError(409, f"Another turn is stored as '{name}'.", code="conflict", param="turn") from None
+        except TenantErased:
+            raise ApiError(
+                409,
+                f"'{name}' was made before all of its project was erased, and stays erased. Import only turns that "
+                "were made since.",
+                code="conflict",
+                param="turn",
+            ) from None
     return JsonResponse(Imported(name, became is Brought.NEW, became is Brought.DELETED))
 
 

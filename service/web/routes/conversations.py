@@ -83,8 +83,8 @@ async def retrieve(request: Request, conversation_id: str) -> HttpResponse:
 @router.route("POST", "/conversations/{conversation_id}", "Update a conversation", "updateConversation")
 async def update(request: Request, conversation_id: str) -> HttpResponse:
     """Give a conversation other `metadata` in the place of what it has."""
-    service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    return JsonResponse(await edit_conversation.change(service, exchange.tenant, conversation_id, read_changed(body)))
+    conversations, metadata = service_of(request).conversations, read_changed(await body_of(request))
+    return JsonResponse(await edit_conversation.change(conversations, tenant_of(request), conversation_id, metadata))
 
 
 @router.route("DELETE", "/conversations/{conversation_id}", "Delete a conversation", "deleteConversation")
@@ -166,9 +166,9 @@ async def delete_item(request: Request, query: EraseQuery, conversation_id: str,
         turns = await service.conversations.lineage(tenant, conversation_id)
         await item_of(service.store, tenant, turns, item_id, also_omitted=query.erase)
         if query.erase:
-            await edit_conversation.erase_item(service, tenant, item_id)
+            await edit_conversation.erase_item(service.store, tenant, item_id)
         else:
-            await edit_conversation.omit_item(service, joined, tenant, turns, item_id)
+            await edit_conversation.omit_item(service.conversations, joined, tenant, turns, item_id)
     await noted(request, "item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
     return JsonResponse(await service.conversations.get(tenant, conversation_id))
 

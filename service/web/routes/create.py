@@ -141,7 +141,7 @@ def _maker(request: Request, size: int, claim: Claim = NO_KEY) -> Maker:
     return Maker(
         service,
         caller,
-        partial(exchange.reserved, service.limiter),
+        partial(exchange.reserved, service.tenants.limiter),
         preparing=preparing(request, size),
         note=exchange.planned,
         since=exchange.at,

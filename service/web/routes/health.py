@@ -5,6 +5,7 @@ that is counted here, for Prometheus. The gate says who may scrape.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import cast
 
 from fastapi import APIRouter, Request
@@ -13,10 +14,12 @@ from starlette.responses import Response as HttpResponse
 from service import logs
 from service.engine.port import EngineError
 from service.metrics.scrape import Exposition
-from service.responses.service import Service
 from service.web.errors import JsonResponse
 from service.web.routes.received import background_of, service_of
+from store.backup.upkeep.memory import waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
+from store.history.history import ConversationHistoryStore
+from store.layout import Layout
 
 router = APIRouter(tags=["Service"])
 logger = logging.getLogger(__name__)
@@ -36,25 +39,44 @@ async def health() -> HttpResponse:
 @router.api_route("/ready", methods=ALSO, include_in_schema=False)
 @router.get("/ready", summary="Can it serve?", operation_id="ready")
 async def ready(request: Request) -> HttpResponse:
-    """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or that it
-    has more shards or another layout than this process knows. A worker that is paused, as the engine was away, is no
-    reason to send requests elsewhere."""
-    service, worker = service_of(request), background_of(request).state
-    store, engine = await asyncio.gather(_state(_check_store(service)), _state(service.engine.check()))
-    ready = store == engine == "ok" and worker != "broken"
+    """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or has
+    more shards or another layout than this process knows, or an archive that is an older copy, or not its own
+    (`usable`). A worker that is paused, as the engine was away, and how many conversations wait to be archived, for how
+    long, are no reason to send requests elsewhere."""
+    service, background = service_of(request), background_of(request)
+    checking = _check_store(service.store, background.layout)
+    store, engine, backlog = await asyncio.gather(
+        _state(checking), _state(service.engine.check()), _backlog(service.store if service.archive else None)
+    )
+    worker = background.state
+    usable = service.archive is None or service.archive.foreign is None
+    ready = store == engine == "ok" and worker != "broken" and usable
     found = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
-    return JsonResponse(found if worker is None else {**found, "worker": worker}, 200 if ready else 503)
+    also = {"worker": worker, "archive": backlog and backlog | {"usable": usable}}
+    return JsonResponse(found | {name: said for name, said in also.items() if said is not None}, 200 if ready else 503)
 
 
-async def _check_store(service: Service) -> None:
+async def _check_store(store: ConversationHistoryStore, layout: Layout) -> None:
     """Raises StoreError where the store can't be used. Other limits than the store's keep nobody from answering."""
-    await service.store.check()
-    await service.layout.check(limits=False)
+    await store.check()
+    await layout.check(limits=False)
+
+
+async def _backlog(store: ConversationHistoryStore | None) -> dict[str, float | bool] | None:
+    """How many trees wait to be archived, and for how many seconds the first of them has; None where nobody knows."""
+    with suppress(StoreUnavailable):
+        if store is not None:
+            shards = await waiting(store.server, store.keyspace)
+            return {
+                "waiting": sum(each.trees for each in shards),
+                "oldest_seconds": max(each.oldest_seconds for each in shards),
+            }
+    return None
 
 
 async def _state(check: Coroutine[None, None, None]) -> str:
     """The result of a check in a word; the reason is for the log, as probes need no key. The loss of the store is
-    logged when it happens, and not again here (service/responses/service.py).
+    logged when it happens, and not again here (service/process.py).
     """
     try:
         await check

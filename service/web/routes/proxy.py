@@ -72,10 +72,9 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     """The server's answer to a request. Raises ApiError, EngineUnavailable."""
     service, admitted, exchange = service_of(request), admitted_of(request), exchange_of(request)
     settings = service.settings
-    limits = PassedLimits(service.limits.items, service.limits.tools, service.limits.tools_bytes)
     body = await body_of(request)
     async with preparing(request, len(body)):
-        read = await in_steps(read_passed(body, endpoint, limits))
+        read = await in_steps(read_passed(body, endpoint, PassedLimits()))
     reads = len(body) // TOKEN_BYTES
     del body  # its members: what goes on is of them
     caller = caller_of(request)
@@ -83,7 +82,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     if not service.engine.passes_on(card.id):
         message = f"No server of '{card.id}' has {endpoint}. Ask by POST /v1/responses, or another model."
         raise ApiError(404, message, code="model_not_found", param="model")
-    priority = _priority(read, goes_first=service.keys.may_go_first(exchange.tenant))
+    priority = _priority(read, goes_first=service.tenants.keys.may_go_first(exchange.tenant))
     admitted.slot.take_answers(read.answers - 1)
     passed = Passed(
         id=exchange.request_id,
@@ -102,11 +101,11 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
     async def count(usage: PassedUsage) -> None:
         tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
         expense = Expense(caller.key, card.id[:MODEL_CHARS], *tokens)
-        await service.tally.count(caller.tenant, service.store.new_id(), expense)
+        await service.tenants.tally.count(caller.tenant, service.store.new_id(), expense)
 
     writes = 0 if endpoint is Endpoint.EMBEDDINGS else settings.max_output_tokens * read.answers
     id = service.store.new_id()
-    within = exchange.reserved_tokens(service.limiter, card.id, id, reads=reads, writes=writes)
+    within = exchange.reserved_tokens(service.tenants.limiter, card.id, id, reads=reads, writes=writes)
     reserved = await admitted.resources.enter_async_context(within)
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 

@@ -60,12 +60,12 @@ def with_room(request: Request, answer: JsonResponse) -> JsonResponse:
 
 async def noted(request: Request, type: str, id: str, **data: object) -> None:
     """Have the audit log say that this request has done something, where there are projects. It never fails."""
-    service, entry = service_of(request), exchange_of(request).entry
-    if service.key_ring is None:
+    tenants, entry = service_of(request).tenants, exchange_of(request).entry
+    if tenants.key_ring is None:
         return
     actor = Actor(entry.tenant) if entry.key is None else Actor.of(entry.key)
     project = entry.project or static_project(entry.tenant)
-    await note(service.directory.registry, entry.tenant, actor, AuditEvent(type, id, project, data or None))
+    await note(tenants.directory.registry, entry.tenant, actor, AuditEvent(type, id, project, data or None))
 
 
 async def body_of(request: Request, *, text: bool = True, times: int = 1) -> bytes:

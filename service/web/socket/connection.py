@@ -19,7 +19,6 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
-from service.api.items import Images
 from service.api.steer import NotSteered, read_in_steps, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, stopping, unavailable
 from service.responses.remembered import Memory, Remembered
@@ -72,7 +71,6 @@ class Connection:
 
     def __init__(self, sockets: Sockets, scope: Scope, receive: Receive, send: Send) -> None:
         self._settings = sockets.service.settings
-        self._images: Images = sockets.service.limits.images
         self._memory = sockets.memory
         self._wire = cast(SocketProtocol, scope["extensions"][WIRE])
         self._exchange, visit = cast(Exchange, scope["exchange"]), cast(Visit, scope["visit"])
@@ -240,7 +238,7 @@ class Connection:
             raise NotSteered("successor_creation_failed", self._leaving[1].message)
         try:
             raw, steer.messages = read_steer(frame)
-            await in_steps(read_in_steps(raw, self._images))
+            await in_steps(read_in_steps(raw, refuses_images=self._settings.refuses))
         except InvalidRequest as error:
             raise NotSteered("invalid_input", error.message) from None
         return steering.take(steer)

@@ -74,7 +74,7 @@ class Reply:
         try:
             await opened.visit.identify()
             exchange.entry = opened.exchange.entry
-            async with admitted(exchange, opened.admission, opened.service.pacing) as place:
+            async with admitted(exchange, opened.admission, opened.service.tenants.pacing) as place:
                 successor = await self._respond(asked, place)
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
@@ -102,7 +102,7 @@ class Reply:
             maker = Maker(
                 service,
                 exchange.caller,
-                partial(exchange.reserved, service.limiter),
+                partial(exchange.reserved, service.tenants.limiter),
                 preparing=self.opened.admission.preparing(exchange.tenant, len(asked.frame)),
                 note=exchange.planned,
                 since=exchange.at,

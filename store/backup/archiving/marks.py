@@ -55,13 +55,13 @@ class Marks:
         self._archive, self._remembered_seconds, self._clock = archive, remembered_seconds, clock
         self._remembered: dict[str, tuple[float, int]] = {}
 
-    async def erased(self, tenant: str) -> int:
+    async def erased(self, tenant: str, *, anew: bool = False) -> int:
         """The time until which all of a tenant was erased, in µs since 1970; 0 where nothing was. It may be
-        REMEMBERED_SECONDS old.
+        REMEMBERED_SECONDS old, unless it is asked for `anew`.
         """
         now = self._clock()
         until, at = self._remembered.get(tenant, (now, 0))
-        if now < until:
+        if now < until and not anew:
             return at
         mark, _ = await self._read(GONE, tenant)
         if len(self._remembered) >= MOST_REMEMBERED:
@@ -97,16 +97,20 @@ class Marks:
 
     async def _read(self, kind: str, tenant: str) -> tuple[Mark | None, str | None]:
         """A mark and its etag."""
-        stored = await self._archive.get(key_of(kind, tenant))
-        if stored is None:
-            return None, None
-        try:
-            mark = _decoder.decode(stored.value)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise ArchiveDamaged(f"{key_of(kind, tenant)} is no mark") from error
-        if mark.version > VERSION:
-            raise NewerFormat(mark.version)
-        return mark, stored.etag
+        key = key_of(kind, tenant)
+        stored = await self._archive.get(key)
+        return (None, None) if stored is None else (mark_in(key, stored.value), stored.etag)
+
+
+def mark_in(key: str, value: bytes) -> Mark:
+    """The mark in a value. Raises ArchiveDamaged, NewerFormat."""
+    try:
+        mark = _decoder.decode(value)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ArchiveDamaged(f"{key} is no mark") from error
+    if mark.version > VERSION:
+        raise NewerFormat(mark.version)
+    return mark
 
 
 def key_of(kind: str, tenant: str) -> str:

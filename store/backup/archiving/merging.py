@@ -132,6 +132,11 @@ def as_gone(turn: Saved, erased: bool) -> Saved:
     return turn if turn.deleted else msgspec.structs.replace(turn, response=None, items=None)
 
 
+def as_of(turn: Saved, erased: int) -> Saved:
+    """A turn of a tenant of which all was erased until then, in µs since 1970, as those that continue it need it."""
+    return turn if turn.created > erased else as_gone(turn, True)
+
+
 def _of_trees(entries: Mapping[str, Entry], roots: Collection[str]) -> list[str]:
     """All turns that lead up to one of these roots."""
     if not roots:

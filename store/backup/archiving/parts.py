@@ -36,8 +36,17 @@ VERSION = 1
 PART_BYTES = 1 << 20
 """From how many bytes of payload on a part is full: some 300 turns, which are 256 KiB as they are written."""
 
-MOST_PART_BYTES = 256 << 20
-"""How many bytes a value may come to: one turn alone may have more than PART_BYTES."""
+MOST_PART_BYTES = 96 << 20
+"""How many bytes a value may come to: one turn alone may have more than PART_BYTES. It is twice as many as a turn has
+by the defaults of the service: its input (8 MiB, HARMONIUM_MAX_BODY_BYTES), that again as the response repeats it, and
+its tokens (32 MiB, HARMONIUM_MAX_CHAIN_BYTES). A larger one stays in memory.
+"""
+
+MOST_HELD_BYTES = 2 * MOST_PART_BYTES
+"""How many bytes of memory it may take while it is read, packed as it is and as values."""
+
+COUNTED_FROM_BYTES = 2 * PART_BYTES
+"""From how many bytes on that is counted: less take no more than that, whatever they are."""
 
 _HEAD = MAGIC + bytes([VERSION])
 
@@ -72,6 +81,14 @@ class Known(msgspec.Struct, frozen=True, gc=False):
         return len(self.messages) + len(self.response) + len(self.items)
 
 
+class Shape(msgspec.Struct, frozen=True, gc=False):
+    """A part of which nothing is decoded."""
+
+    turns: msgspec.Raw = msgspec.Raw()
+    gone: msgspec.Raw = msgspec.Raw()
+    gone_trees: msgspec.Raw = msgspec.Raw()
+
+
 class Outline(msgspec.Struct, frozen=True, gc=False):
     """A part without the content of its turns."""
 
@@ -84,6 +101,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Part)
 _outlines = msgspec.msgpack.Decoder(Outline)
+_shapes = msgspec.msgpack.Decoder(Shape)
 T = TypeVar("T")
 
 
@@ -100,8 +118,10 @@ def key_of(tenant: str, digits: str, number: int = 0) -> str:
 
 
 def encoded(part: Part) -> bytes:
-    """The bytes of a part."""
-    return _HEAD + codec.squeeze(_encoder.encode(part), NEWEST)
+    """The bytes of a part. Raises ValueError for one that is too large."""
+    packed = _encoder.encode(part)
+    _check(packed)
+    return _HEAD + codec.squeeze(packed, NEWEST)
 
 
 def decoded(value: bytes) -> Part:
@@ -135,9 +155,41 @@ def _read(value: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     try:
         if codec.squeezed_size(squeezed) > MOST_PART_BYTES:
             raise ArchiveDamaged(f"it would come to more than {MOST_PART_BYTES} bytes")
-        return decoder.decode(codec.unsqueeze(squeezed))
+        packed = codec.unsqueeze(squeezed)
+        _check(packed)
+        return decoder.decode(packed)
     except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:  # ValueError: text that is none
         raise ArchiveDamaged(f"it can't be read: {error}") from error
+
+
+NAME_BYTES, MESSAGE_BYTES, TURN_BYTES = 200, 220, 400
+"""The bytes that CPython 3.11 needs for an id, a message and a turn, beyond their content (measured, 64 bit)."""
+
+
+def _check(packed: bytes) -> None:
+    """Raise ValueError for a part that takes too much memory, before anything of it is made; a forged one may come to
+    many small values. Raises msgspec's errors.
+    """
+    if len(packed) <= COUNTED_FROM_BYTES:
+        return
+    shape, held = _shapes.decode(packed), 2 * len(packed)
+    held += NAME_BYTES * (_count(shape.gone) + _count(shape.gone_trees)) + TURN_BYTES * _count(shape.turns)
+    if held <= MOST_HELD_BYTES:
+        held += MESSAGE_BYTES * sum(_count(turn.messages) for turn in _outlines.decode(packed).turns)
+    if held > MOST_HELD_BYTES:
+        raise ValueError(f"a part of a tree may take {MOST_HELD_BYTES:,} bytes of memory, and this one takes {held:,}")
+
+
+_COUNTS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+"""How many bytes say how many elements there are, behind the first byte of a long array or map."""
+
+
+def _count(packed: msgspec.Raw) -> int:
+    """How many elements an array or a map has, as its first bytes say; 0 of what is neither."""
+    head = bytes(memoryview(packed)[:5])
+    if head and 0x80 <= head[0] < 0xA0:
+        return head[0] & 15
+    return int.from_bytes(head[1 : 1 + _COUNTS.get(head[0] if head else 0, 0)])
 
 
 ENTRY_BYTES = 300

@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from store.archive.archive import Archive
-from store.backup.archiving.archiver import ERASED, FENCE_SECONDS, FORGOTTEN, TREE
-from store.backup.archiving.keeping import Keeping
+from store.backup.archiving.archiver import FENCE_SECONDS
+from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.merging import as_gone
-from store.backup.archiving.scanning import Scan
+from store.backup.archiving.merging import as_gone, as_of
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, ChainTooLong
-from store.history.elsewhere import AwayBranches
+from store.history.delete import ERASED, FORGOTTEN, TREE
+from store.history.elsewhere import FROM_ARCHIVE, Archived, ArchivedTrees, AwayBranches, Fate
 from store.history.history import MAX_CHAIN_BYTES, MAX_DEPTH
-from store.keys import Keyspace, TurnKeys, digits_of, id_of
+from store.keys import SHARD_DIGITS, Keyspace, TurnKeys, checked_tenant, digits_of, id_of
 from store.redis.connection import Server
 
 ASKED_AT_ONCE = 250
@@ -34,12 +34,12 @@ _Reading = Callable[[Scan, Sequence[str]], Awaitable[Sequence[Saved]]]
 
 
 class Way(NamedTuple):
-    """The turns from a root to one that was looked for, deleted ones included, and when the archive was asked, in ms by
-    the clock of the server that has them.
+    """The turns from a root to one that was looked for, deleted ones included, or that one alone; and what the archive
+    said of it.
     """
 
     turns: Sequence[Saved]
-    asked_ms: int
+    archived: Archived
 
 
 class _Look(NamedTuple):
@@ -66,21 +66,21 @@ class Retriever:
     ) -> None:
         """`fence_seconds` is what the archivers have; `max_depth` and `max_chain_bytes` are the store's."""
         self._server, self._keyspace = server, keyspace
-        self._keeping, self._marks = Keeping(archive), Marks(archive)
+        self._archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
         self.fence_ms = round(fence_seconds * 1000)
         self._max_depth, self._max_chain_bytes = max_depth, max_chain_bytes
 
-    async def way(self, tenant: str, digits: str, *, remains: bool = False) -> Way | None:
+    async def way(self, tenant: str, digits: str) -> Way | None:
         """The way to the turn with these digits; None where it isn't there, was deleted, or is in no tree that is
-        whole. With `remains` a deleted one will do that others continue. Raises also ChainTooLong for one that is
-        longer than any that the store continues.
+        whole. Raises also ChainTooLong for one that is longer than any that the store continues.
         """
-        return await self._asked(tenant, digits, self._way, remains)
+        return await self._asked(tenant, digits, self._way)
 
-    async def found(self, tenant: str, digits: str) -> Saved | None:
-        """The turn with these digits alone; None as from `way`. Memory holds only the ids of those above it."""
-        asked = await self._asked(tenant, digits, self._alone)
-        return asked.turns[0] if asked else None
+    async def found(self, tenant: str, digits: str, *, remains: bool = False) -> Way | None:
+        """The turn with these digits alone; None as from `way`, but that with `remains` a deleted one will do that
+        others continue. Memory holds only the ids of those above it.
+        """
+        return await self._asked(tenant, digits, self._alone, remains)
 
     async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         """The ends of those branches of a tree that are not in Redis, which has the turns with the digits `here`; of a
@@ -99,17 +99,56 @@ class Retriever:
         left = [end for end, is_gone in zip(ends, gone, strict=True) if not is_gone]
         return AwayBranches(left, found.whole and len(found.ends) <= most)
 
+    async def fate(self, tenant: str, digits: str) -> Fate:
+        """The fate of a turn that Redis lacks. All turns of a deleted tree were deleted with it."""
+        keys, id = self._keyspace.keys(tenant, digits), id_of(digits)
+        asked_ms = await self._now(keys)
+
+        async def look(scan: Scan) -> tuple[str, bool]:
+            path = await scan.path(id)
+            return (path[0], False) if path else ("", scan.index.is_gone(id) or bool(scan.index.gone_trees))
+
+        root, gone = await self._keeping.look(tenant, digits, look)
+        gone = gone or bool(root and await self._is_gone(keys, digits_of(root), asked_ms, remains=False))
+        erased = await self._marks.erased(tenant, anew=True)
+        return Fate(asked_ms, self.fence_ms, there=bool(root) and not gone, gone=gone, erased=erased)
+
+    async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
+        """The trees of a tenant behind one, given by its shard and its digits; about `most`. Of a tree with more than
+        AWAY_PARTS parts, the first ones are looked through.
+        """
+        found: list[tuple[str, str]] = []
+        for number in range(int(after[:SHARD_DIGITS] or "0", 16), self._keyspace.shards):
+            folder = f"v1/{number:02x}/t.{checked_tenant(tenant)}/"
+            at = f"{folder}{after[SHARD_DIGITS:]}0" if after else ""  # 0 follows the slash: behind all of its parts
+            while page := await self._archive.list(folder, after=at, limit=1):
+                if len(found) >= most:
+                    return ArchivedTrees(found, after)
+                after = f"{number:02x}{page[0].key.removeprefix(folder).partition('/')[0]}"
+                at = f"{folder}{after[SHARD_DIGITS:]}0"
+                found += await self._keeping.look(tenant, after, self._ends)
+            after = ""
+        return ArchivedTrees(found)
+
+    async def _ends(self, scan: Scan) -> list[tuple[str, str]]:
+        await scan.some(AWAY_PARTS)
+        roots = [id for id, entry in scan.index.entries.items() if entry.parent is None]
+        ends = {root: scan.index.ends(root, ()) for root in roots}
+        return [(digits_of(root), digits_of(some[0])) for root, some in ends.items() if some]
+
     async def _asked(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> Way | None:
         keys = self._keyspace.keys(tenant, digits)
         asked_ms = await self._now(keys)
         look = await self._looked_up(tenant, digits, turns, remains)
         erased = await self._marks.erased(tenant) if look.turns else 0
-        if any(turn.created <= erased for turn in look.turns):
+        if not look.turns or look.turns[-1].created <= erased:
             return None
-        if not look.turns or await self._is_gone(keys, digits_of(look.root), asked_ms, remains):
+        if await self._is_gone(keys, digits_of(look.root), asked_ms, remains):
             return None
-        doubted = len(look.turns) - (0 if remains else 1)
-        return Way(await self._as_noted(keys, digits_of(look.root), look.turns, doubted), asked_ms)
+        told = [as_of(turn, erased) for turn in look.turns]
+        root, doubted = digits_of(look.root), len(told) - (0 if remains else 1)
+        noted = await self._as_noted(keys, root, told, doubted)
+        return Way(noted, Archived(asked_ms, self.fence_ms, root, noted[-1].deleted, FROM_ARCHIVE))
 
     async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved], doubted: int) -> Sequence[Saved]:
         """The turns of a way, the first so many without deletions that the archive doesn't have yet."""
@@ -150,26 +189,24 @@ class Retriever:
             for turn in (await scan.part(number)).turns:
                 if turn.id in wanted:
                     turns.setdefault(turn.id, turn)
-        gone = scan.index.gone
-        return [as_gone(turns[id], gone[id]) if id in gone else turns[id] for id in path]
+        return [_as_known(scan, turns[id]) for id in path]
 
     async def _alone(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
         part = await scan.part(scan.index.entries[path[-1]].number)
-        return [next(turn for turn in part.turns if turn.id == path[-1])]
+        return [_as_known(scan, next(turn for turn in part.turns if turn.id == path[-1]))]
 
     async def _now(self, keys: TurnKeys) -> int:
         async with self._server.operation() as operation:
-            return _ms(await operation.command("TIME", at=keys.shard.clock))
+            return await operation.now_us(keys.shard.clock) // 1000
 
     async def _is_gone(self, keys: TurnKeys, root: str, asked_ms: int, remains: bool) -> bool:
         """Whether a turn, or its tree, was deleted, and the archive may not have known it when it was asked; where its
         `remains` will do, whether its tree was.
         """
         shard, tenant = keys.shard, keys.tenant
-        noted, fences = shard.changes_of(tenant, root), shard.fences_of(tenant, keys.digits, root)
-        members = (TREE + root, FORGOTTEN + keys.digits, ERASED + keys.digits)
-        if remains:
-            fences, members = fences[1:], members[:1]
+        noted = shard.changes_of(tenant, root)
+        members = [TREE + root, *([] if remains else [FORGOTTEN + keys.digits, ERASED + keys.digits])]
+        fences = [shard.fence_of(tenant, member) for member in members]
         async with self._server.operation() as operation:
             now, fenced, *scores = await operation.row(
                 ("TIME",), ("EXISTS", *fences), *(("ZSCORE", noted, member) for member in members), at=noted
@@ -179,6 +216,12 @@ class Retriever:
                 f"it took longer than {self.fence_ms / 1000:g} s, within which deletions are known"
             )
         return bool(fenced) or any(score is not None for score in scores)
+
+
+def _as_known(scan: Scan, turn: Saved) -> Saved:
+    """A turn of a part, deleted where the first part says so."""
+    gone = scan.index.gone
+    return as_gone(turn, gone[turn.id]) if turn.id in gone else turn
 
 
 def _ms(time: Sequence[bytes]) -> int:

@@ -3,32 +3,53 @@
 One archive has the turns of one store, which has no other (store/backup/ownership.py): a process that names another
 archive is refused. All processes that share a store share its archive. One of them at a time archives a shard: a lease
 says which, to spare the others work. Two that archive at once do no harm.
+
+A history reads through to the archive (store/history/elsewhere.py). Many may ask for the same turn at once, and anybody
+for one that never was. So one read answers all who ask meanwhile, and a turn that wasn't found is remembered for a
+while. A process asks for no more at once than it was told, of which one tenant has half.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
 
 from store.archive.archive import Archive
-from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due
-from store.backup.archiving.reading_through import CONCURRENCY, ArchivedTurns
-from store.backup.archiving.retrieving import Retriever
+from store.backup import ownership
+from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due, Written
+from store.backup.archiving.retrieving import Retriever, Way
 from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away
-from store.backup.deletions import Deletions
-from store.backup.ownership import Joined, join, keep
+from store.backup.heads import Heads, Standing
+from store.backup.ownership import BEAT_SECONDS, WATCHED_SECONDS, Joined
 from store.errors import (
+    ArchiveBusy,
     ArchiveContended,
     ArchiveDamaged,
     ArchiveForeign,
     ArchiveUnavailable,
+    ArchiveWentBack,
     NewerFormat,
     StoreUnavailable,
 )
+from store.history.elsewhere import Archived, ArchivedTrees, ArchivedTurn, AwayBranches, Fate
 from store.history.history import ConversationHistoryStore
 from store.keys import ShardKeys, id_of
 from store.layout import shared_secret
+from store.watcher import Watcher
+
+CONCURRENCY = 32
+"""How many turns a process looks for at once."""
+
+UNKNOWN_SECONDS = 10.0
+MOST_UNKNOWN = 100_000
+"""How long, and for how many turns, a miss is remembered: some 20 MB. With more all are forgotten."""
+
+HIT, MISS, FAILED, REFUSED = "hit", "miss", "failed", "refused"
+"""The outcomes of a question."""
 
 TREES = 64
 """How many trees that are due are looked for at once."""
@@ -62,6 +83,175 @@ AWAY_SECONDS = 30.0
 
 Reconcile = Callable[[int], Awaitable[bool]]
 
+T = TypeVar("T")
+
+
+class Question(NamedTuple):
+    """A tenant, and the digits of a turn; whether its remains will do, if it was deleted."""
+
+    tenant: str
+    digits: str
+    remains: bool = False
+
+
+async def _is_ready() -> None:
+    """Return at once: the archive may be asked."""
+
+
+async def _archives_nothing(shard: ShardKeys) -> bool:
+    """False: nothing is archived."""
+    return False
+
+
+def _is_none(digits: str) -> bool:
+    """False: any digits may be guessed."""
+    return False
+
+
+class ArchivedTurns:
+    """The turns of a store that have left it for an archive. It is the `elsewhere` of a history."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        returner: Returner,
+        watcher: Watcher,
+        *,
+        ready: Callable[[], Awaitable[None]] = _is_ready,
+        archive: Callable[[ShardKeys], Awaitable[bool]] = _archives_nothing,
+        concurrency: int = CONCURRENCY,
+        made: Callable[[str], bool] = _is_none,
+        unknown_seconds: float = UNKNOWN_SECONDS,
+        most_unknown: int = MOST_UNKNOWN,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`ready()` returns once the archive may be asked. `archive(shard)` archives what is due there, or will be, and
+        returns whether that was anything. `clock()` returns seconds that only grow. A turn that wasn't
+        found is not looked for again for `unknown_seconds`. Digits that this store has `made` are an exception: a
+        response may be asked for before it has ended, and be archived and evicted at once.
+        """
+        self._watcher = watcher
+        self._retriever, self._returner, self._ready, self._archive = retriever, returner, ready, archive
+        self._archiving: dict[ShardKeys, asyncio.Task[bool]] = {}
+        self._concurrency, self._share = concurrency, max(1, concurrency // 2)
+        self._made, self._unknown_seconds, self._most_unknown = made, unknown_seconds, most_unknown
+        self._clock = clock
+        self._asked: Counter[str] = Counter()
+        self._under_way: dict[tuple[str, Question], asyncio.Task[Any]] = {}
+        self._unknown: dict[Question, float] = {}
+
+    async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
+        """The archived turn; None where it isn't there or has no response."""
+        way = await self._found(Question(tenant, digits))
+        if way is None or (turn := way.turns[0]).response is None:
+            return None
+        return ArchivedTurn(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
+
+    async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
+        """The ids of the turns on the way to a turn, None where the archive has no such turn."""
+        way = await self._once("way", Question(tenant, digits), self._retriever.way)
+        return None if way is None else [turn.id for turn in way.turns]
+
+    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
+        """The branches of a tree that only the archive has."""
+        ask = partial(self._retriever.away, here=here, most=most)
+        return await self._counted(Question(tenant, root), ask) or AwayBranches()
+
+    async def fate(self, tenant: str, digits: str) -> Fate | None:
+        """The fate of a turn that the store lacks."""
+        return await self._counted(Question(tenant, digits), self._retriever.fate)
+
+    async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
+        """Some trees of a tenant behind a place."""
+        ask = partial(self._retriever.trees, most=most)
+        return await self._counted(Question(tenant, after), ask) or ArchivedTrees()
+
+    async def bring_back(self, tenant: str, digits: str) -> bool:
+        """Bring a turn back into the store; False where the archive has no such turn."""
+        return bool(await self._once("bring back", Question(tenant, digits), self._brought_back))
+
+    async def make_room(self, shard: ShardKeys) -> bool:
+        """Archive what a shard needs to evict next; False if there is nothing. Those who ask meanwhile share it."""
+        if shard not in self._archiving:
+            self._archiving[shard] = task = asyncio.create_task(self._archived(shard))
+            task.add_done_callback(lambda done: self._archiving.pop(shard) and (done.cancelled() or done.exception()))
+        return await asyncio.shield(self._archiving[shard])
+
+    async def _archived(self, shard: ShardKeys) -> bool:
+        await self._ready()
+        return await self._archive(shard)
+
+    async def delete(
+        self, tenant: str, digits: str, delete: Callable[[Archived], Awaitable[None]], *, remains: bool = False
+    ) -> bool:
+        """Have `delete` note that a turn is deleted; False where the archive has no such turn."""
+        look = partial(self._found, Question(tenant, digits, remains))
+        return await self._returner.in_time(digits, look, lambda way: delete(way.archived))
+
+    async def _found(self, question: Question) -> Way | None:
+        return await self._once("find", question, partial(self._retriever.found, remains=question.remains))
+
+    async def _brought_back(self, tenant: str, digits: str) -> bool | None:
+        return await self._returner.bring_back(tenant, digits) or None
+
+    async def _once(self, what: str, question: Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
+        """The result of `ask`, shared by all who ask the same meanwhile; None also where it was None a moment ago."""
+        if self._is_unknown(question):
+            return None
+        key = (what, question)
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(self._counted(question, ask))
+            self._under_way[key] = task
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, key: tuple[str, Question], task: asyncio.Task[Any]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # nobody may be left who waits for it
+
+    async def _counted(self, question: Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
+        """Ask, where there is a place for that. Raises ArchiveBusy."""
+        outcome = FAILED
+        try:
+            async with self._place(question.tenant):
+                await self._ready()
+                found = await ask(question.tenant, question.digits)
+            outcome = MISS if found is None else HIT
+        except ArchiveBusy:
+            outcome = REFUSED
+            raise
+        finally:
+            self._watcher.archive_asked(outcome)
+        if found is None and not self._made(question.digits):
+            self._note_unknown(question)
+        return found
+
+    @asynccontextmanager
+    async def _place(self, tenant: str) -> AsyncGenerator[None]:
+        if self._asked.total() >= self._concurrency or self._asked[tenant] >= self._share:
+            raise ArchiveBusy
+        self._asked[tenant] += 1
+        try:
+            yield
+        finally:
+            self._asked[tenant] -= 1
+            if not self._asked[tenant]:
+                del self._asked[tenant]
+
+    def _is_unknown(self, question: Question) -> bool:
+        until = self._unknown.get(question)
+        if until is None or until > self._clock():
+            return until is not None
+        del self._unknown[question]
+        return False
+
+    def _note_unknown(self, question: Question) -> None:
+        if len(self._unknown) >= self._most_unknown:
+            self._unknown.clear()
+        self._unknown[question] = self._clock() + self._unknown_seconds
+
 
 class Waiting(NamedTuple):
     """The backlog of a shard: how many trees the archive lacks, and for how many seconds the first one has been due."""
@@ -84,20 +274,22 @@ class StoreArchive:
         concurrency: int = CONCURRENCY,
         lease_seconds: float = LEASE_SECONDS,
         later_seconds: float = LATER_SECONDS,
+        beat_seconds: float = BEAT_SECONDS,
+        watched_seconds: float = WATCHED_SECONDS,
     ) -> None:
-        """In a shard that went back in time, `reconcile` deletes again all that was deleted since, and returns whether
-        none is left. Trees are archived `after_seconds`. With `evicts` the store may evict trees that the archive lacks
-        while the archive is away. `concurrency` is how many turns are looked for at once. The history asks it from now
-        on.
+        """In a shard of Redis that went back in time, `reconcile` deletes again all that was deleted since, and returns
+        whether none is left. Trees are archived `after_seconds`. With `evicts` the store may evict trees that the
+        archive lacks while the archive is away. `concurrency` is how many turns are looked for at once. The history
+        asks it from now on.
         """
         self.archive = archive
         self.history, self._server, self._keyspace = history, history.server, history.keyspace
         self._after_seconds, self._evicts = after_seconds, evicts
         self._lease_ms, self._later_seconds = round(lease_seconds * 1000), later_seconds
-        self._reconcile, self._deletions = reconcile, Deletions(self._server, self._keyspace, archive)
-        self._archiver = Archiver(
-            self._server, self._keyspace, archive, after_seconds=after_seconds, deletions=self._deletions
-        )
+        self._reconcile, self._heads = reconcile, Heads(self._server, self._keyspace, archive)
+        self._beat_seconds, self._watched_seconds = beat_seconds, watched_seconds
+        self._next_beat: dict[int, float] = {}
+        self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds, heads=self._heads)
         retriever = Retriever(
             *(self._server, self._keyspace, archive),
             max_depth=history.max_depth,
@@ -106,7 +298,8 @@ class StoreArchive:
         returner = Returner(history, retriever, after_seconds=after_seconds)
         self.turns = ArchivedTurns(
             *(retriever, returner, history.server.watcher),
-            ready=self.open,
+            ready=self._usable,
+            archive=self._archive_some,
             made=history.ids.made,
             concurrency=concurrency,
         )
@@ -116,12 +309,15 @@ class StoreArchive:
         self._opening: asyncio.Task[None] | None = None
         self._joined: Joined | None = None
         self._is_open = False
+        self.foreign: ArchiveForeign | None = None
+        """The reason why the archive, which was the store's, is it no more, or is an older copy."""
         self.warnings: Sequence[str] = ()
         """Warnings for the operator about the archive, once it is open."""
 
     async def open(self) -> None:
-        """Prove that the archive keeps its promises and is the store's, and repeat the deletions in shards that went
-        back in time. A later call costs nothing; a call meanwhile waits for the same proof, and fails with it.
+        """Prove that the archive keeps its promises, is the store's and no older copy of that, and repeat the deletions
+        in shards of Redis that went back in time. A later call costs nothing; a call meanwhile waits for the same
+        proof, and fails with it.
 
         Raises ArchiveUnfit, ArchiveForeign.
         """
@@ -132,12 +328,37 @@ class StoreArchive:
             self._opening.add_done_callback(self._opened)
         await asyncio.shield(self._opening)
 
+    async def _usable(self) -> None:
+        """Return once turns can be asked for. Raises at once where the archive was none of the store's: `archive_due`
+        looks again, and it may take long to know whose it is.
+        """
+        if self.foreign is not None:
+            raise self.foreign.with_traceback(None)
+        await self.open()
+
     async def _open(self) -> None:
         self.warnings = await self.archive.probe()
-        joined = await join(self.history, self.archive)
-        for number in range(self._keyspace.shards):
-            await self._catch_up(number)
-        self._joined, self._is_open = joined, True
+        joined = await ownership.join(self.history, self.archive)
+        async with self._doubting():
+            await ownership.watch(self._server, self._keyspace, self._heads, self._watched_seconds)
+            for number in range(self._keyspace.shards):
+                await self._heads.read(number)
+                await self._catch_up(number)
+            await ownership.believe(self._server, self._keyspace)
+            if await self._catch_up(0):
+                await self._heads.raise_(0)
+        self._joined, self._is_open, self.foreign = joined, True, None
+
+    @asynccontextmanager
+    async def _doubting(self) -> AsyncGenerator[None]:
+        """In the block, an archive that isn't the store's is closed; all processes doubt an older copy."""
+        try:
+            yield
+        except ArchiveForeign as error:
+            self._is_open, self.foreign = False, error
+            if isinstance(error, ArchiveWentBack):
+                await ownership.doubt(self._server, self._keyspace, error)
+            raise
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._opening = None
@@ -157,15 +378,6 @@ class StoreArchive:
         assert self._joined is not None
         return self._joined.secret
 
-    async def _keep(self) -> None:
-        """Read and archive nothing more where the store has another archive by now. Raises ArchiveReplaced."""
-        assert self._joined is not None
-        try:
-            await keep(self._server, self._keyspace, self._joined.id)
-        except ArchiveForeign:
-            self._is_open = False
-            raise
-
     async def note(self) -> bool:
         """Have the shards note their changes, and the next of their older trees. Returns whether more of these are
         left.
@@ -180,8 +392,13 @@ class StoreArchive:
         """
         try:
             await self.open()
-            await self._keep()
-            left = [await self._archive_shard(number) for number in range(self._keyspace.shards)]
+            assert self._joined is not None
+            async with self._doubting():
+                before = self._heads.redis
+                await ownership.keep(self._server, self._keyspace, self._joined.id, self._heads)
+                if self._heads.redis != before:  # others watch the head
+                    self._next_beat.clear()
+                left = [await self._archive_shard(number) for number in range(self._keyspace.shards)]
         except ArchiveUnavailable:
             if self._evicts:
                 await tell_away(self._server, self._keyspace, AWAY_SECONDS)
@@ -193,48 +410,75 @@ class StoreArchive:
         for _ in range(BATCHES):
             if not await self._holds(number):
                 return Waiting()
-            if not await self._catch_up(number):
+            await self._beat(number)
+            if not await self._archive_some(shard, early=await self._is_crowded(shard)):
                 break
-            due = await self._archiver.due(shard, TREES)
-            if not due and await self._is_crowded(shard):
-                due = await self._archiver.due(shard, TREES, early=True)
-            if not due:
-                break
-            places = asyncio.Semaphore(AT_ONCE)
-            done = await asyncio.gather(*(self._archive(tree, places) for tree in due), return_exceptions=True)
-            self._server.watcher.archived(sum(1 for each in done if each is True))
-            for each in done:
-                if isinstance(each, BaseException):
-                    raise each
         return await self._waiting(shard)
 
-    async def _archive(self, tree: Due, places: asyncio.Semaphore) -> bool:
-        """Archive all changes of a tree. Returns whether that could be done."""
+    async def _archive_some(self, shard: ShardKeys, early: bool = True) -> bool:
+        """Archive the next trees that are due, or with `early` will be, whoever else does; whether there were any."""
+        async with self._doubting():
+            return await self._archive_next(shard, early)
+
+    async def _archive_next(self, shard: ShardKeys, early: bool) -> bool:
+        if not await self._catch_up(self._keyspace.all_shards().index(shard)):
+            return False
+        due = await self._archiver.due(shard, TREES)
+        if not due and early:
+            due = await self._archiver.due(shard, TREES, early=True)
+        places, trees, left = asyncio.Semaphore(AT_ONCE), due, dict[Due, int]()
+        while trees:
+            found = await asyncio.gather(*(self._write(tree, places) for tree in trees), return_exceptions=True)
+            written = [each for each in found if isinstance(each, Written)]
+            struck = {each.tree: more for each, more in zip(written, await self._archiver.strike(written), strict=True)}
+            self._server.watcher.archived(len(struck.keys() - left.keys()))
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each
+            trees = [tree for tree, more in struck.items() if 0 < more < left.get(tree, more + 1)]
+            left |= struck
+        return bool(due)
+
+    async def _write(self, tree: Due, places: asyncio.Semaphore) -> Written | None:
+        """Write the changes of a tree; None where that can't be done."""
         async with places:
             try:
-                left = await self._archiver.archive(tree)
-                while left and (fewer := await self._archiver.archive(tree)) < left:
-                    left = fewer
+                return await self._archiver.write(tree)
             except (ArchiveContended, ArchiveDamaged, NewerFormat, ValueError) as error:  # ValueError: it is too large
                 self._server.watcher.not_archived(id_of(tree.root), str(error))
                 await self._put_off(tree, str(error))
-                return False
-        return True
+                return None
 
     async def _put_off(self, tree: Due, reason: str) -> None:
         shard = self._keyspace.keys(tree.tenant, tree.root).shard
         async with self._server.operation() as operation:
-            at = await _now_ms(operation.command, shard) + round(self._later_seconds * 1000)
+            at = await operation.now_us(shard.clock) // 1000 + round(self._later_seconds * 1000)
             await operation.command("ZADD", shard.unarchived, "XX", at, f"{tree.tenant}/{tree.root}")
             await operation.command("HSET", shard.archive_failed, f"{tree.tenant}/{tree.root}", reason[:REASON])
 
     async def _catch_up(self, number: int) -> bool:
-        """Whether a shard has none of the deleted turns, as far as the archive was told of them."""
-        if await self._deletions.is_behind(number):
+        """Whether a shard of Redis has none of the deleted turns, as far as the archive was told of them. Raises
+        ArchiveWentBack.
+        """
+        standing = await self._heads.standing(number)
+        if standing is Standing.ARCHIVE_IS_OLDER:
+            raise ArchiveWentBack(number, (await self._heads.read(number)).at)
+        if standing is Standing.REDIS_IS_OLDER:
             if not await self._reconcile(number):
                 return False
-            await self._deletions.catch_up(number)
+            await self._heads.catch_up(number)
         return True
+
+    async def _beat(self, number: int) -> None:
+        """Now and then, compare a shard that this process archives with the archive as it is; of the first one also say
+        that this Redis uses the archive.
+        """
+        if monotonic() < self._next_beat.get(number, 0.0):
+            return
+        self._next_beat[number] = monotonic() + self._beat_seconds
+        await self._heads.read(number)
+        if await self._catch_up(number) and number == 0:
+            await self._heads.raise_(number)
 
     async def _holds(self, number: int) -> bool:
         """Whether this process archives a shard, for a while from now."""
@@ -247,7 +491,7 @@ class StoreArchive:
         self._leads = True
         if new:  # the server may have lost what it knew
             await begin_archive_in(self._server, shard, self._after_seconds)
-            await self._deletions.read(number)  # the archiver before has counted, too
+            self._next_beat.pop(number, None)  # the archiver before has raised the head, too
         return True
 
     async def _is_crowded(self, shard: ShardKeys) -> bool:
@@ -263,7 +507,7 @@ class StoreArchive:
 
     async def _waiting(self, shard: ShardKeys) -> Waiting:
         async with self._server.operation() as operation:
-            now = await _now_ms(operation.command, shard)
+            now = await operation.now_us(shard.clock) // 1000
             trees = await operation.command("ZCARD", shard.unarchived)
             first = await operation.command("ZRANGE", shard.unarchived, 0, 0, "WITHSCORES")
         due = float(first[1]) if first else now
@@ -273,15 +517,13 @@ class StoreArchive:
         """Let others archive, and give back all that is held, once nobody asks any more."""
         if self._opening is not None:
             self._opening.cancel()
-        with suppress(StoreUnavailable):  # they may in LEASE_SECONDS
-            for shard in self._keyspace.all_shards() if self._leads else ():
+        with suppress(StoreUnavailable, ArchiveUnavailable):  # they may in LEASE_SECONDS; the next Redis watches then
+            for number, shard in enumerate(self._keyspace.all_shards() if self._leads else ()):
                 async with self._server.operation() as operation:
-                    if await operation.command("GET", shard.archiver) == self._owner.encode():
-                        await operation.command("DEL", shard.archiver)
+                    if await operation.command("GET", shard.archiver) != self._owner.encode():
+                        continue
+                if number == 0 and self._is_open:
+                    await self._heads.release()
+                async with self._server.operation() as operation:
+                    await operation.command("DEL", shard.archiver)
         await self.archive.close()
-
-
-async def _now_ms(command: Callable[..., Awaitable[list[bytes]]], shard: ShardKeys) -> int:
-    """The server's clock."""
-    seconds, micros = await command("TIME", at=shard.clock)
-    return int(seconds) * 1000 + int(micros) // 1000

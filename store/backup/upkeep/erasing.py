@@ -4,14 +4,18 @@ A tenant's mark comes first, so that nobody archives or returns a turn from befo
 way then may still be written after it: `erase` again removes it, and so does each round of `expire`.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from store.archive.archive import Archive
 from store.archive.port import MOST_DELETED
 from store.backup.archiving.marks import GONE, Marks
-from store.backup.archiving.parts import decoded, encoded
-from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
-from store.errors import ArchiveDamaged, NotFound, NotTerminal, StoreError
+from store.backup.archiving.merging import as_of
+from store.backup.archiving.parts import Part, encoded
+from store.backup.heads import Heads
+from store.backup.upkeep.walking import ROOT, TreeParts, entries, parts_of, trees_of
+from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal, StoreError
 from store.history.delete import forget_tree
 from store.history.history import ConversationHistoryStore
 from store.history.listing import TreeListing
@@ -19,8 +23,10 @@ from store.history.listing import TreeListing
 DAMAGED = f"{ROOT}damaged/"
 """The folder to which unreadable values are moved."""
 
-CLOCK_SECONDS = 300.0
-"""By how much an archive's clock may be wrong: a value written longer before a mark has no turn from after it."""
+CLOCK_SECONDS = 86_400.0
+"""By how much an archive's clock may be wrong, which with SQLite is that of the process: a value written longer before
+a mark has no turn from after it.
+"""
 
 TREES_AT_ONCE = 100
 """How many trees of a tenant are named at once."""
@@ -35,14 +41,20 @@ class OnHold(StoreError):
 
 
 class Erased(msgspec.Struct):
-    """How many values were deleted, and how many were written anew without the turns from before the mark."""
+    """How many values were deleted, and how many were written anew without the turns from before the mark; how many
+    trees Redis had, and how many stay as they are `under_way`.
+    """
 
     deleted: int = 0
     cut: int = 0
+    trees_in_redis: int = 0
+    under_way: int = 0
 
 
-async def erase(archive: Archive, marks: Marks, tenant: str, at: int) -> Erased:
-    """Erase all that a tenant had until `at`, in µs since 1970. May be called again, and then goes on.
+async def erase(
+    archive: Archive, marks: Marks, tenant: str, at: int, history: ConversationHistoryStore | None = None
+) -> Erased:
+    """Erase all that a tenant had until `at`, in µs since 1970, first in a store. Called again, it goes on.
 
     Raises OnHold, ArchiveUnavailable, NewerFormat where it can't be told how old turns are, ValueError for a malformed
     tenant.
@@ -50,7 +62,13 @@ async def erase(archive: Archive, marks: Marks, tenant: str, at: int) -> Erased:
     if await marks.held(tenant):
         raise OnHold(tenant)
     await marks.erase(tenant, at)
-    return await clear(archive, tenant, at)
+    trees = under_way = 0
+    if history is not None:
+        trees, under_way = await forget_all(history, tenant)
+        await Heads(history.server, history.keyspace, archive).raise_everywhere()
+    done = await clear(archive, tenant, at)
+    done.trees_in_redis, done.under_way = trees, under_way
+    return done
 
 
 async def clear(archive: Archive, tenant: str, at: int) -> Erased:
@@ -58,8 +76,9 @@ async def clear(archive: Archive, tenant: str, at: int) -> Erased:
     done = Erased()
     keys: list[str] = []
     async for tree in trees_of(archive, tenant):
-        if not (tree.changed < at / 1e6 - CLOCK_SECONDS) and await _has_later(archive, tree, at):
-            await _cut(archive, tree, at, done)
+        above = None if tree.changed < at / 1e6 - CLOCK_SECONDS else await _above_later(archive, tree, at)
+        if above is not None:
+            await _cut(archive, tree, at, above, done)
             continue
         keys += tree.keys
         if len(keys) >= MOST_DELETED:
@@ -79,8 +98,7 @@ async def forget_all(history: ConversationHistoryStore, tenant: str) -> tuple[in
         for place, _ in some:
             keys = history.keyspace.keys(tenant, place.digits)
             try:
-                async with history.server.operation() as operation:
-                    await forget_tree(operation, keys, token=history.token(), caps=history.caps)
+                await history.server.run(forget_tree, keys, token=history.token(), caps=history.caps)
                 forgotten += 1
             except NotTerminal:
                 under_way += 1
@@ -95,32 +113,38 @@ async def tenants_erased(archive: Archive) -> list[str]:
     return [entry.key.removeprefix(prefix) async for entry in entries(archive, f"{ROOT}{GONE}/")]
 
 
-async def _has_later(archive: Archive, tree: TreeParts, at: int) -> bool:
-    """Whether a tree has a turn from after a time. An unreadable part has none: nobody could read its turns before."""
-    for entry in tree.parts.values():
-        stored = await archive.get(entry.key)
-        try:
-            if stored is not None and any(turn.created > at for turn in decoded(stored.value).turns):
-                return True
-        except ArchiveDamaged:
-            continue
-    return False
+async def _above_later(archive: Archive, tree: TreeParts, at: int) -> set[str] | None:
+    """The ids of turns that are continued by one from after a time; None where the tree has none of these. An
+    unreadable part has none: nobody could read its turns before.
+    """
+    parents, later, above = dict[str, str | None](), list[str](), set[str]()
+    async for _, _, part in parts_of(archive, tree):
+        if isinstance(part, NewerFormat):
+            raise part
+        if isinstance(part, Part):
+            parents.update((turn.id, turn.parent) for turn in part.turns)
+            later += [turn.id for turn in part.turns if turn.created > at]
+    for id in later:
+        parent = parents[id]
+        while parent is not None and parent not in above:
+            above.add(parent)
+            parent = parents.get(parent)
+    return above if later else None
 
 
-async def _cut(archive: Archive, tree: TreeParts, at: int, done: Erased) -> None:
-    """Rewrite the parts of a tree without turns from before a time. A part that changed meanwhile is cut next time."""
-    for entry in tree.parts.values():
-        stored = await archive.get(entry.key)
-        if stored is None:
+async def _cut(archive: Archive, tree: TreeParts, at: int, above: Collection[str], done: Erased) -> None:
+    """Rewrite the parts of a tree without turns from before a time, of which those `above` later ones leave what these
+    need. A part that changed meanwhile is cut next time.
+    """
+    async for number, stored, part in parts_of(archive, tree):
+        if isinstance(part, NewerFormat):
+            raise part
+        if isinstance(part, ArchiveDamaged):  # `verify --repair` moves it to where it is deleted
             continue
-        try:
-            part = decoded(stored.value)
-        except ArchiveDamaged:  # `verify --repair` moves it to where it is deleted
-            continue
-        later = tuple(turn for turn in part.turns if turn.created > at)
-        if len(later) < len(part.turns):
-            value = encoded(msgspec.structs.replace(part, turns=later))
-            done.cut += await archive.put(entry.key, value, only_if=stored.etag) is not None
+        left = tuple(as_of(turn, at) for turn in part.turns if turn.created > at or turn.id in above)
+        if left != part.turns:
+            value = encoded(msgspec.structs.replace(part, turns=left))
+            done.cut += await archive.put(tree.parts[number].key, value, only_if=stored.etag) is not None
 
 
 async def _delete(archive: Archive, keys: list[str], done: Erased) -> None:

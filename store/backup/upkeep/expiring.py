@@ -2,22 +2,88 @@
 
 A tree is emptied first, by a write that clashes with whoever archives it at the same time. The empty value goes days
 later, when nobody replaces it any more. Trees that Redis has stay, and so do trees on hold.
+
+A tree of which all was deleted is empty, too, but for ids. These keep it deleted where an older copy of Redis comes
+back, or an export of it, and go with it once no such copy is kept any more, however long other trees stay.
+
+Once a day the first process of those that share an archive does it:
+
+    v1/store/looked-through    when that was done last, in seconds since 1970
+
+A clock that has jumped must not delete an archive. So the store's time counts, and nothing goes where a process has
+another one, nor on a day that comes too long after the last one, or before it. If the store's clock goes on from there
+for a day, it is taken for true.
 """
 
 import msgspec
 
 from store.archive.archive import Archive
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.parts import Part, decoded, encoded
+from store.backup.archiving.parts import Part, encoded
+from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.erasing import DAMAGED, clear, tenants_erased
 from store.backup.upkeep.memory import Memory
-from store.backup.upkeep.walking import TreeParts, entries, trees
-from store.errors import ArchiveDamaged, NewerFormat
+from store.backup.upkeep.walking import TreeParts, entries, parts_of, trees
+from store.errors import ArchiveUnavailable, ClockDoubted
 from store.keys import digits_of
 
 DAY_SECONDS = 86_400
+DAY_MS = DAY_SECONDS * 1000
+
+LOOKED_KEY = "v1/store/looked-through"
+GAP_SECONDS = 3 * DAY_SECONDS
+"""The longest time between two looks through an archive for the clock to be believed."""
+
+BACK_SECONDS = 3600
+"""By how much clocks may differ."""
+
+EMPTY_DAYS = 90
+"""After how many days without a change an empty tree goes: the age of the oldest copy of Redis that may come back."""
+
+EMPTY_LOOK_DAYS = 7
+"""For how many days from then on a tree is read to see whether it is empty: its key doesn't say so, and to read all
+trees each day would be too much. A service that stood still for so long leaves some kilobytes behind.
+"""
+
 AT_ONCE = 10_000
 """How many trees one call looks at: ten pages of keys, and one read of each tree that is too old."""
+
+
+async def expire_daily(archive: StoreArchive, days: float, *, now: float, own: float) -> int | None:
+    """Delete trees that nobody changed for so many days, with 0 only empty ones; `now` is the store's time and `own`
+    that of this process, in seconds since 1970. Returns how many trees went; None where somebody has done that today.
+    Raises StoreUnavailable, ArchiveUnavailable, ClockDoubted.
+    """
+    server, keyspace = archive.history.server, archive.history.keyspace
+    mark = keyspace.all_shards()[0].archive_swept
+    if abs(now - own) > BACK_SECONDS:
+        raise ClockDoubted(f"the clocks of this machine and of the store differ by {abs(now - own):,.0f} s")
+    await archive.open()
+    if not await server.command("SET", mark, "", "NX", "PX", DAY_MS):
+        return None
+    memory, gone, after = Memory(server, keyspace), 0, ""
+    try:
+        await _look(archive.archive, round(now))
+        while True:
+            done = await expire(archive.archive, memory, days, now=now, after=after)
+            gone, after = gone + done.deleted, done.after
+            if not after:
+                return gone
+    except ArchiveUnavailable:  # somebody has to go on
+        await server.command("DEL", mark)
+        raise
+
+
+async def _look(archive: Archive, now: int) -> None:
+    """Note that the archive is looked through now. Raises ClockDoubted."""
+    stored = await archive.get(LOOKED_KEY)
+    await archive.put(LOOKED_KEY, str(now).encode(), only_if=stored and stored.etag)  # a clash: somebody else has
+    if stored is None or not stored.value.isdigit():
+        return
+    passed = now - int(stored.value)
+    if not -BACK_SECONDS <= passed <= GAP_SECONDS:
+        ago = f"{passed / DAY_SECONDS:,.1f} days ago"
+        raise ClockDoubted(f"the archive was looked through {ago} by the store's clock, which may have jumped")
 
 
 class Expired(msgspec.Struct):
@@ -36,14 +102,14 @@ class Expired(msgspec.Struct):
 async def expire(
     archive: Archive, memory: Memory, days: float, *, now: float, after: str = "", at_once: int = AT_ONCE
 ) -> Expired:
-    """Delete trees that nobody changed for so many days, among the next `at_once` behind a place; `now` in seconds
-    since 1970. The first call also deletes the rest of tenants that were erased.
+    """Delete trees that nobody changed for so many days, with 0 only empty ones, among the next `at_once` behind a
+    place; `now` in seconds since 1970. The first call also deletes the rest of tenants that were erased.
 
-    Any number of processes may do it at once. Raises ArchiveUnavailable, StoreUnavailable, ValueError for no days.
+    Any number of processes may do it at once. Raises ArchiveUnavailable, StoreUnavailable, ValueError for fewer days.
     """
-    if days <= 0:
-        raise ValueError(f"{days=} must be positive")
-    old, marks, done = now - days * DAY_SECONDS, Marks(archive), Expired()
+    if days < 0:
+        raise ValueError(f"{days=} must not be negative")
+    old, marks, done = now - days * DAY_SECONDS if days else 0.0, Marks(archive), Expired()
     if not after:
         await _clear(archive, marks, old)
     held: dict[str, bool] = {}
@@ -54,14 +120,15 @@ async def expire(
             return done
         done.looked += 1
         done.after = tree.folder[:-1] + "0"  # behind all that is in the folder
-        if tree.changed >= old:
+        may_be_empty = EMPTY_DAYS <= (now - tree.changed) / DAY_SECONDS < EMPTY_DAYS + EMPTY_LOOK_DAYS
+        if tree.changed >= old and not may_be_empty:
             continue
         if tree.tenant not in held:
             held[tree.tenant] = await marks.held(tree.tenant)
         if held[tree.tenant]:
             done.held += 1
         else:
-            await _expire(archive, memory, tree, done)
+            await _expire(archive, memory, tree, done, before=old if tree.changed < old else 0.0)
     done.after = ""
     return done
 
@@ -76,25 +143,23 @@ async def _clear(archive: Archive, marks: Marks, old: float) -> None:
             await archive.delete(entry.key)
 
 
-async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expired) -> None:
+async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expired, *, before: float) -> None:
+    """Delete a tree, unless a turn of it was made after a time: its writer may have had a clock that was behind."""
     etag = None
     turns: list[str] = []
     tops: list[str] = []
-    for number in sorted(tree.parts):
-        stored = await archive.get(tree.parts[number].key)
-        if stored is None:
-            continue
-        try:
-            part = decoded(stored.value)
-        except (ArchiveDamaged, NewerFormat):
+    async for number, stored, part in parts_of(archive, tree):
+        if not isinstance(part, Part):
             done.unreadable += 1
+            return
+        if any(turn.created >= before * 1e6 for turn in part.turns):
             return
         if number == 0:
             etag = stored.etag
         turns += [digits_of(turn.id) for turn in part.turns]
         tops += [digits_of(turn.id) for turn in part.turns if turn.parent is None]
     tops = tops or turns[:1]
-    if await memory.has_any(tree.tenant, tops):
+    if await memory.nodes(tree.tenant, tops):
         done.in_memory += 1
         return
     if etag is not None and turns:
@@ -103,7 +168,7 @@ async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expir
             return
         await archive.delete(*[key for key in tree.keys if key != f"{tree.folder}0"])
         for root in tops:  # trees that came back meanwhile are archived anew
-            if await memory.has_any(tree.tenant, [root]):
+            if await memory.nodes(tree.tenant, [root]):
                 await memory.note_tree(tree.tenant, root)
     else:
         await archive.delete(*tree.keys)

@@ -12,10 +12,9 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.parts import Part, decoded, folder_of
+from store.backup.archiving.parts import Part
 from store.backup.records import Saved
-from store.backup.upkeep.walking import TreeParts, listed_at, trees_of
-from store.errors import ArchiveDamaged, NewerFormat
+from store.backup.upkeep.walking import TreeParts, parts_of, trees_of
 from store.turn import StoredMessage
 
 TOKEN_BYTES = 4
@@ -42,7 +41,7 @@ class Export:
         Raises ArchiveUnavailable, and ValueError for a malformed tenant.
         """
         erased = await Marks(self._archive).erased(self._tenant)
-        async for tree in trees_of(self._archive, self._tenant) if digits is None else self._around(digits):
+        async for tree in trees_of(self._archive, self._tenant, digits):
             self.done.trees += 1
             seen = set[str]()
             async for turn in self._turns(tree):
@@ -51,29 +50,16 @@ class Export:
                     self.done.turns += 1
                     yield _line(tree, turn)
 
-    async def _around(self, digits: str) -> AsyncGenerator[TreeParts]:
-        """The tree with a turn."""
-        tree = await listed_at(self._archive, folder_of(self._tenant, digits))
-        if tree is not None:
-            yield tree
-
     async def _turns(self, tree: TreeParts) -> AsyncGenerator[Saved]:
-        first = await self._part(tree, 0)
-        if first is None:
-            return
-        for number in range(first.parts):
-            part = first if number == 0 else await self._part(tree, number)
-            for turn in part.turns if part else ():
+        first = Part(parts=0)
+        async for number, _, part in parts_of(self._archive, tree):
+            if not isinstance(part, Part):
+                self.done.unreadable += 1
+                continue
+            first = part if number == 0 else first
+            for turn in part.turns if number < first.parts else ():
                 if not turn.deleted and turn.id not in first.gone:
                     yield turn
-
-    async def _part(self, tree: TreeParts, number: int) -> Part | None:
-        stored = await self._archive.get(f"{tree.folder}{number}")
-        try:
-            return None if stored is None else decoded(stored.value)
-        except (ArchiveDamaged, NewerFormat):
-            self.done.unreadable += 1
-            return None
 
 
 def _line(tree: TreeParts, turn: Saved) -> bytes:

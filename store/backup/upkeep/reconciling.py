@@ -5,8 +5,8 @@ restored from an old backup. Nothing else is changed: turns that such a server l
 they are asked for.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -14,18 +14,15 @@ import msgspec
 from store.archive.archive import Archive
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.parts import Part, decoded, key_of
-from store.backup.nodes import Node
-from store.backup.reading import TURNS, ShardReader
+from store.backup.reading import Node, ShardReader
 from store.backup.records import Saved
+from store.backup.upkeep.carrying import batches, side_by_side
 from store.backup.upkeep.memory import Memory
 from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal
 from store.history.delete import forget, forget_tree
 from store.history.history import ConversationHistoryStore
-from store.keys import digits_of, shard_of
-from store.turn import TERMINAL, Messages
-
-AT_ONCE = 16
-"""How many trees are looked at side by side."""
+from store.keys import TurnKeys, digits_of, shard_of
+from store.turn import TERMINAL
 
 
 class Gone(msgspec.Struct):
@@ -105,7 +102,7 @@ class Reconciler:
         """The deleted turns and trees that Redis still has, of one tree, or of several that share their place."""
         trees = [digits for digits in sorted(gone.trees) if await self._has_tree(tenant, digits)]
         returned = [Returned(tenant, digits, whole=True) for digits in trees]
-        nodes = await self._nodes(tenant, [*gone.turns, *gone.cut])
+        nodes = await self._memory.nodes(tenant, [*gone.turns, *gone.cut], idle_us=0)
         for digits, node in nodes.items():
             if node.root in gone.trees:
                 continue
@@ -118,27 +115,39 @@ class Reconciler:
 
     async def delete(self, returned: Returned) -> bool:
         """Delete it as a user would; False where it is under way."""
+        history, turn = self._history, returned.cut
+        keys = history.keyspace.keys(returned.tenant, returned.digits)
         try:
-            if returned.cut is not None:
-                await self._cut(returned.tenant, returned.cut)
+            if turn is not None:  # it gets the content that it has in the archive
+                content = turn.messages, turn.response or b"", turn.items or b"[]"
+                await history.redact_here(keys, turn.id, lambda messages, response, items: content)
             elif returned.whole:
-                await self._forget_tree(returned.tenant, returned.digits)
+                await self._forget_tree(keys)
             else:
-                await self._forget(returned)
+                await history.server.run(forget, keys, token=history.token(), idle_us=0, erase=returned.erase)
         except NotTerminal:
             return False
         except NotFound:  # it went by itself, or a call before this one was cut short
             pass
         return True
 
+    async def _forget_tree(self, keys: TurnKeys) -> None:
+        """Delete a tree by its root, or where that was deleted by another turn of it."""
+        history = self._history
+        delete = partial(forget_tree, token=history.token(), caps=history.caps)
+        try:
+            await history.server.run(delete, keys)
+        except NotFound:
+            async for turns in self._memory.turns(keys.tenant, keys.digits):
+                for turn in turns:
+                    if not turn.deleted:
+                        await history.server.run(delete, history.keyspace.keys(keys.tenant, turn.digits))
+                        return
+
     async def _all_of(self, number: int) -> Reconciled:
-        done, some = Reconciled(), list[tuple[str, str]]()
-        async for tree in self._memory.trees(number):
-            some.append(tree)
-            if len(some) == AT_ONCE:
-                await asyncio.gather(*(self._tree(*each, done) for each in some))
-                some.clear()
-        await asyncio.gather(*(self._tree(*each, done) for each in some))
+        done = Reconciled()
+        async for some in batches(self._memory.trees(number)):
+            await side_by_side(self._tree(*each, done) for each in some)
         return done
 
     async def _tree(self, tenant: str, root: str, done: Reconciled) -> None:
@@ -157,8 +166,10 @@ class Reconciler:
         """The deletions that the archive has of a tree of Redis; None where it can't be read."""
         gone = Gone()
         if erased := await self._marks.erased(tenant):
-            nodes = await self._nodes(tenant, [root])
-            if root in nodes and nodes[root].created <= erased:
+            turns = [turn.digits async for some in self._memory.turns(tenant, root) for turn in some]
+            nodes = await self._memory.nodes(tenant, turns, idle_us=0)
+            gone.turns = {digits: True for digits, node in nodes.items() if node.created <= erased}
+            if len(gone.turns) == len(nodes) > 0:
                 gone.trees.add(root)
                 return gone
         number, parts = 0, 1
@@ -173,25 +184,12 @@ class Reconciler:
             number += 1
         return gone
 
-    async def _nodes(self, tenant: str, digits: Sequence[str]) -> dict[str, Node]:
-        """The nodes of some turns of one shard, of those that are there."""
-        if not digits or shard_of(digits[0]) >= self._history.keyspace.shards:
-            return {}
-        reader = ShardReader(self._history.server, self._history.keyspace.shard(digits[0]), 0)
-        found: dict[str, Node] = {}
-        for at in range(0, len(digits), TURNS):
-            for path in await reader.describe([f"{tenant}/{each}" for each in digits[at : at + TURNS]], 0, 0):
-                if path:
-                    found[path[0].digits] = path[0]
-        return found
-
     async def _has_tree(self, tenant: str, root: str) -> bool:
         """Whether a tree is known."""
         if shard_of(root) >= self._history.keyspace.shards:
             return False
-        shard = self._history.keyspace.shard(root)
-        async with self._history.server.operation() as operation:
-            return float(await operation.command("ZSCORE", shard.trees, f"{tenant}/{root}") or 0) > 0
+        trees = self._history.keyspace.shard(root).trees
+        return float(await self._history.server.command("ZSCORE", trees, f"{tenant}/{root}") or 0) > 0
 
     async def _lacks_cut(self, tenant: str, node: Node, turn: Saved) -> bool:
         """Whether a turn of Redis still has items that were erased from it; not where that has yet to be archived."""
@@ -203,33 +201,3 @@ class Reconciler:
         here = await reader.turn(tenant, node)
         differs = here is not None and (here.messages, here.items) != (turn.messages, turn.items)
         return differs and not await self._memory.noted(tenant, node.root, node.digits)
-
-    async def _forget(self, returned: Returned) -> None:
-        keys = self._history.keyspace.keys(returned.tenant, returned.digits)
-        async with self._history.server.operation() as operation:
-            await forget(operation, keys, token=self._history.token(), idle_us=0, erase=returned.erase)
-
-    async def _forget_tree(self, tenant: str, root: str) -> None:
-        """Delete a tree by its root, or where that was deleted by another turn of it."""
-        try:
-            await self._forget_tree_of(tenant, root)
-        except NotFound:
-            async for turns in self._memory.turns(tenant, root):
-                for turn in turns:
-                    if not turn.deleted:
-                        await self._forget_tree_of(tenant, turn.digits)
-                        return
-
-    async def _forget_tree_of(self, tenant: str, digits: str) -> None:
-        history = self._history
-        async with history.server.operation() as operation:
-            keys = history.keyspace.keys(tenant, digits)
-            await forget_tree(operation, keys, token=history.token(), caps=history.caps)
-
-    async def _cut(self, tenant: str, turn: Saved) -> None:
-        """Give a turn the content that it has in the archive."""
-
-        def edit(*_: object) -> tuple[Messages, bytes, bytes]:
-            return turn.messages, turn.response or b"", turn.items or b"[]"
-
-        await self._history.redact_here(self._history.keyspace.turn(tenant, turn.id), turn.id, edit)

@@ -8,21 +8,92 @@ copied.
 import random
 from collections.abc import AsyncGenerator
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
 from store.archive.archive import Archive
-from store.backup.archiving.parts import Part, decoded, encoded, folder_of
+from store.backup.archiving.parts import Part, encoded, folder_of
 from store.backup.upkeep.erasing import DAMAGED
-from store.backup.upkeep.faults import ArchiveFault, Verified
 from store.backup.upkeep.memory import Held, Memory
 from store.backup.upkeep.reconciling import Gone, Reconciler, Returned
-from store.backup.upkeep.walking import TreeParts, listed_at, sample, trees
-from store.errors import ArchiveDamaged, NewerFormat
+from store.backup.upkeep.walking import TreeParts, listed_at, parts_of, sample, trees
+from store.errors import ArchiveDamaged
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 
+MOST_REPORTED = 1_000
+"""How many faults are named; all are counted."""
+
 DIGEST_BYTES = 8
+
+
+class Meaning(NamedTuple):
+    """The meaning of a fault, and its remedy by `--repair`; empty where there is none."""
+
+    says: str
+    repair: str = ""
+
+
+MEANINGS = {
+    "unreadable": Meaning(
+        "a value is damaged", "copied below v1/damaged/, and replaced by one with nothing in it: the rest can be read"
+    ),
+    "newer": Meaning("a value was written by a later release, or with a dictionary that this one doesn't have"),
+    "no-part": Meaning("a part that the first one counts is missing", "an empty one is put in its place"),
+    "no-parent": Meaning("a turn continues one that the archive doesn't have"),
+    "not-archived": Meaning(
+        "a turn in Redis is not in the archive as it is, and isn't noted to be", "noted: the service archives it"
+    ),
+    "gone-readable": Meaning(
+        "the archive says that a turn was deleted, or an item of it erased, and Redis has that: it went back in time",
+        "deleted there again, unless a response is under way in it",
+    ),
+}
+"""By the words of the faults."""
+
+
+class ArchiveFault(NamedTuple):
+    """A fault: of a value with that key, or of the turn with that id."""
+
+    what: str
+    tenant: str
+    key: str
+    id: str | None = None
+    detail: str = ""
+
+
+class Verified(msgspec.Struct):
+    """The result of a check of an archive: trees, values and turns read there, trees of Redis compared, values that
+    were written and never counted, and faults, with whether each was repaired.
+    """
+
+    trees: int = 0
+    values: int = 0
+    turns: int = 0
+    compared: int = 0
+    uncounted: int = 0
+    moved: int = 0
+    """Values that earlier repairs have moved away."""
+    found: int = 0
+    repaired: int = 0
+    newer: int = 0
+    faults: dict[ArchiveFault, bool] = {}
+    unjudged: list[int] = []
+    """The shards that were not compared, as they have no archive yet, or not for all that is older than it."""
+
+    @property
+    def left(self) -> int:
+        """The faults that are still there."""
+        return self.found - self.repaired
+
+    def add(self, fault: ArchiveFault, repaired: bool) -> None:
+        """Count a fault, and name it as long as there is room."""
+        self.found += 1
+        self.repaired += repaired
+        self.newer += fault.what == "newer"
+        if len(self.faults) < MOST_REPORTED:
+            self.faults[fault] = repaired
 
 
 class Known(msgspec.Struct):
@@ -107,19 +178,10 @@ class Verify:
         """All parts of a tree, one at a time."""
         known = Known(values=len(tree.parts))
         counted = 0
-        for number in sorted(tree.parts):
-            key = tree.parts[number].key
-            stored = await self._archive.get(key)
-            if stored is None:  # deleted since, which a second look takes into account
-                continue
-            try:
-                part = decoded(stored.value)
-            except ArchiveDamaged as error:
-                known.faults.append(ArchiveFault("unreadable", tree.tenant, key, detail=error.fault))
-                counted = max(counted, number + 1)
-                continue
-            except NewerFormat as error:
-                known.faults.append(ArchiveFault("newer", tree.tenant, key, detail=str(error)))
+        async for number, _, part in parts_of(self._archive, tree):  # a second look takes those into account that went
+            if not isinstance(part, Part):
+                what, detail = ("unreadable", part.fault) if isinstance(part, ArchiveDamaged) else ("newer", str(part))
+                known.faults.append(ArchiveFault(what, tree.tenant, tree.parts[number].key, detail=detail))
                 counted = max(counted, number + 1)
                 continue
             if number == 0:

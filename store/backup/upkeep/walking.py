@@ -1,13 +1,17 @@
-"""Walking: what there is in an archive, by its keys alone, in their order and page by page."""
+"""Walking: what there is in an archive, by its keys alone, in their order and page by page; and the parts of a tree."""
 
 import random
 import re
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
+import msgspec
+
 from store.archive.archive import Archive
-from store.archive.port import MOST_LISTED, Entry
-from store.ids import TREE_DIGITS
+from store.archive.port import MOST_LISTED, Entry, Stored
+from store.backup.archiving.parts import Part, decoded
+from store.errors import ArchiveDamaged, NewerFormat
+from store.ids import TREE_DIGITS, tree_of
 from store.keys import SHARD_DIGITS, checked_tenant
 
 ROOT = "v1/"
@@ -17,6 +21,10 @@ _PART = re.compile(
     rf"v1/([0-9a-f]{{{SHARD_DIGITS}}})/t\.([A-Za-z0-9_.-]{{1,64}})/([0-9a-f]{{{TREE_DIGITS}}})/(0|[1-9][0-9]{{0,8}})",
     re.ASCII,
 )
+
+
+HEARD = 1_000
+"""How many values are listed between two reports of progress."""
 
 
 class TreeParts(NamedTuple):
@@ -31,6 +39,16 @@ class TreeParts(NamedTuple):
     def folder(self) -> str:
         """The prefix of its keys."""
         return f"{ROOT}{self.shard}/t.{self.tenant}/{self.tree}/"
+
+    @property
+    def digits(self) -> str:
+        """Digits that lead to it."""
+        return self.shard + self.tree
+
+    def is_asked(self, tenant: str | None, digits: str | None) -> bool:
+        """Whether it is the tenant's, and the turn with these digits would be in it; None is any."""
+        at = digits and (digits[:SHARD_DIGITS], tree_of(digits))
+        return tenant in (None, self.tenant) and at in (None, (self.shard, self.tree))
 
     @property
     def keys(self) -> list[str]:
@@ -76,18 +94,37 @@ async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncG
         yield tree
 
 
-async def trees_of(archive: Archive, tenant: str | None) -> AsyncGenerator[TreeParts]:
-    """The trees of a tenant, or of all. Raises ArchiveUnavailable, and ValueError for a malformed tenant."""
-    if tenant is None:
-        async for found in trees(archive):
+async def trees_of(archive: Archive, tenant: str | None, digits: str | None = None) -> AsyncGenerator[TreeParts]:
+    """The trees of an archive, or those of a tenant, or with the turn of some `digits`, or both. Raises
+    ArchiveUnavailable, and ValueError for a malformed tenant.
+    """
+    name = None if tenant is None else f"t.{checked_tenant(tenant)}/"
+    if digits is not None:
+        shard = f"{ROOT}{digits[:SHARD_DIGITS]}/"
+        names = [name] if name else [f"{each}/" for each in await _folders(archive, shard)]
+        folders = [f"{shard}{each}{tree_of(digits)}/" for each in names]
+    else:
+        folders = [ROOT] if name is None else [f"{ROOT}{shard}/{name}" for shard in await shards(archive)]
+    for folder in folders:
+        async for found in trees(archive, folder):
             if isinstance(found, TreeParts):
                 yield found
-        return
-    name = checked_tenant(tenant)
-    for shard in await shards(archive):
-        async for found in trees(archive, f"{ROOT}{shard}/t.{name}/"):
-            if isinstance(found, TreeParts):
-                yield found
+
+
+async def parts_of(
+    archive: Archive, tree: TreeParts
+) -> AsyncGenerator[tuple[int, Stored, Part | ArchiveDamaged | NewerFormat]]:
+    """The parts of a tree that are still there, in order: the number, the value, and what is in it or why that can't be
+    read. Raises ArchiveUnavailable.
+    """
+    for number in sorted(tree.parts):
+        stored = await archive.get(tree.parts[number].key)
+        if stored is not None:
+            try:
+                part: Part | ArchiveDamaged | NewerFormat = decoded(stored.value)
+            except (ArchiveDamaged, NewerFormat) as error:
+                part = error
+            yield number, stored, part
 
 
 async def listed_at(archive: Archive, folder: str) -> TreeParts | None:
@@ -137,3 +174,29 @@ async def _folders(archive: Archive, prefix: str) -> list[str]:
             names.append(name)
         after = f"{prefix}{name}0" if folder else page[0].key  # 0 follows the slash: behind all that it has
     return names
+
+
+class Counts(msgspec.Struct):
+    """The counts of an archive: values and their bytes, trees, tenants; and values outside of trees, such as marks."""
+
+    values: int = 0
+    bytes: int = 0
+    trees: int = 0
+    other: int = 0
+
+
+async def counts(archive: Archive) -> AsyncGenerator[Counts]:
+    """Yields the counts of an archive, so far and in the end. It lists all keys: a thousand for each request. Raises
+    ArchiveUnavailable.
+    """
+    found, heard = Counts(), 0
+    async for each in trees(archive):
+        is_tree = isinstance(each, TreeParts)
+        found.trees += is_tree
+        found.other += not is_tree
+        found.values += len(each.parts) if isinstance(each, TreeParts) else 1
+        found.bytes += each.size
+        if found.values - heard >= HEARD:
+            heard = found.values
+            yield found
+    yield found

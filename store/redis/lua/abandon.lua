@@ -1,26 +1,29 @@
+--- include elsewhere
 --- include idle
---- include unarchived
 --- include using
--- Forget a tree: none of its ids is known from now on. sweep.lua removes it.
+-- Forget a tree: none of its ids is known from now on. sweep.lua removes what is here of it.
 --
--- Arguments: token  names this call, so that its retry after a lost reply is known
--- Result:    {'ok', digits of its root} | {'missing'} | {'running'} when the run of one of its turns hasn't ended
+-- Result:    {'ok', digits of its root} | {'missing'} | {'deleted'} when another call did it |
+--            {'running'} when the run of one of its turns hasn't ended | {'outdated'} when the archive has to be asked again
 -- Invariant: a tree with the score 0 is forgotten, whatever pins there are, and nothing changes that score.
 
 local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
-if not root then
-  return { 'missing' }
-end
-if redis.call('HGET', key('node', tenant, root), 'abandoned') == token then
+local is_here = root
+root = root or archived_root
+local root_node, word = key('node', tenant, root), 'ok'
+if redis.call('HGET', root_node, 'abandoned') == token then
   return { 'ok', root }
-end
-if deleted or gone(tenant, root, idle_us) then
+elseif root == '' or (is_here and (deleted or gone(tenant, root, idle_us))) then
   return { 'missing' }
-end
-if has_jobs(tenant, root) then
+elseif has_jobs(tenant, root) then
   return { 'running' }
+elseif is_here then
+  note_unarchived(tenant, root, '*' .. root, next_score(shard_key('clock')))
+else
+  word = note_gone('*' .. root)
 end
-redis.call('HSET', key('node', tenant, root), 'abandoned', token)
-use_tree(tenant, root, 0)
-note_unarchived(tenant, root, '*' .. root, next_score(shard_key('clock')))
-return { 'ok', root }
+if word == 'ok' and redis.call('EXISTS', root_node) == 1 then
+  redis.call('HSET', root_node, 'abandoned', token)
+  use_tree(tenant, root, 0)
+end
+return { word, root }

@@ -1,7 +1,7 @@
+--- include held
 --- include idle
 --- include pins
 --- include places
---- include walk
 -- Shared by the scripts that add a turn: what it has from those above it, and its node.
 -- Arguments: pin        the token of the run's pin on the parent, or of its hold of a conversation, or ''
 --            max_depth  the most turns of a chain
@@ -57,19 +57,21 @@ local function not_to_add(known, root)
   end
 end
 
--- Write the turn's blobs and its node. Its parent has one child more, and is no leaf.
-local function add_node(tenant, parent, from, score)
+-- Write the turn's blobs and its node; a job takes so many bytes more. Its parent has one child more, and is no leaf.
+local function add_node(tenant, parent, from, score, job_bytes)
+  local held = held_for(tenant, from.depth, #messages_blob, #response_blob) + job_bytes
   redis.call('MSET', messages, messages_blob, response, response_blob)
   redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
     'continuable', continuable, 'digest', digest, 'created', exact(now_us), 'touched', score,
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
-    'chain_bytes', from.bytes + #messages_blob, 'held', '0', 'chain_held', '0')
+    'chain_bytes', from.bytes + #messages_blob, 'held', held, 'chain_held', from.held + held)
   if has_path(from.depth) then
     local path = path_from(tenant, parent)
     redis.call('HSET', node, 'path', path)
   end
   place_tree(tenant, from.root, score)
   count(tenant, 'responses', 1)
+  count(tenant, 'bytes', held)
   if parent == '' then
     count(tenant, 'trees', 1)
   elseif redis.call('HINCRBY', key('node', tenant, parent), 'children', '1') == 1 then

@@ -9,7 +9,8 @@
 -- Result:    {'ok', how many turns were evicted for what} | {'missing'} | {'again'} | {'full'}, as in append.lua
 -- Invariant: it stands where it stood. No cap is passed; a retry changes nothing.
 
-local root, deleted, above = unpack(redis.call('HMGET', node, 'root', 'deleted', 'parent'))
+local root, deleted, depth, messages_bytes, held = unpack(redis.call('HMGET', node, 'root', 'deleted', 'depth',
+  'messages_bytes', 'held'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
@@ -24,5 +25,5 @@ redis.call('SET', response, response_blob)
 redis.call('HSET', node, 'response_bytes', #response_blob)
 touch(root)
 note_unarchived(tenant, root, '+' .. digits, next_score(clock))
-note_conversation(tenant, digits, redis.call('HGET', key('node', tenant, above), 'chain_held') or 0)
+note_held(tenant, digits, held, held_for(tenant, tonumber(depth), tonumber(messages_bytes), #response_blob))
 return reply_with_evicted('ok')

@@ -13,7 +13,8 @@
 -- Result:    {'ok', how many turns were evicted for what (eviction.lua)} | {'conflict'} | {'missing'} | {'status', the parent's status} | {'long'} |
 --            {'gone'} when the conversation isn't there any more | {'moved'} when it stands elsewhere, or another run holds it |
 --            {'large'} when it can't fit with its own chain alone | {'again'} when more has to go than one call may take,
---            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay | {'late', the ms
+--            or was looked at in vain: let evict.lua go on | {'full'} when all that is left has to stay | {'unarchived'} until the
+--            archive has more | {'late', the ms
 --            on this clock}
 -- Invariant: stored completely and once, or not at all; a retry of what is stored is 'ok'. What its caller has given up
 --            is not stored. A turn with children is no leaf. A deleted parent takes no child but from the run that has
@@ -21,7 +22,7 @@
 --            What a conversation had is never more than one chain.
 --
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
--- touched (µs), messages_bytes, response_bytes, held (usage.lua), chain_messages, chain_bytes and chain_held (the sums of
+-- touched (µs), messages_bytes, response_bytes, held (held.lua), chain_messages, chain_bytes and chain_held (the sums of
 -- messages, of their bytes and of `held` from the root, as they were when the turn was added); at some depths path
 -- (walk.lua); once deleted, `deleted` with the token of the call that did it; `erased` when its messages were too, and
 -- `has_erased` on the root of a tree with such a turn, and `redactions`, how often a part of them was (redact.lua); `named`
@@ -53,9 +54,8 @@ end
 
 spend(tenant, spent)
 local score = next_score(clock)
-add_node(tenant, parent, from, score)
+add_node(tenant, parent, from, score, 0)
 release(tenant, parent, from.root)
-note_held(tenant, digits, 0, from.held, messages, response)
 note_unarchived(tenant, from.root, '+' .. digits, score)
 if begins then
   redis.call('MSET', key('messages', tenant, conversation), no_messages, key('response', tenant, conversation),
@@ -71,6 +71,6 @@ if conversation == '' then
   place_leaf(tenant, digits, score)
   redis.call('SADD', key('tree', tenant, from.root), digits)
 else
-  note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, begins and '' or parent, score))
+  stand_at(tenant, conversation, digits, begins and '' or parent, score)
 end
 return reply_with_evicted('ok')

@@ -10,9 +10,9 @@ local own = changes_of(tenant, digits)
 for member, score in string.gmatch(done, '(%S+)=(%S+)') do
   if redis.call('ZSCORE', own, member) == score then
     redis.call('ZREM', own, member)
-    local word = string.sub(member, 1, 1)
-    if word ~= '+' then
-      redis.call('SET', fence_of(tenant, word == '*' and member or string.sub(member, 2)), '', 'PX', fence_ms)
+    local fence = fence_of(tenant, member)
+    if string.sub(member, 1, 1) ~= '+' and redis.call('PEXPIRE', fence, fence_ms) == 0 then
+      redis.call('SET', fence, '', 'PX', fence_ms)
     end
   end
 end

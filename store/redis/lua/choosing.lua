@@ -160,21 +160,23 @@ local function choosing(root, stays)
     return nil, nil, 0
   end
 
-  -- The leaf that goes next: its tenant, its digits and its turn. Without one, whether another call may find one.
+  -- The leaf that goes next: its tenant, its digits and its turn. Without one, true if another call may find one, and
+  -- 'unarchived' if one may go once it is.
   local function next_leaf(giver)
     local name, found, turn, looks = nil, nil, nil, LOOKS
     while not found and looks > 0 do
       name = giver(stays)
       if not name then
-        return nil, false
+        return nil, is_behind and 'unarchived'
       end
       found, turn, looks = oldest_leaf(name, looks)
     end
-    return found and name, found or not is_behind, turn
+    return found and name, found or is_behind and 'unarchived' or true, turn
   end
 
   -- The turn that goes next: its tenant, its digits, what is known of it, and the rank of the next tree to look at. Instead
-  -- of digits true where that takes another call, and nothing where all has to stay.
+  -- of digits true where that takes another call, 'unarchived' where the archive has to have it first, and nothing where
+  -- all has to stay.
   return function(field, limit, adds, tree_rank)
     local giver, is_over = sharing(field, limit, adds)
     local name, found, turn
@@ -184,7 +186,7 @@ local function choosing(root, stays)
         use_tree(name, found, 0)
         found = redis.call('SRANDMEMBER', key('tree', name, found))
       end
-      return name, found or tree_rank and true, nil, tree_rank
+      return name, found or tree_rank and true or is_behind and 'unarchived', nil, tree_rank
     end
     name, found, turn = next_leaf(giver)
     if not found and field == 'bytes' then

@@ -5,7 +5,8 @@
 -- Result:    {'ok'} | {'again'} when there are more
 -- Invariant: no turn changes. What was noted of a tree keeps that from being evicted until it is gone.
 
-redis.call('DEL', shard_key('archive'), shard_key('older'), shard_key('archive-away'), shard_key('archive-failed'))
+redis.call('DEL', shard_key('archive'), shard_key('older'), shard_key('archive-away'), shard_key('archive-failed'),
+  shard_key('archive-head'))
 for _, member in ipairs(redis.call('ZRANGE', unarchived, 0, budget - 1)) do
   local tenant, root = split(member)
   redis.call('UNLINK', changes_of(tenant, root))

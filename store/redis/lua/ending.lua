@@ -1,3 +1,4 @@
+--- include held
 --- include logs
 --- include places
 --- include spending
@@ -15,8 +16,9 @@
 -- The fields of a job before its end, by its turn.
 local function ending_of(tenant, digits)
   local turn = { tenant = tenant, digits = digits, node = key('node', tenant, digits), job = key('job', tenant, digits) }
-  turn.mode, turn.root, turn.parent, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation =
-    unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'fleeting', 'held', 'digest', 'status', 'joins'))
+  turn.mode, turn.root, turn.parent, turn.depth, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation =
+    unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held', 'digest', 'status',
+      'joins'))
   turn.written, turn.log_bytes, turn.snapshot_bytes, turn.steers =
     unpack(redis.call('HMGET', turn.job, 'last', 'log_bytes', 'snapshot_bytes', 'steers'))
   turn.kept = turn.mode == 'stream' or turn.fleeting
@@ -47,11 +49,13 @@ local function end_job(turn, ended)
     above_messages, above_bytes, above_held = above[1], above[2], above[3] or 0
   end
   spend(tenant, ended.spent)
-  local score = next_score(clock)
+  local score, held = next_score(clock), held_for(tenant, tonumber(turn.depth), #ended.messages, #ended.response)
   redis.call('MSET', messages, ended.messages, response, ended.response)
   redis.call('HSET', node, 'status', ended.status, 'continuable', turn.fleeting and 0 or ended.continuable,
     'digest', ended.digest, 'touched', score, 'messages_bytes', #ended.messages, 'response_bytes', #ended.response,
-    'chain_messages', above_messages + ended.added, 'chain_bytes', above_bytes + #ended.messages)
+    'chain_messages', above_messages + ended.added, 'chain_bytes', above_bytes + #ended.messages, 'held', held,
+    'chain_held', above_held + held)
+  count(tenant, 'bytes', held - turn.held)
   if turn.steers then
     redis.call('HSET', node, 'steers', turn.steers)
   end
@@ -76,20 +80,15 @@ local function end_job(turn, ended)
     redis.call('HDEL', node, 'joins')
     redis.call('HDEL', key('node', tenant, conversation), 'awaits')
   end
-  note_held(tenant, digits, turn.held, above_held, messages, response)
   place_tree(tenant, turn.root, score)
   if not turn.fleeting then
     note_unarchived(tenant, turn.root, '+' .. digits, score)
   end
   if joins and why == '' then
-    note_conversation(tenant, conversation, stand_at(tenant, conversation, digits, turn.parent, score))
+    stand_at(tenant, conversation, digits, turn.parent, score)
   else
     place_leaf(tenant, digits, score)
     redis.call('SADD', key('tree', tenant, turn.root), digits)
-    local stands_at = conversation and redis.call('HGET', key('node', tenant, conversation), 'parent')
-    if stands_at then
-      note_conversation(tenant, conversation, redis.call('HGET', key('node', tenant, stands_at), 'chain_held') or 0)
-    end
   end
   if redis.call('HINCRBY', key('node', tenant, turn.root), 'jobs', -1) == 0 then
     redis.call('HDEL', key('node', tenant, turn.root), 'jobs')

@@ -6,16 +6,22 @@
 --            stays      TENANT=RANK: how many of a tenant's leaves are known to have to stay, -1 for all of them, with
 --                       spaces between, of some tenants
 --            tree_rank  how many trees are known not to be the next to go
--- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'full', evicted} when all that is left
+-- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'unarchived', evicted} until the archive
+--            has more | {'full', evicted} when all that is left
 --            has to stay; evicted is how many turns went for what (eviction.lua) | {'wait'} when memory that was freed is
---            not there yet | {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)
+--            not there yet | {'short'} when no more may go in this moment | {'closed'} when the server takes no turns, as
+--            its disk is nearly full (store/guard.py)
 -- Invariant: takes no more than is missing at that moment, so several callers, or a retry after a lost reply, take no
---            more than one would. What event logs hold is taken from those of what has ended, and no conversation goes
---            for what they hold beyond a part of the server's memory: they will be gone soon, and a conversation for good.
+--            more than one would. A server that lacks far more than the turn needs may have too little for a moment only:
+--            a caller takes about what its turn needs, and within MOMENT_MS all of them a hundredth of the shard. What event logs
+--            hold is taken from those of what has ended, and no conversation goes for what they hold beyond a part of the
+--            server's memory: they will be gone soon, and a conversation for good.
 
 local CLOSED = 1 -- the memory limit of a server that takes no turns
 local ALL = -1 -- instead of a rank (choosing.lua)
 local TOLD = 150 -- the most tenants of whose leaves is told what has to stay; more than are passed over (choosing.lua)
+local MOMENT_MS = 1000
+local MOMENT_PART = 100 -- what part of a shard may go in a moment
 local LOGS_PART = 4 -- what part of the server's memory logs may have at the expense of conversations
 
 -- How many bytes the server lacks until so many are free, its limit, and whether more is about to be free; nil where it
@@ -40,6 +46,16 @@ local function without_logs(lacks, limit)
   end
   local excess = logged() - limit / LOGS_PART
   return math.max(0, lacks - (before - logged()) - math.max(0, excess))
+end
+
+-- How many of `held` bytes may go in this moment. `short` has how many have to be left at its end.
+local function may_go_now(held)
+  local left = redis.call('GET', shard_key('short'))
+  if not left then
+    left = held - math.max(room, held / MOMENT_PART)
+    redis.call('SET', shard_key('short'), exact(math.floor(left)), 'PX', MOMENT_MS)
+  end
+  return held - left
 end
 
 -- The known ranks of the tenants with the highest ones; others are looked at again.
@@ -69,6 +85,11 @@ if memory > 0 then
     return { 'closed' }
   elseif lacks > 0 and freeing then
     return { 'wait' }
+  elseif lacks > memory + room then
+    lacks = math.min(memory + room, may_go_now(bytes_now + logged()))
+    if lacks <= 0 then
+      return { 'short' }
+    end
   end
   most_bytes = bytes_now - without_logs(lacks, limit)
 end

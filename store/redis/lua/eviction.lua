@@ -61,7 +61,8 @@ local function first_of_own(field)
 end
 
 -- Take turns away until the new turn, of the tree `root`, fits below the caps and no more than `most_bytes` are left, but
--- at most `budget` of them: 'ok', 'again' when that was not enough, or 'full' when all that may go is gone; and the rank
+-- at most `budget` of them: 'ok', 'again' when that was not enough, 'full' when all that may go is gone, or 'unarchived' when
+-- more may go once the archive has it; and the rank
 -- of the tree from which the next call goes on. `stays` is updated for it.
 local function evict_until(root, most_bytes, stays, tree_rank)
   local next_one, left = nil, budget
@@ -76,8 +77,8 @@ local function evict_until(root, most_bytes, stays, tree_rank)
       next_one = next_one or choosing(root, stays)
       name, found, turn, tree_rank = next_one(field, limit, adds, tree_rank)
     end
-    if not found then
-      return 'full', 0
+    if not found or found == 'unarchived' then
+      return found or 'full', 0
     elseif found == true then
       return 'again', tree_rank
     end

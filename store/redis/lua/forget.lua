@@ -1,18 +1,17 @@
+--- include elsewhere
+--- include held
 --- include idle
 --- include logs
 --- include pins
 --- include places
---- include unarchived
---- include walk
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
 -- called next, removes what nothing needs.
 --
--- Arguments: token        names this call, so that its retry after a lost reply is known
---            erase        1 to erase the messages, which descendants then continue without; else 0
+-- Arguments: erase        1 to erase the messages, which descendants then continue without; else 0
 --            no_messages  what is stored in their place
 -- Result:    {'ok', path} | {'deleted', path} when another call did it, and may have been cut short | {'missing', ''} |
---            {'running', ''} when it is under way; path is what to prune: the digits up to the root, newest first, or
---            '' if it has a child
+--            {'running', ''} when it is under way | {'outdated', ''} when the archive has to be asked again; path is what to
+--            prune: the digits up to the root, newest first, or '' if it has a child
 -- Invariant: a tombstone keeps its node, its place and its pins, and its messages unless they were erased, whenever that
 --            is asked; its response is gone. In a tree that had a conversation it goes to `remains`, for that one's lists,
 --            unless it is erased.
@@ -20,7 +19,10 @@
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes',
   'messages_bytes')
 local root, deleted, children, depth, held, erased, log_bytes, messages_bytes = unpack(turn)
-if not root or gone(tenant, root, idle_us) then
+if not root and archived_root ~= '' then
+  local member = (erase == '1' and 'x' or '-') .. digits
+  return { note_gone(member), '' }
+elseif not root or gone(tenant, root, idle_us) then
   return { 'missing', '' }
 elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
   return { 'running', '' }
@@ -53,7 +55,8 @@ if erases then
   redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
 end
 if erases or not deleted then
-  note_held(tenant, digits, held or 0, nil, messages, remains)
+  local left = erases and #no_messages or tonumber(messages_bytes)
+  note_held(tenant, digits, held, held_for(tenant, tonumber(depth), left, redis.call('STRLEN', remains)))
   note_unarchived(tenant, root, (erases and 'x' or '-') .. digits, next_score(shard_key('clock')))
   redis.call('ZREM', changes_of(tenant, root), '+' .. digits)
 end

@@ -1,8 +1,7 @@
 --- include facts
+--- include held
 --- include logs
 --- include queueing
---- include usage
---- include walk
 -- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
 -- Arguments: version  the newest format version that is known
 -- Invariant: nothing changes. Every change of the store is one script, so each of these faults is one at any moment.
@@ -185,7 +184,6 @@ local function job_sums(turn)
 end
 
 local HEAD_BYTES = 6
-local SLACK_BYTES, SLACK_SHARE = 64, 4
 local PIN_SLACK_MS = 1000
 
 -- How many messages a blob has, whose first bytes are a format version and the head of a msgpack array; nil of anything
@@ -292,15 +290,19 @@ local function pins_end(pins)
 end
 
 local function held_now(turn)
-  local messages, response = key('messages', turn.tenant, turn.digits), key('response', turn.tenant, turn.digits)
-  local held = held_by(turn.node) + held_by(messages) + held_by(response)
-    + held_by(key('remains', turn.tenant, turn.digits))
-  return turn.under_way and held + held_by(turn.job) + held_by(key('spec', turn.tenant, turn.digits)) or held
-end
-
-local function held_in_full(turn)
-  local noted, real = turn.fields.held, held_now(turn)
-  return noted and math.abs(real - noted) <= SLACK_BYTES + real / SLACK_SHARE
+  local function length(family)
+    return redis.call('STRLEN', key(family, turn.tenant, turn.digits))
+  end
+  local held = held_for(turn.tenant, turn.fields.depth or 1, length('messages'), length('response'), length('remains'))
+  if not turn.under_way then
+    return held
+  end
+  local said, bytes = '', nil
+  if turn.there.job then
+    said, bytes = unpack(redis.call('HMGET', turn.job, 'steers', 'steer_bytes'))
+  end
+  local _, times = string.gsub(said or '', '%S+', '')
+  return held + JOB_BYTES + length('spec') + times * SAID_BYTES + (integer(bytes) or 0)
 end
 
 local function marked(turn)
@@ -332,7 +334,7 @@ local function judge_node(turn, words)
   note('kept-response', (deleted and turn.there.response) or (not deleted and turn.there.remains))
   note('length', found.messages_bytes ~= turn.messages_bytes
     or found.response_bytes ~= (deleted and 0 or turn.response_bytes))
-  note('held', not held_in_full(turn))
+  note('held', found.held ~= held_now(turn))
   note('endless-pin', turn.there.pins and not pins_end(key('pins', turn.tenant, turn.digits)))
   note('leaf', not in_place(turn))
   note('tree', not tree_in_place(turn))

@@ -1,7 +1,7 @@
+--- include held
 --- include idle
 --- include logs
 --- include unarchived
---- include usage
 -- Take an item out of a turn: what it had is stored anew without it, and nothing of it is left in any other place.
 --
 -- Arguments: redactions     how often that was done when the turn was read, or ''
@@ -11,8 +11,8 @@
 -- Invariant: a redaction is made of what is stored. Its sums stay as they were, as for messages that were erased whole, and so
 --            do the places of messages. The log, which has the item too, goes.
 
-local root, deleted, erased, before, held, log_bytes = unpack(redis.call('HMGET', node, 'root', 'deleted', 'erased',
-  'redactions', 'held', 'log_bytes'))
+local root, deleted, erased, before, held, log_bytes, depth = unpack(redis.call('HMGET', node, 'root', 'deleted', 'erased',
+  'redactions', 'held', 'log_bytes', 'depth'))
 if not root or gone(tenant, root, idle_us) then
   return { 'missing' }
 elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
@@ -31,6 +31,6 @@ if log_bytes then
   drop_log(tenant, digits, log_bytes)
 end
 note_unarchived(tenant, root, '+' .. digits, next_score(shard_key('clock')))
-note_held(tenant, digits, held or 0, nil, messages, place)
+note_held(tenant, digits, held, held_for(tenant, tonumber(depth), #messages_blob, #response_blob))
 record()
 return { 'ok' }

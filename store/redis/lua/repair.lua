@@ -32,7 +32,7 @@ function repairs.lineage(turn)
   if wanted.path then
     redis.call('HSET', turn.node, 'path', wanted.path)
   end
-  turn.fields.root = wanted.root
+  turn.fields.root, turn.fields.depth = wanted.root, wanted.depth
 end
 
 function repairs.leaf(turn)

@@ -6,21 +6,22 @@
 --
 -- Arguments: parent         the parent's digits, or '' for a root
 --            created        when it was stored, in µs
---            used           when it was used last, in µs
---            tree_used      when any turn of its tree was
---            deleted        1 of a tombstone, else ''
+--            used           when it, and its tree, was used last, in µs
+--            deleted        '-' of a tombstone, 'x' of one without messages, else ''
 --            erased         the bytes of the messages that were erased, which were `added`; else ''
 --            background     the mode of a response in the background, else ''
 --            submission     the digest of its submission, else ''
 --            held           about how many bytes the server will hold for it
 --            wait_ms        for how long a tombstone waits for the turn that continues it
---            archived       the ms at which an archive was asked that has it, or '' where it is from elsewhere
+--            source         'archive' of a turn from that; 'file' where the archive was asked and lacks it; 'store' where the turn
+--                           is not to be stored, but counts if it is; else ''
+--            asked_ms       the ms at which the archive was asked
 --            fence_ms       for how long what the archive said then is taken for true
 --            max_responses  the most responses in the shard; 0: any number
 --            max_trees      the most trees in the shard; 0: any number
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 --            response_blob  what to store under response; of a tombstone ''
--- Result:    {'ok'} | {'kept'} when this turn is stored already | {'deleted'} when it is, and was deleted since: it stays so |
+-- Result:    {'ok'} | {'kept'} when this turn is stored already | {'deleted'} when it was deleted since: it stays so |
 --            {'forgotten', digits of its root} when it is still there of a tree that was forgotten | {'conflict'} when another
 --            one is | {'missing'} when its parent isn't there, or the tree of that was forgotten | {'full'} when there is no
 --            room | {'outdated'} when an archive has it, and it may have been deleted since that was asked, or will be
@@ -33,10 +34,7 @@ local function tree_use(root)
   return tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
 end
 
-local now = tonumber(next_score(clock))
-local function later_use(before)
-  return exact(math.max(before, math.min(tree_used, now)))
-end
+used = math.min(used, tonumber(next_score(clock)))
 
 local stored_digest, is_deleted, children, stored_root = unpack(redis.call('HMGET', node, 'digest', 'deleted', 'children',
   'root'))
@@ -45,12 +43,15 @@ if stored_root and tree_use(stored_root) == 0 then
 elseif stored_digest and stored_digest ~= digest then
   return { 'conflict' }
 elseif stored_digest then
-  use_tree(tenant, stored_root, later_use(tree_use(stored_root)))
+  use_tree(tenant, stored_root, exact(math.max(tree_use(stored_root), used)))
   if is_deleted and children == '0' then
     place_tombstone(tenant, digits, now_ms + wait_ms) -- not to be taken away before its child can be there
     record()
   end
   return { is_deleted and deleted == '' and 'deleted' or 'kept' }
+end
+if source == 'store' then
+  return { 'missing' }
 end
 local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
 local before = 0
@@ -64,9 +65,13 @@ if parent ~= '' then
   from = { root = above[1], depth = above[2] + 1, deleted = above[3], messages = above[4], bytes = above[5],
     held = above[6] or 0 }
 end
-if archived ~= '' then
-  if not has_archive() or now_ms > archived + fence_ms
-    or (deleted == '' and was_deleted(tenant, from.root, digits)) then
+if source ~= '' then
+  if not has_archive() or now_ms > asked_ms + fence_ms then
+    return { 'outdated' }
+  elseif was_deleted(tenant, from.root, digits, deleted) then
+    if source == 'file' then
+      return { 'deleted' }
+    end
     return { 'outdated' }
   end
 end
@@ -77,9 +82,8 @@ if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
   return { 'full' }
 end
 
-used = math.min(used, now)
-add_node(tenant, parent, from, exact(used))
-place_tree(tenant, from.root, later_use(math.max(before, used)))
+add_node(tenant, parent, from, exact(used), 0)
+place_tree(tenant, from.root, exact(math.max(before, used)))
 redis.call('HSET', node, 'created', exact(created))
 if background ~= '' then
   redis.call('HSET', node, 'background', background, 'submission', submission)
@@ -106,9 +110,8 @@ else
     enlist(tenant, digits, exact(created))
   end
 end
-note_held(tenant, digits, 0, from.held, messages, response)
 redis.call('SADD', key('tree', tenant, from.root), digits)
-if archived == '' then
+if source ~= 'archive' then
   note_unarchived(tenant, from.root, '+' .. digits, next_score(clock))
 end
 record()

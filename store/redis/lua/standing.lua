@@ -1,7 +1,7 @@
+--- include held
 --- include pins
 --- include places
 --- include unarchived
---- include walk
 -- Shared by the scripts that say where a conversation stands.
 -- Invariant: a conversation is a turn without messages below the newest one that it has, its tip, and never has a child. So
 -- it is a leaf like others: evicted before what it names, gone with its tree, counted among its tenant's turns. What it
@@ -40,9 +40,12 @@ local function stand_at(tenant, conversation, digits, former, score)
   local node = key('node', tenant, conversation)
   local above = redis.call('HMGET', key('node', tenant, digits), 'root', 'depth', 'chain_messages', 'chain_bytes',
     'chain_held')
-  local root, depth, own_bytes = above[1], above[2] + 1, redis.call('STRLEN', key('messages', tenant, conversation))
+  local own_bytes, shown_bytes, before = unpack(redis.call('HMGET', node, 'messages_bytes', 'response_bytes', 'held'))
+  local root, depth = above[1], above[2] + 1
+  local held = held_for(tenant, depth, tonumber(own_bytes), tonumber(shown_bytes))
   redis.call('HSET', node, 'parent', digits, 'root', root, 'depth', depth, 'touched', score, 'chain_messages', above[3],
-    'chain_bytes', above[4] + own_bytes)
+    'chain_bytes', above[4] + own_bytes, 'held', held, 'chain_held', above[5] + held)
+  count(tenant, 'bytes', held - (before or 0))
   if has_path(depth) then
     redis.call('HSET', node, 'path', path_from(tenant, digits))
   else
@@ -56,12 +59,4 @@ local function stand_at(tenant, conversation, digits, former, score)
   place_leaf(tenant, conversation, score)
   redis.call('SADD', key('tree', tenant, root), conversation)
   note_unarchived(tenant, root, '+' .. conversation, score)
-  return above[5]
-end
-
--- The bytes that the server holds for a conversation have changed.
-local function note_conversation(tenant, conversation, above_held)
-  local before = redis.call('HGET', key('node', tenant, conversation), 'held') or 0
-  note_held(tenant, conversation, before, above_held, key('messages', tenant, conversation),
-    key('response', tenant, conversation))
 end

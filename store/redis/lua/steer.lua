@@ -1,6 +1,6 @@
+--- include held
 --- include idle
 --- include queueing
---- include usage
 -- Say something to a background response that is under way: whoever ends it makes it the input of the next one, or gives it
 -- back.
 --
@@ -29,12 +29,9 @@ local _, before = string.gsub(steers or '', '%S+', '')
 if before >= most or (bytes or 0) + #said > most_bytes then
   return { 'many' }
 end
-local held_before = held_by(job)
 redis.call('HSET', job, 'steers', steers and steers .. ' ' .. id or id, 'steer_bytes', (bytes or 0) + #said,
   'said:' .. id, said)
-local grown = held_by(job) - held_before
-redis.call('HSET', node, 'held', exact(held + grown))
-count(tenant, 'bytes', grown)
+note_held(tenant, digits, held, held + SAID_BYTES + #said)
 record()
 if token ~= '' then
   tell_workers('steered ' .. tenant .. '/' .. digits)

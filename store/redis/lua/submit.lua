@@ -64,7 +64,7 @@ if verdict ~= 'ok' then
 end
 
 local score = next_score(clock)
-add_node(tenant, parent, from, score)
+add_node(tenant, parent, from, score, JOB_BYTES + #spec_blob)
 release(tenant, parent, from.root)
 if fleeting == '1' then
   redis.call('HSET', node, 'fleeting', 1)
@@ -79,7 +79,5 @@ end
 if joins then
   redis.call('HSET', node, 'joins', conversation)
   redis.call('HSET', key('node', tenant, conversation), 'awaits', digits)
-  note_conversation(tenant, conversation, from.held)
 end
-note_held(tenant, digits, 0, from.held, messages, response, job, spec)
 return reply_with_evicted('ok')

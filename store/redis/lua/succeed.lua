@@ -60,9 +60,8 @@ end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest,
 local dropped = announced == '1' and announce(tenant, parent, ended_status, max_pending) or 0
 local above = redis.call('HMGET', turn.node, 'chain_messages', 'chain_bytes', 'chain_held')
 local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes = above[2], held = above[3] }
-add_node(tenant, parent, from, next_score(clock))
+add_node(tenant, parent, from, next_score(clock), JOB_BYTES + #spec_blob)
 add_job(tenant, digits, turn.root, turn.mode, own, sequence, log_bytes)
 redis.call('HSET', job, 'steerable', 1)
-note_held(tenant, digits, 0, from.held, messages, response, job, spec)
 record()
 return { 'ok', told_of_evicted(), dropped }

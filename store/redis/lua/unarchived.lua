@@ -10,13 +10,14 @@
 -- and a later change stays. The shard's are by the ms when they are due, or below 0 where room is needed.
 --
 -- `older` is there as long as not all trees from before the archive are noted: the score of the last use up to which they are.
--- `archive-away` is there as long as what the archive lacks may be evicted all the same.
+-- `archive-away` is there as long as what the archive lacks may be evicted all the same: but no turn of which something was
+-- erased, as the archive still has that.
 
 local function changes_of(tenant, root)
   return shard_key('changes:' .. tenant .. '/' .. root)
 end
 
--- Of a turn, or by '*' and the digits of its root of a tree.
+-- Of a deletion, by its member of `changes`.
 local function fence_of(tenant, member)
   return shard_key('fence:' .. tenant .. '/' .. member)
 end
@@ -40,8 +41,11 @@ local function is_older(tenant, root)
   return noted and tonumber(redis.call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0) > tonumber(noted)
 end
 
-local function may_lack()
+-- Whether what the archive lacks of a turn, or of a tree by its root, may be evicted. `erased` is the field that says that
+-- something of it was.
+local function may_lack(tenant, digits, erased)
   return redis.call('EXISTS', shard_key('archive-away')) == 1
+    and redis.call('HEXISTS', key('node', tenant, digits), erased) == 0
 end
 
 local AT_ONCE_US = 9000000000000000 -- taken from the µs of a last use: due before all that nobody waits for, in the order of uses
@@ -62,7 +66,7 @@ end
 local function is_unarchived(tenant, root, digits, touched)
   local lacks = redis.call('ZSCORE', changes_of(tenant, root), '+' .. digits)
   local older = not lacks and is_older(tenant, root)
-  if not (lacks or older) or may_lack() then
+  if not (lacks or older) or may_lack(tenant, digits, 'redactions') then
     return false
   end
   if older then
@@ -83,15 +87,18 @@ end
 -- Whether a tree has to stay for that, and whether that won't be long.
 local function has_unarchived(tenant, root)
   local lacks, soon = is_unarchived_tree(tenant, root)
-  return lacks and not may_lack(), soon
+  return lacks and not may_lack(tenant, root, 'has_erased'), soon
 end
 
--- Whether a turn, or its tree, was deleted, and an archive that was asked before may not have known it.
-local function was_deleted(tenant, root, digits)
-  if redis.call('EXISTS', fence_of(tenant, digits), fence_of(tenant, '*' .. root)) > 0 then
-    return true
+-- Whether a turn, or its tree, was deleted, and an archive that was asked before may not have known it. For one that it has
+-- as `deleted` by one of the words, whether there is more to that. Of most, one question tells that nothing is known.
+local function was_deleted(tenant, root, digits, deleted)
+  local noted, tree, erased, forgotten = changes_of(tenant, root), '*' .. root, 'x' .. digits, '-' .. digits
+  if redis.call('EXISTS', noted, fence_of(tenant, tree), fence_of(tenant, erased), fence_of(tenant, forgotten)) == 0 then
+    return false
   end
-  local noted = changes_of(tenant, root)
-  return redis.call('ZSCORE', noted, '-' .. digits) or redis.call('ZSCORE', noted, 'x' .. digits)
-    or redis.call('ZSCORE', noted, '*' .. root)
+  local function known(member)
+    return redis.call('EXISTS', fence_of(tenant, member)) == 1 or redis.call('ZSCORE', noted, member)
+  end
+  return known(tree) or (deleted ~= 'x' and known(erased)) or (deleted == '' and known(forgotten))
 end

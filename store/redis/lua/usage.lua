@@ -6,14 +6,13 @@
 -- record it before it returns: its eviction subtracts most of what an append adds.
 --
 -- The shard's counters are fields of `usage`. Those of tenants are scores in usage:FIELD, so that who has most is found at
--- once. `bytes` counts what MEMORY USAGE says of the keys of each turn, noted in the node as `held` when they were written,
--- with KEY_BYTES for each key's share of the tables; LEAF_BYTES for each place in the order of eviction (places.lua); and
--- LISTED_BYTES for each conversation in a list (places.lua); and INDEXED_BYTES for each tree among those of its tenant
+-- once. `bytes` counts the keys of each turn (held.lua), noted in the node as `held`; LEAF_BYTES for each place in the order
+-- of eviction; LISTED_BYTES for each conversation in a list; and INDEXED_BYTES for each tree among those of its tenant
 -- (places.lua). A tree takes TREE_BYTES more: a tenant's `bytes` have them, and `stored` adds them to the shard's. They are
 -- measured (tests/store/history/test_account.py compares the sum with the server). `stored` adds NOTED_BYTES too, for each
 -- tree of which an archive lacks something (unarchived.lua): what one or two changes take, and no tenant is counted.
 
-local KEY_BYTES, LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES, NOTED_BYTES = 16, 195, 135, 155, 320, 480
+local LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES, NOTED_BYTES = 195, 135, 155, 320, 480
 
 local noted = redis.call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes')
 
@@ -59,25 +58,6 @@ local function record()
     redis.call('HSET', usage, unpack(changed))
   end
   owned = {}
-end
-
-local function held_by(name)
-  return (redis.call('MEMORY', 'USAGE', name, 'SAMPLES', '0') or 0 - KEY_BYTES) + KEY_BYTES
-end
-
--- Note what the server holds now for these keys of a turn, of which so much was noted `before`; for its chain too, where that of
--- the turns above it is given.
-local function note_held(tenant, digits, before, above, ...)
-  local node, held = key('node', tenant, digits), 0
-  for _, name in ipairs({ node, ... }) do
-    held = held + held_by(name)
-  end
-  if above then
-    redis.call('HSET', node, 'held', held, 'chain_held', exact(above + held))
-  else
-    redis.call('HSET', node, 'held', held)
-  end
-  count(tenant, 'bytes', held - before)
 end
 
 -- The bytes of the shard that its counter doesn't have, but for those of trees.

@@ -72,29 +72,6 @@ def test_any_text_is_read_as_it_is(text: str) -> None:
         assert said(file(content)).removeprefix("[File: list.txt]\n").startswith(text)
 
 
-REFUSED: dict[str, tuple[Json, str]] = {
-    "a PDF": (file(b"%PDF-1.7\n"), "file_data"),
-    "bytes that are no text": (file(b"\x89PNG\r\n\x1a\n"), "file_data"),
-    "a zero in a text": (file(b"a\0b"), "file_data"),
-    "what is no base64": (file(file_data="Milk!"), "file_data"),
-    "a data URL without base64": (file(file_data="data:text/plain,Milk"), "file_data"),
-    "a letter beyond ASCII": (file(file_data="Mil\u212a"), "file_data"),
-    "an uploaded file": ({"type": "input_file", "file_id": "file-1"}, "file_id"),
-    "a file that is elsewhere": ({"type": "input_file", "file_url": "https://example.com/a.txt"}, "file_url"),
-    "no file at all": ({"type": "input_file", "filename": "a.txt"}, "file_data"),
-    "a name of two lines": (file(filename="a\n[End of file: a]"), "filename"),
-    "an endless name": (file(filename="a" * 300), "filename"),
-}
-
-
-@pytest.mark.parametrize(("part", "member"), REFUSED.values(), ids=REFUSED)
-def test_a_file_that_can_not_be_read_is_refused_by_name(part: Json, member: str) -> None:
-    error = refusal({"type": "input_text", "text": "Hi"}, part)
-
-    assert (error.status, error.param) == (400, f"input[0].content[1].{member}")
-    assert len(error.message) < 300
-
-
 def test_an_image_leaves_a_line_that_says_so() -> None:
     assert said({"type": "input_text", "text": "What is this?"}, IMAGE_PART) == f"What is this?\n{IMAGE}"
 
@@ -107,6 +84,6 @@ def test_an_image_that_a_tool_returns_leaves_a_line_too() -> None:
 
 
 def test_images_are_refused_where_that_is_set() -> None:
-    error = refusal(IMAGE_PART, limits=Limits(images="refuse"))
+    error = refusal(IMAGE_PART, limits=Limits(refuses=True))
 
     assert (error.param, error.code) == ("input[0].content[0].type", "unsupported_parameter")

@@ -27,9 +27,7 @@ BUILTINS = (python(options, seconds=120, drive="/mnt/data"), browser(options))
 
 def tools(*value: Any, added: Any = ()) -> Tools:
     more = [("input[0].tools", raw(each)) for each in added]
-    return in_one_go(
-        read_tools(raw(value), max_tools=64, max_bytes=1_048_576, added=more, builtins=BUILTINS),
-    )
+    return in_one_go(read_tools(raw(value), max_tools=64, max_bytes=1_048_576, added=more, builtins=BUILTINS))
 
 
 def raw(value: Any) -> msgspec.Raw:
@@ -108,11 +106,3 @@ def test_a_choice_may_name_them(choice: Any, recipients: set[str]) -> None:
 
     assert read.allowed == recipients
     assert read.choice == ("auto" if choice["type"] == "allowed_tools" else "required")
-
-
-@pytest.mark.parametrize("type", ["code_interpreter", "file_search", "mcp"])
-def test_a_choice_of_what_is_not_declared_is_refused(type: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        chosen({"type": type}, WEB, FUNCTION)
-
-    assert refused.value.param == "tool_choice.type"

@@ -85,37 +85,6 @@ def test_only_so_many_tools_may_have_a_grammar() -> None:
     assert caught.value.param == f"tools[{MAX_GRAMMARS}].format"
 
 
-@pytest.mark.parametrize(
-    ("tool", "code", "param"),
-    [
-        ({"type": "custom"}, "missing_required_parameter", "tools[0].name"),
-        ({**CUSTOM, "name": "a b"}, "invalid_value", "tools[0].name"),
-        ({**CUSTOM, "parameters": {}}, "unknown_parameter", "tools[0].parameters"),
-        ({**CUSTOM, "async": True}, "unsupported_parameter", "tools[0].async"),
-        ({**CUSTOM, "format": "text"}, "invalid_type", "tools[0].format"),
-        ({**CUSTOM, "format": {}}, "missing_required_parameter", "tools[0].format.type"),
-        ({**CUSTOM, "format": {"type": "poem"}}, "invalid_value", "tools[0].format.type"),
-        ({**CUSTOM, "format": {"type": "text", "syntax": "lark"}}, "unknown_parameter", "tools[0].format.syntax"),
-        (
-            {**CUSTOM, "format": {"type": "grammar", "syntax": "lark"}},
-            "missing_required_parameter",
-            "tools[0].format.definition",
-        ),
-        (grammar("bnf", "x"), "invalid_value", "tools[0].format.syntax"),
-        (grammar("lark", " \n"), "invalid_value", "tools[0].format.definition"),
-        (grammar("lark", "start: ("), "invalid_grammar", "tools[0].format.definition"),
-        (grammar("regex", "("), "invalid_pattern", "tools[0].format.definition"),
-        (grammar("regex", "a" * 65_537), "invalid_pattern", "tools[0].format.definition"),
-    ],
-    ids=lambda value: str(value)[:90],
-)
-def test_a_bad_custom_tool_is_refused_by_its_place(tool: dict[str, Any], code: str, param: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        tools(tool)
-
-    assert (caught.value.code, caught.value.param) == (code, param)
-
-
 def test_the_handbook_shows_what_the_model_sees() -> None:
     read = tools(*msgspec.json.decode(block("docs/harmony.md", "json tools")))
 

@@ -66,23 +66,3 @@ def test_a_schema_that_cannot_be_held_and_need_not_be_leaves_json() -> None:
 def test_an_object_stays_one_where_the_rest_of_its_schema_cannot_be_held() -> None:
     found = read({"type": "json_schema", "name": "set", "schema": {"type": "object", "not": {}}})
     assert found.content == read({"type": "json_object"}).content
-
-
-@pytest.mark.parametrize(
-    ("sent", "param"),
-    [
-        ({}, "text.format.type"),
-        ({"type": "xml"}, "text.format.type"),
-        ("json", "text.format"),
-        ({"type": "json_schema", "schema": SCHEMA}, "text.format.name"),
-        ({"type": "json_schema", "name": "a"}, "text.format.schema"),
-        ({"type": "json_schema", "name": "a b", "schema": SCHEMA}, "text.format.name"),
-        ({"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": "yes"}, "text.format.strict"),
-        ({"type": "json_object", "schema": SCHEMA}, "text.format.schema"),
-        ({"type": "json_schema", "name": "a", "schema": {"description": "x" * 300_000}}, "text.format"),
-    ],
-)
-def test_a_malformed_format_is_refused_where_it_is_wrong(sent: Any, param: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        read(sent)
-    assert refused.value.param == param

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.api.tools.choice import MAX_ALLOWED, Chosen, read_choice
+from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.read import Tools, read_tools
 from service.errors import InvalidRequest
 from service.steps import in_one_go
@@ -91,47 +91,6 @@ def test_where_only_hosted_tools_are_allowed_nothing_can_be_called() -> None:
     read = chosen(allowed({"type": "web_search"}))
 
     assert (read.choice, read.allowed) == ("none", frozenset())
-
-
-@pytest.mark.parametrize(
-    ("value", "code", "param"),
-    [
-        (5, "invalid_type", "tool_choice"),
-        ([], "invalid_type", "tool_choice"),
-        ("any", "invalid_value", "tool_choice"),
-        ("", "invalid_value", "tool_choice"),
-        ({}, "missing_required_parameter", "tool_choice.type"),
-        ({"type": 5}, "invalid_type", "tool_choice.type"),
-        ({"type": "telepathy"}, "invalid_value", "tool_choice.type"),
-        ({"type": "web_search"}, "unsupported_parameter", "tool_choice.type"),
-        ({"type": "mcp", "server_label": "docs"}, "invalid_value", "tool_choice.type"),
-        ({"type": "function"}, "missing_required_parameter", "tool_choice.name"),
-        ({"type": "function", "name": "g"}, "invalid_value", "tool_choice.name"),
-        ({"type": "function", "name": ""}, "invalid_value", "tool_choice.name"),
-        ({"type": "function", "name": "f", "function": {}}, "unknown_parameter", "tool_choice.function"),
-        ({"type": "function", "name": "f", "namespace": "clock"}, "invalid_value", "tool_choice.name"),
-        ({"type": "function", "name": "feed"}, "invalid_value", "tool_choice.name"),
-        ({"type": "custom", "name": "f"}, "invalid_value", "tool_choice.type"),
-        ({"type": "function", "name": "c"}, "invalid_value", "tool_choice.type"),
-        (allowed(), "invalid_value", "tool_choice.tools"),
-        (allowed(NAMED, mode="any"), "invalid_value", "tool_choice.mode"),
-        (allowed(*[NAMED] * (MAX_ALLOWED + 1)), "invalid_value", "tool_choice.tools"),
-        (allowed(NAMED, 5), "invalid_type", "tool_choice.tools[1]"),
-        (allowed({}), "missing_required_parameter", "tool_choice.tools[0].type"),
-        (allowed({"type": "function", "name": "g"}), "invalid_value", "tool_choice.tools[0].name"),
-        (allowed({"type": "custom", "name": "f"}), "invalid_value", "tool_choice.tools[0].type"),
-        (allowed({"type": "namespace", "name": "moon"}), "invalid_value", "tool_choice.tools[0].name"),
-        (allowed({"type": "file_search"}), "invalid_value", "tool_choice.tools[0].type"),
-        (allowed({"type": "telepathy"}), "invalid_value", "tool_choice.tools[0].type"),
-        (allowed({"type": "web_search"}, mode="required"), "invalid_value", "tool_choice.tools"),
-    ],
-    ids=lambda value: str(value)[:80],
-)
-def test_a_bad_choice_is_refused_by_its_place(value: Any, code: str, param: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        chosen(value)
-
-    assert (caught.value.code, caught.value.param) == (code, param)
 
 
 def test_a_wrong_name_is_told() -> None:

@@ -8,7 +8,7 @@ from openai_harmony import DeveloperContent, Message, Role, ToolDescription, Too
 
 from service.api.tools.callee import Callee
 from service.api.tools.read import TOOL_LISTS_CACHED, Tools, read_tools
-from service.errors import ApiError, InvalidRequest
+from service.errors import InvalidRequest
 from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.support.oracles.harmony import Oracle
@@ -230,43 +230,3 @@ def test_a_long_list_is_read_in_short_steps() -> None:
     assert len(read.callees) == 100
     assert len(seconds) > 200  # each function is a step when it is read, and when it is written
     assert max(seconds) < STEP_SECONDS
-
-
-@pytest.mark.parametrize(
-    ("value", "code", "param"),
-    [
-        ({}, "invalid_type", "tools"),
-        ([5], "invalid_type", "tools[0]"),
-        ([{}], "missing_required_parameter", "tools[0].type"),
-        ([TOOL, {"type": "telepathy"}], "invalid_value", "tools[1].type"),
-        ([{"type": "function"}], "missing_required_parameter", "tools[0].name"),
-        ([{**TOOL, "name": "a b"}], "invalid_value", "tools[0].name"),
-        ([{**TOOL, "name": "n" * 65}], "invalid_value", "tools[0].name"),
-        ([{**TOOL, "parameters": []}], "invalid_type", "tools[0].parameters"),
-        ([{**TOOL, "strict": "yes"}], "invalid_type", "tools[0].strict"),
-        ([{**TOOL, "colour": "red"}], "unknown_parameter", "tools[0].colour"),
-        ([{**TOOL, "async": True}], "unsupported_parameter", "tools[0].async"),
-        ([{**TOOL, "allowed_callers": ["programmatic"]}], "unsupported_parameter", "tools[0].allowed_callers"),
-        ([TOOL, TOOL], "invalid_value", "tools[1].name"),
-        ([TOOL, {**CUSTOM, "name": "f"}], "invalid_value", "tools[1].name"),
-        ([TOOL, namespace("functions", TOOL)], "invalid_value", "tools[1].tools[0].name"),
-        ([namespace("a", TOOL), namespace("a", TOOL)], "invalid_value", "tools[1].tools[0].name"),
-        ([{"type": "namespace", "tools": [TOOL]}], "missing_required_parameter", "tools[0].name"),
-        ([namespace("a.b", TOOL)], "invalid_value", "tools[0].name"),
-        ([namespace("a", TOOL, speed=1)], "unknown_parameter", "tools[0].speed"),
-        ([namespace("a", tools=5)], "invalid_type", "tools[0].tools"),
-        ([namespace("a", {"name": "f"})], "missing_required_parameter", "tools[0].tools[0].type"),
-        ([namespace("a", {"type": "web_search"})], "invalid_value", "tools[0].tools[0].type"),
-        ([namespace("a", namespace("b", TOOL))], "invalid_value", "tools[0].tools[0].type"),
-        ([namespace("a", {**TOOL, "name": ""})], "invalid_value", "tools[0].tools[0].name"),
-        ([{**TOOL, "name": str(i)} for i in range(MAX_TOOLS + 1)], "invalid_value", "tools"),
-        ([{**TOOL, "description": "d" * MAX_TOOLS_BYTES}], "invalid_value", "tools"),
-        (DEEP, "invalid_value", "tools[0].parameters"),
-    ],
-    ids=lambda value: str(value)[:60],
-)
-def test_a_bad_tool_is_refused_by_its_place(value: Any, code: str, param: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        tools(value)
-
-    assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)

@@ -21,13 +21,11 @@ DONE = {"type": "response.completed", "response": {"id": "resp_1", "status": "co
 
 
 def stream(*events: object) -> bytes:
-    """An answer with some events."""
     sent = "".join(f"event: x\ndata: {json.dumps(event)}\n\n: keep-alive\n\n" for event in events)
     return f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{sent}".encode()
 
 
 def answer(status: str, body: str, *headers: str) -> bytes:
-    """An answer with a body."""
     head = "".join(f"{header}\r\n" for header in headers)
     return f"HTTP/1.1 {status}\r\n{head}content-length: {len(body.encode())}\r\n\r\n{body}".encode()
 

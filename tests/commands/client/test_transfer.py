@@ -23,7 +23,6 @@ def pair(start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch) 
 
 
 def lines(text: str) -> list[dict[str, Any]]:
-    """JSON lines."""
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -36,7 +35,7 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceProcess, str
     exported = run("export", second, fork, first)
     assert exported.stderr.splitlines()[-1] == "3 turns of 1 tree"
     head, *turns = lines(exported.stdout)
-    assert head == {"object": "harmonium.tree", "version": 1, "id": first, "turns": 3, "complete": True}
+    assert head == {"object": "harmonium.tree", "version": 1, "id": first}
     assert [turn["id"] for turn in turns] == [first, second, fork]
     file = tmp_path / "tree.jsonl"
     file.write_text(exported.stdout)
@@ -48,13 +47,31 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceProcess, str
     assert "Ada" in said("ask", "--from", second, "What is my name?", "--url", other)
     assert run("show", alone, "--url", other).exit_code == 3
     everything = run("export", "--all")
+    assert everything.stderr.splitlines()[-1] == "4 turns of 2 trees"
     assert {line["id"] for line in lines(everything.stdout)} == {first, second, fork, alone}
     assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turns imported, 3 were there\n"
     assert one.http().get(f"/v1/responses/{first}").status_code == 200
 
 
-def test_what_was_deleted_comes_back_from_a_file(pair: tuple[ServiceProcess, str], tmp_path: Path) -> None:
-    del pair
+def test_all_is_exported_also_what_left_memory(
+    start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = start(max_responses=4, archive_after_seconds=0)
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    first = id_of(run("ask", "My name is Ada."))
+    ids = {first, *(id_of(run("ask", "--from", first, f"Count to {number}.")) for number in range(2, 6))}
+    ids |= {id_of(run("ask", f"Count to {number}.")) for number in range(2, 6)}
+    exported = run("export", "--all")
+    assert (exported.exit_code, exported.stderr.splitlines()[-1]) == (0, "9 turns of 5 trees"), exported.stderr
+    assert {line["id"] for line in lines(exported.stdout)} == ids
+    assert run("export", first).stderr.splitlines()[-1] == "5 turns of 1 tree"
+
+
+@pytest.mark.parametrize("archive", ["sqlite", "none"])
+def test_what_was_deleted_comes_back_from_a_file_where_no_archive_knows_that(
+    start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: str
+) -> None:
+    monkeypatch.setenv("HARMONIUM_URL", start(archive_url=archive).url)
     first = id_of(run("ask", "My name is Ada."))
     second = id_of(run("ask", "--from", first, "Count to 3."))
     file = tmp_path / "tree.jsonl"
@@ -62,8 +79,14 @@ def test_what_was_deleted_comes_back_from_a_file(pair: tuple[ServiceProcess, str
     shown = said("show", second)
     said("rm", "--tree", "--yes", first)
     assert run("show", second).exit_code == 3
-    assert said("import", str(file)).startswith("2 turns imported")
-    assert said("show", second) == shown
+    if archive == "none":
+        assert said("import", str(file)) == "2 turns imported, 0 were there\n"
+        assert said("show", second) == shown
+        return
+    outcome = run("import", str(file))
+    assert (outcome.exit_code, outcome.stdout) == (1, "0 turns imported, 0 were there, 1 stays deleted, 1 refused\n")
+    assert "Where that one stays deleted, this one can't come." in outcome.stderr
+    assert run("show", second).exit_code == 3
 
 
 def test_what_was_deleted_and_is_continued_stays_deleted_and_is_counted(

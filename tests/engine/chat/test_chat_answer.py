@@ -55,8 +55,9 @@ def test_a_whole_turn_is_read_and_counted_however_it_is_cut(size: int, ids: bool
     assert (last.finish, last.prompt_tokens, last.cached_tokens, last.tokens[-1]) == (Finish.STOP, 40, 16, ENDED)
 
 
-def test_lines_may_end_as_those_of_any_server_and_comments_are_passed_over() -> None:
-    stream = b": ping\r\n\r\n" + b"".join(answer(TURN)).replace(b"\n", b"\r\n").replace(b"data: ", b"data:")
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+def test_lines_may_end_as_those_of_any_server_and_comments_are_passed_over(end: bytes) -> None:
+    stream = (b": ping\n\n" + b"".join(answer(TURN))).replace(b"\n", end).replace(b"data: ", b"data:")
     assert said_in(chunks_of(reading(), stream)) == SAID
 
 

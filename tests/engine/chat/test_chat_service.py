@@ -67,7 +67,6 @@ def kinds(response: Any) -> list[str]:
 
 
 def messages(server: ChatStandin) -> list[dict[str, Any]]:
-    """What it was last told."""
     return server.chats[-1].body["messages"]
 
 

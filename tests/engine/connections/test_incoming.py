@@ -14,7 +14,6 @@ WAIT = b"HTTP/1.1 100 Continue\r\nx-soon: yes\r\n\r\n"
 
 
 def chunked(parts: Sequence[bytes], trailer: bytes = b"") -> bytes:
-    """An answer of these chunks."""
     body = b"".join(b"%x;note=1\r\n%b\r\n" % (len(part), part) for part in parts if part)
     return OK + b"transfer-encoding: chunked\r\n\r\n" + body + b"0\r\n" + trailer + b"\r\n"
 

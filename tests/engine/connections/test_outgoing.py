@@ -7,7 +7,6 @@ from service.engine.servers.connection import Peer, head, target_of
 
 
 def place(url: str, **more: str) -> ServerAddress:
-    """Where a server is."""
     return ServerAddress(url, url, **more)
 
 

@@ -1,6 +1,7 @@
 """Connections that are kept, over real sockets: when one is used again, when it is closed, what each failure is."""
 
 import asyncio
+import os
 import shutil
 import socket
 import ssl
@@ -144,6 +145,15 @@ async def test_nothing_that_came_unasked_is_anybodys_answer(behind: bytes) -> No
         late.set()
         await until(lambda: pool.open == 0, 2)
         assert await whole(pool, server.target()) == b"ok"
+
+
+async def test_an_answer_that_comes_late_a_second_time_is_not_that_of_the_next_request() -> None:
+    async with playing() as server, pooled() as pool:
+        assert await whole(pool, server.target()) == b"ok"
+        late = server.calls[0].writer.get_extra_info("socket").fileno()
+        os.write(late, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno")  # the loop has no turn to read it in
+        assert await whole(pool, server.target()) == b"ok"
+        assert len(server.calls) == 2
 
 
 @pytest.mark.parametrize("read", [False, True])

@@ -31,9 +31,7 @@ LOOSE = 10
 class DemoConformance(DemoPrompts):
     """What both paces share."""
 
-    lacks: ClassVar[dict[Ability, str]] = {
-        "known limits": "it reads whatever it gets, of any length",
-    }
+    lacks: ClassVar[dict[Ability, str]] = {"known limits": "it reads whatever it gets, of any length"}
 
 
 class TestConformanceAsFastAsItGoes(DemoConformance):

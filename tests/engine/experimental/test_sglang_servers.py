@@ -10,7 +10,7 @@ from tests.support.engine.connected import ask, connected, failure, hold, script
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.sglang.standin import sglang
-from tests.support.sglang.wire import DONE, event
+from tests.support.sglang.wire import event
 from tests.support.waiting import until
 
 KEY = "sk-engine-0123456789"
@@ -85,9 +85,3 @@ async def test_its_health_is_read_where_that_costs_no_token_and_its_key_is_sent_
 async def test_the_room_of_its_cache_is_what_it_says() -> None:
     async with sglang(scripted(), room=4000) as server, connected(server) as engine:
         assert [(load.tokens, load.room) for load in engine.loads().values()] == [(0, 4000)]
-
-
-async def test_done_may_come_twice() -> None:
-    async with sglang(scripted()) as server, connected(server) as engine:
-        server.instead[GENERATE] = Instead((event([5], 1, {"type": "stop", "matched": 200002}), DONE, DONE))
-        assert (await ask(engine)).tokens == [5]

@@ -4,16 +4,13 @@ import pytest
 
 from service.configured_engines import open_engine
 from service.engine.port import EngineRefused, EngineUnavailable, Finish, Sampling
-from service.engine.servers.experimental import COMPLETIONS
 from service.harmony.tokens import CALL, STOPS
 from service.settings.settings import load_settings
 from tests.support.engine.conformance_sampling import YES_OR_NO
 from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted
 from tests.support.engine.hooks import complete
-from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.scripted import Stall
 from tests.support.tensorrt.standin import tensorrt
-from tests.support.tensorrt.wire import DONE, event
 from tests.support.waiting import until
 
 CONTEXT = 4096
@@ -88,9 +85,3 @@ async def test_a_generation_can_only_be_hung_up_on() -> None:
         assert not await engine.finish("resp_1")
         held.cancel()
         await until(lambda: server.running == 0)
-
-
-async def test_done_may_come_twice() -> None:
-    async with tensorrt(scripted()) as server, connected(server, context_tokens=CONTEXT) as engine:
-        server.instead[COMPLETIONS] = Instead((event([5], "stop"), DONE, DONE))
-        assert (await ask(engine)).tokens == [5]

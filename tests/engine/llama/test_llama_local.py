@@ -37,7 +37,6 @@ async def engine() -> AsyncGenerator[LlamaLocalEngine, None]:
 
 
 def process_of(engine: LlamaLocalEngine) -> int:
-    """Its process's id."""
     assert engine._process is not None
     return engine._process.pid
 

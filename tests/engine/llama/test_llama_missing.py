@@ -29,7 +29,6 @@ def streamed(ids: list[int]) -> bytes:
 
 
 def read(stream: bytes) -> list[int]:
-    """The ids of a stream."""
     answer = LlamaAnswer(logprobs=None, stop_ids=())
     tokens = [token for chunk in answer.feed(stream) for token in chunk.tokens]
     answer.end()
@@ -71,14 +70,7 @@ def test_more_than_a_character_can_have_is_not_looked_for() -> None:
         missing_ids(b"\xf0" * 100, 0, MAX_MISSING + 1)
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [
-        event("\ufffd", [5], 2),
-        event("ab", [5, 6], 3),
-        event("x", [encode("x")[0]], 2),
-    ],
-)
+@pytest.mark.parametrize("stream", [event("\ufffd", [5], 2), event("ab", [5, 6], 3), event("x", [encode("x")[0]], 2)])
 def test_a_stream_whose_ids_can_not_be_known_fails(stream: bytes) -> None:
     with pytest.raises(EngineError, match="left out ids"):
         read(stream)

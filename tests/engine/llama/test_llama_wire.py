@@ -10,9 +10,7 @@ from service.engine.llama.servers import Llama, LlamaAnswer
 from service.engine.port import (
     LEAST_LOGPROB,
     Chunk,
-    EngineBroke,
     EngineError,
-    EngineOverloaded,
     EngineRefused,
     EngineUnavailable,
     Finish,
@@ -24,7 +22,7 @@ from service.engine.servers.kind import Facts, ServerChanged, Terms
 from service.harmony.tokens import CALL, ENDOFTEXT, RETURN, STOPS
 from service.markup.speech import Shown
 from tests.support.engine.demo_prompts import ALL_SET
-from tests.support.llama.wire import event, sent, stop_event
+from tests.support.llama.wire import event, stop_event
 
 LLAMA = Llama(shared=False)
 
@@ -109,7 +107,6 @@ def test_the_names_of_rules_have_no_underscores() -> None:
 
 
 def read(*pieces: bytes, logprobs: int | None = None, stop_ids: tuple[int, ...] = STOPS) -> list[Chunk]:
-    """The chunks of a stream."""
     answer = LlamaAnswer(logprobs=logprobs, stop_ids=stop_ids)
     chunks: list[Chunk] = []
     for piece in pieces:
@@ -144,25 +141,9 @@ def test_log_probabilities_come_with_each_token_and_those_of_found_ones_are_unkn
         read(event("a", [64], 1), logprobs=0)
 
 
-def test_a_stream_that_ends_too_early_is_no_answer() -> None:
-    with pytest.raises(EngineBroke, match="broke off"):
-        read(event("a", [64], 1))
-
-
-@pytest.mark.parametrize(
-    ("piece", "kind"),
-    [
-        (sent({"error": {"code": 400, "message": "Prompt contains invalid tokens"}}), EngineRefused),
-        (sent({"error": {"code": 503, "message": "Loading model"}}), EngineOverloaded),
-        (sent({"error": {"code": 500, "message": "boom"}}), EngineError),
-        (sent([]), EngineError),
-        (b"data: {\n\n", EngineError),
-        (stop_event(0, "word"), EngineError),
-    ],
-)
-def test_what_goes_wrong_in_a_stream_is_told(piece: bytes, kind: type[EngineError]) -> None:
-    with pytest.raises(kind):
-        read(piece)
+def test_a_stop_of_a_kind_that_nobody_asked_for_is_an_error() -> None:
+    with pytest.raises(EngineError):
+        read(stop_event(0, "word"))
 
 
 def test_only_a_refusal_repeats_the_server_s_words() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -12,17 +12,17 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Endpoint, Vllm
-from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
-from tests.support.engine.standin import BLOCK_TOKENS, Standin, standing_in
+from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.standin_wire import DONE, error_event
+from tests.support.engine.standing import Standing
+from tests.support.engine.talk import ServiceTalk, cached_by_tenants
 from tests.support.service.inside import Inside, opened, scripted, serving
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, raw_request
+from tests.support.service.process import MODEL
 from tests.support.service.streams import Event, parsed
 from tests.support.waiting import until
-from tests.web.test_disconnect import STOP_SECONDS
 
 CARD = ModelCard(MODEL, 0, 4096)
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -47,26 +47,17 @@ async def post(inside: Inside, headers: dict[str, str] | None = None, **body: ob
 
 
 async def streamed(inside: Inside, **body: object) -> list[Event]:
-    """The events of a stream."""
     return parsed((await post(inside, stream=True, **body)).text)
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-async def test_a_conversation_is_held_and_its_prefix_is_cached(settings: Settings, endpoint: Endpoint) -> None:
-    async with before(settings, endpoint=endpoint) as (inside, server), inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="My name is Ada.")
-        second = await client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
-        events = await streamed(inside, input="Count to 3.", previous_response_id=second.id)
-        assert second.output_text == "Your name is Ada."
-        assert events[-1]["response"]["output"][-1]["content"][0]["text"] == "1\n2\n3"
-        assert [asked.headers["x-request-id"] for asked in server.generations[:2]] == [first.id, second.id]
-        assert first.usage
-        assert second.usage
-        assert first.usage.input_tokens_details.cached_tokens == 0
-        cached = second.usage.input_tokens_details.cached_tokens
-        assert 0 < cached < second.usage.input_tokens
-        assert cached % BLOCK_TOKENS == 0
-        assert events[-1]["response"]["usage"]["input_tokens_details"]["cached_tokens"] > cached
+class TestService(ServiceTalk):
+    standin = Standin
+    engine: ClassVar[str] = "vllm"
+    path = Endpoint.GENERATE
+
+    async def test_tenants_never_share_cached_prefixes(self, settings: Settings, server: Standing) -> None:
+        first, again, other = await cached_by_tenants(self.settings(settings, server))
+        assert first == other == 0 < again
 
 
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": True}
@@ -84,46 +75,6 @@ async def test_what_was_cached_is_known_though_a_generation_was_broken_off(
     cached = [each["usage"]["input_tokens_details"]["cached_tokens"] for each in (first, second)]
     assert cached[0] == 0 < cached[1] < second["usage"]["input_tokens"]
     assert asked == (2 if "tools" in request_ else 4 if request_ else 6)
-
-
-async def test_the_engine_of_the_settings_is_a_vllm_server(settings: Settings) -> None:
-    async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
-        update = {
-            "engine": "vllm",
-            "engine_url": (server.url,),
-            "engine_api_key": type(settings.engine_api_key)("sk-engine"),
-        }
-        async with serving(settings.model_copy(update=update)) as inside, inside.client() as client:
-            assert [model.id async for model in client.models.list()] == [MODEL, f"openai/{MODEL}"]
-            assert (await client.responses.create(model=MODEL, input="Count to 2.")).output_text == "1\n2"
-
-
-@pytest.mark.parametrize(
-    ("sent", "passed"),
-    [
-        ({"traceparent": PARENT, "tracestate": "a=1"}, {"traceparent": PARENT, "tracestate": "a=1"}),
-        ({"traceparent": PARENT}, {"traceparent": PARENT}),
-        ({"traceparent": f"{PARENT}-and-more", "tracestate": "a=1"}, {}),
-        ({}, {}),
-    ],
-)
-async def test_a_clients_trace_reaches_the_server_if_it_is_one(
-    settings: Settings, sent: dict[str, str], passed: dict[str, str]
-) -> None:
-    async with before(settings) as (inside, server):
-        await post(inside, headers=sent)
-        headers = server.generations[0].headers
-    assert {name: headers[name] for name in ("traceparent", "tracestate") if name in headers} == passed
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_hangs_up_leaves_nothing_running_on_the_server(settings: Settings, stream: bool) -> None:
-    async with before(settings, scripted([opened("Said so far."), Stall()])) as (inside, server):
-        _, writer = await asyncio.open_connection("127.0.0.1", inside.port)
-        writer.write(raw_request(stream=stream))
-        await until(lambda: server.running == 1)
-        writer.transport.abort()
-        await until(lambda: server.running == 0, STOP_SECONDS)
 
 
 async def test_a_service_starts_without_its_server_and_serves_once_it_is_there(settings: Settings) -> None:
@@ -169,17 +120,6 @@ async def test_the_output_gets_what_the_servers_context_leaves(settings: Setting
         assert len(asked["token_ids"]) + asked["sampling_params"]["max_tokens"] == 1024
 
 
-async def test_what_the_engine_refuses_is_the_clients_to_know(settings: Settings) -> None:
-    async with before(settings) as (inside, server):
-        server.instead[Endpoint.GENERATE] = Instead((error_event(400, "No such thing."), DONE))
-        answer, events = await post(inside), await streamed(inside)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "engine_refused")
-    assert "No such thing." in answer.json()["error"]["message"]
-    assert answer.headers["x-should-retry"] == "false"
-    assert events[-1]["type"] == "response.failed"
-    assert "No such thing." in events[-1]["response"]["error"]["message"]
-
-
 async def test_a_server_that_is_full_is_worth_another_try(settings: Settings) -> None:
     async with before(settings) as (inside, server):
         server.instead[Endpoint.GENERATE] = Instead((error_event(503, "Queue is full."), DONE))
@@ -205,18 +145,6 @@ async def test_a_server_that_dies_in_the_middle_is_a_clean_failure_and_its_retur
             server.engine, server.endpoint = DemoEngine(CARD), Endpoint.COMPLETIONS
             await server.start()
             assert (await post(inside)).json()["status"] == "completed"
-
-
-async def test_tenants_never_share_cached_prefixes(settings: Settings) -> None:
-    keys = parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}")
-    async with before(settings.model_copy(update={"api_keys": keys})) as (inside, server):
-        cached: list[int] = []
-        for key in (ACME_KEY, ACME_KEY, GLOBEX_KEY):
-            answer = await post(inside, headers={"authorization": f"Bearer {key}"})
-            cached.append(answer.json()["usage"]["input_tokens_details"]["cached_tokens"])
-        salts = [asked.body["cache_salt"] for asked in server.generations]
-    assert salts[0] == salts[1] != salts[2]
-    assert cached[0] == cached[2] == 0 < cached[1]
 
 
 async def test_a_clients_wish_beats_the_servers_default_and_either_is_echoed(settings: Settings) -> None:

@@ -1,8 +1,10 @@
 """vLLM over HTTP, one server that is well: the conformance suite, what it is asked, and what each of its errors is."""
 
+import asyncio
 import logging
 from array import array
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import pytest
 
@@ -10,31 +12,21 @@ from service.engine.demo import DemoEngine
 from service.engine.demo.engine import likelihood
 from service.engine.port import (
     Chunk,
-    EngineBroke,
     EngineError,
-    EngineOverloaded,
-    EngineRefused,
     EngineUnavailable,
     Finish,
     Sampling,
+    TokenLogprobs,
 )
 from service.engine.servers.engine import Access
 from service.engine.vllm.servers import Endpoint, Vllm
 from service.harmony.tokens import RETURN
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
 from tests.support.engine.demo_prompts import LARGE, DemoPrompts
-from tests.support.engine.generating import generated
-from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.prompts import prompt, user
 from tests.support.engine.standin import Standin, standing_in
-from tests.support.engine.standin_wire import (
-    DONE,
-    KEEP_ALIVE,
-    error_body,
-    error_event,
-    event,
-    tokens_event,
-)
+from tests.support.engine.standin_wire import DONE, error_event, events, tokens_event
 from tests.support.engine.watched import WatchedHttp
 
 
@@ -137,89 +129,50 @@ async def test_a_router_is_told_which_generations_belong_together_and_not_by_who
     assert none is None
 
 
-async def test_tokens_that_wait_come_as_one_chunk() -> None:
-    sent = b"".join(map(tokens_event, ([1], [2], [3, 4]))) + tokens_event([5], "length") + DONE
-    instead = {Endpoint.GENERATE: Instead((sent,))}
+LONG = Chunk(list(range(1000)), logprobs=[TokenLogprobs(-0.25, ((token, -0.25),)) for token in range(1000)])
+
+
+@pytest.mark.parametrize("behind", [tokens_event([], "length") + DONE, error_event(500, "because")])
+async def test_a_large_event_is_taken_in_turns_of_the_loop_whatever_comes_behind_it(behind: bytes) -> None:
+    turn, taken = 0, list[tuple[int, Chunk]]()
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def between() -> bool:
+        return True
+
+    sent = b"".join(events(Endpoint.GENERATE, LONG, 1000, [1, 2, 3])) + behind
+    asked, instead = generation(sampling=Sampling(1000, logprobs=1)), {Endpoint.GENERATE: Instead((sent,))}
     async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
-        sampled = await ask(engine)
-    assert sampled.chunks == [Chunk([1, 2, 3, 4, 5]), Chunk([], Finish.LENGTH)]
+        others = asyncio.create_task(turns())
+        with suppress(EngineError):
+            await engine.sample(asked, lambda chunk: not taken.append((turn, chunk)), between)
+        others.cancel()
+    parts = [chunk for _, chunk in taken if chunk.tokens]
+    assert [token for part in parts for token in part.tokens] == LONG.tokens
+    assert [each for part in parts for each in part.logprobs or ()] == LONG.logprobs
+    assert len({turn for turn, _ in taken[: len(parts)]}) == len(parts) == 8
+    assert [chunk.finish for _, chunk in taken[8:]] == ([Finish.LENGTH] if DONE in behind else [])
 
 
-@pytest.mark.parametrize("tokens_an_event", [1, 2, 7])
-async def test_however_many_tokens_an_event_has_they_are_the_same(tokens_an_event: int) -> None:
-    said = [[1000, *range(20)], [*range(30), RETURN]]
-    async with standing_in(scripted(said), tokens_an_event=tokens_an_event) as server, connected(server) as engine:
-        assert (await ask(engine)).tokens == [*said[0], *said[1]]
+async def test_no_part_of_a_large_event_is_taken_once_no_more_is_wanted() -> None:
+    taken: list[int] = []
 
+    def take(chunk: Chunk) -> bool:
+        taken.append(len(chunk.tokens))
+        return False
 
-async def test_comments_keep_a_stream_alive_and_say_nothing() -> None:
-    pieces = (KEEP_ALIVE, tokens_event([1]), KEEP_ALIVE, KEEP_ALIVE, tokens_event([2], "stop"), KEEP_ALIVE, DONE)
-    instead = {Endpoint.GENERATE: Instead(pieces)}
+    async def between() -> bool:
+        return len(taken) < 3
+
+    instead = {Endpoint.GENERATE: Instead((tokens_event(range(1000)) + tokens_event([], "length") + DONE,))}
     async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
-        assert (await ask(engine)).tokens == [1, 2]
-
-
-BEGUN = tokens_event([1, 2])
-REFUSED, FULL, BROKEN = (error_event(status, "because") for status in (400, 503, 500))
-FAULTS: dict[str, tuple[Instead, type[EngineError], str]] = {
-    "a refusal": (Instead((event(error_body(400, "because"))[6:],), 400), EngineRefused, "because"),
-    "a refusal behind a 200": (Instead((REFUSED, DONE)), EngineRefused, "because"),
-    "overload": (Instead((event(error_body(503, "because"))[6:],), 503), EngineOverloaded, "no more work"),
-    "overload behind a 200": (Instead((FULL, DONE)), EngineOverloaded, "no more work"),
-    "overload of a proxy": (Instead((b"slow down",), 429), EngineOverloaded, "no more work"),
-    "overload in the middle": (Instead((BEGUN, FULL, DONE)), EngineOverloaded, "no more work"),
-    "failure": (Instead((), 500), EngineError, "status 500"),
-    "failure behind a 200": (Instead((BROKEN, DONE)), EngineError, "status 500"),
-    "failure in the middle": (Instead((BEGUN, BROKEN, DONE)), EngineError, "status 500"),
-    "a gateway's page": (Instead((b"<html>Bad Gateway</html>",), 502), EngineUnavailable, "gateway"),
-    "a cut behind the head": (Instead((), then=Then.CUT), EngineBroke, "broke"),
-    "a cut in the middle": (Instead((BEGUN,), then=Then.CUT), EngineBroke, "broke"),
-    "a cut in an event": (Instead((BEGUN[:-9],), then=Then.CUT), EngineBroke, "broke"),
-    "no finish": (Instead((BEGUN, DONE)), EngineBroke, "broke off"),
-    "nothing": (Instead(()), EngineBroke, "broke off"),
-    "an abort": (Instead((BEGUN, tokens_event([], "abort"), DONE)), EngineUnavailable, "aborted"),
-    "an error": (Instead((BEGUN, tokens_event([], "error"), DONE)), EngineError, "'error'"),
-    "a finish of another kind": (Instead((tokens_event([1], "tool_calls"), DONE)), EngineError, "'tool_calls'"),
-    "garbage": (Instead((BEGUN, b"data: Hello.\n\n")), EngineError, "no event"),
-    "an endless event": (Instead((b"data: ", b"x" * 65_536), then=Then.AGAIN), EngineError, "bytes"),
-}
-
-
-@pytest.mark.parametrize("then", [Then.CUT, Then.STALL])
-@pytest.mark.parametrize("behind", [(), (DONE,)], ids=["nothing", "done"])
-async def test_an_answer_is_whole_with_its_finish_whatever_becomes_of_the_connection(
-    behind: tuple[bytes, ...], then: Then
-) -> None:
-    instead = {Endpoint.GENERATE: Instead((BEGUN, tokens_event([3], "stop"), *behind), then=then)}
-    async with standing_in(scripted(), instead=instead) as server, connected(server, tail_seconds=0.05) as engine:
-        sampled = await ask(engine)
-        assert (sampled.tokens, sampled.finish) == ([1, 2, 3], Finish.STOP)
-        await engine.check()
-
-
-@pytest.mark.parametrize("endpoint", Endpoint)
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_its_error_and_the_next_request_is_served(endpoint: Endpoint, fault: str) -> None:
-    instead, kind, words = FAULTS[fault]
-    async with standing_in(scripted(), endpoint=endpoint) as server, connected(server) as engine:
-        server.instead[endpoint] = instead
-        error = await failure(engine)
-        assert type(error) is kind
-        assert words in str(error)
-        assert not any(secret in str(error) for secret in ("127.0.0.1", str(server.port), "talker"))
-        assert engine.running == 0
-        del server.instead[endpoint]
-        assert (await ask(engine)).finish is Finish.STOP
-
-
-@pytest.mark.parametrize("fault", [name for name, (instead, _, _) in FAULTS.items() if BEGUN in instead.pieces])
-async def test_what_came_before_a_fault_is_handed_over(fault: str) -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        server.instead[Endpoint.GENERATE] = FAULTS[fault][0]
-        chunks = generated(engine, generation())
-        assert await anext(chunks) == Chunk([1, 2])
-        with pytest.raises(EngineError):
-            await anext(chunks)
+        await engine.sample(generation(sampling=Sampling(1000)), take, between)
+    assert taken == [128] * 3
 
 
 @pytest.mark.parametrize("status", [302, 307])

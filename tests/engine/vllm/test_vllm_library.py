@@ -27,16 +27,7 @@ from service.engine.port import (
 from service.engine.vllm import library, local
 from service.engine.vllm.local import VllmLocalEngine
 from tests.support.engine.generating import generated
-from tests.support.engine.local_standin import (
-    EngineArgs,
-    Llm,
-    Overload,
-    Refusal,
-    Wrapper,
-    is_installed,
-    output,
-    vllm,
-)
+from tests.support.engine.local_standin import EngineArgs, Llm, Overload, Refusal, Wrapper, is_installed, output, vllm
 from tests.support.engine.watched import WatchedLocal
 
 

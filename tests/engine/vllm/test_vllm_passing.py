@@ -1,19 +1,17 @@
 """Requests in vLLM's own API, passed on to stand-ins for its servers."""
 
 import json
-from contextlib import aclosing
 from typing import Any
 
 import msgspec
 import pytest
 
 from service.engine.pass_through import Passed, PassedRefusal
-from service.engine.port import EngineBroke, EngineError, EngineOverloaded, EngineUnavailable
+from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable
 from tests.support.engine.chatting import FOR_EVER
 from tests.support.engine.connected import connected, scripted
-from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin import Standin, standing_in
-from tests.support.waiting import until
 
 CHAT = "/v1/chat/completions"
 SECONDS = 10.0
@@ -30,7 +28,6 @@ def asking(said: str = "hello you", **members: Any) -> Passed:
 
 
 async def whole(engine: Any, passed: Passed) -> bytes:
-    """All that is answered."""
     async with engine.pass_on(passed) as reply:
         return b"".join([piece async for piece in reply.pieces()])
 
@@ -48,23 +45,6 @@ async def test_a_request_goes_to_the_server_with_its_own_model_and_what_keeps_te
     asked = server.asked[-1]
     assert (asked.body["model"], asked.body["temperature"], asked.body["cache_salt"]) == ("talker", 0, "salt")
     assert (asked.headers["x-request-id"], asked.headers["traceparent"]) == ("req_1", "t")
-
-
-async def test_leaving_early_hangs_up_on_the_server() -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        async with engine.pass_on(asking(FOR_EVER, stream=True)) as reply, aclosing(reply.pieces()) as pieces:
-            assert reply.events
-            await anext(pieces)
-            assert (server.running, engine.running) == (1, 1)
-        await until(lambda: server.running == 0, SECONDS)
-        assert engine.running == 0
-
-
-async def test_a_connection_that_breaks_is_no_end() -> None:
-    broken = Instead((b"data: {}\n\n",), then=Then.CUT, headers=(("content-type", "text/event-stream"),))
-    async with standing_in(scripted(), instead={CHAT: broken}) as server, connected(server) as engine:
-        with pytest.raises(EngineBroke):
-            await whole(engine, asking(stream=True))
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 413, 422, 501])

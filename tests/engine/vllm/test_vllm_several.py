@@ -1,7 +1,6 @@
 """vLLM over HTTP: choosing among several servers, and what happens when one of them won't."""
 
 import logging
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -10,19 +9,14 @@ from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable
 from service.engine.servers.choosing import LEAST_SHARE
 from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.servers import Endpoint
-from tests.support.engine.connected import ask, connected, failure, hold, scripted
+from tests.support.engine.connected import ask, connected, failure, hold, scripted, several
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
-from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.standin import Standin
 from tests.support.engine.standin_wire import error_event, tokens_event
 from tests.support.waiting import until
 
 STALLING = [[5], Stall()]
-
-
-async def several(stack: AsyncExitStack, *scripts: Any) -> list[Standin]:
-    """A stand-in for each script."""
-    return [await stack.enter_async_context(standing_in(scripted(script))) for script in scripts]
 
 
 async def preferred(engine: ServersEngine, servers: list[Standin], **fields: Any) -> tuple[Standin, Standin]:
@@ -34,9 +28,7 @@ async def preferred(engine: ServersEngine, servers: list[Standin], **fields: Any
 
 
 async def test_a_conversation_stays_on_one_server_and_conversations_spread() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, *[[[5]]] * 3)
-        engine = await stack.enter_async_context(connected(*servers))
+    async with several(*[[[5]]] * 3) as servers, connected(*servers) as engine:
         for _ in range(5):
             await ask(engine, affinity="one")
         assert sorted(len(server.generations) for server in servers) == [0, 0, 5]
@@ -46,9 +38,7 @@ async def test_a_conversation_stays_on_one_server_and_conversations_spread() -> 
 
 
 async def test_a_server_that_goes_moves_its_own_conversations_alone() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, *[[[5]]] * 3)
-        engine = await stack.enter_async_context(connected(*servers))
+    async with several(*[[[5]]] * 3) as servers, connected(*servers) as engine:
         places: list[dict[str, Standin]] = []
         for gone in (False, True):
             for server in servers:
@@ -64,9 +54,7 @@ async def test_a_server_that_goes_moves_its_own_conversations_alone() -> None:
 
 
 async def test_conversations_leave_a_server_that_is_far_busier_than_the_others() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, STALLING, STALLING)
-        engine = await stack.enter_async_context(connected(*servers))
+    async with several(STALLING, STALLING) as servers, connected(*servers) as engine:
         held = [await hold(engine, affinity="one") for _ in range(LEAST_SHARE)]
         assert sorted(len(server.generations) for server in servers) == [0, LEAST_SHARE]
         held += [await hold(engine, affinity="one") for _ in range(7 * LEAST_SHARE)]
@@ -77,10 +65,9 @@ async def test_conversations_leave_a_server_that_is_far_busier_than_the_others()
 
 @pytest.mark.parametrize("how", ["dead", "overloaded", "overloaded behind a 200", "changed", "unhealthy", "full"])
 async def test_a_server_that_can_not_begin_is_passed_over(how: str) -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]])
-        engine = await stack.enter_async_context(connected(*servers, connections=1))
+    async with several([[5]], [[5]]) as servers, connected(*servers, connections=1) as engine:
         first, second = await preferred(engine, servers, affinity="one")
+        held = None
         match how:
             case "dead":
                 await first.die()
@@ -95,16 +82,16 @@ async def test_a_server_that_can_not_begin_is_passed_over(how: str) -> None:
                 first.instead[Endpoint.GENERATE] = Instead((), 500)
             case _:
                 first.engine = scripted(STALLING)
-                stack.callback((await hold(engine, affinity="one")).cancel)
+                held = await hold(engine, affinity="one")
         assert (await ask(engine, affinity="one")).finish is Finish.STOP
         assert len(second.generations) == 1
         await engine.check()
+        if held:
+            held.cancel()
 
 
 async def test_what_was_asked_of_one_model_is_never_sampled_by_another() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]])
-        engine = await stack.enter_async_context(connected(*servers))
+    async with several([[5]], [[5]]) as servers, connected(*servers) as engine:
         for server in servers:
             server.model = "babbler"
         assert isinstance(await failure(engine, model="talker"), EngineUnavailable)
@@ -125,9 +112,7 @@ async def test_what_was_asked_of_one_model_is_never_sampled_by_another() -> None
     ],
 )
 async def test_a_generation_that_a_server_had_begun_goes_nowhere_else(instead: Instead) -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]])
-        engine = await stack.enter_async_context(connected(*servers))
+    async with several([[5]], [[5]]) as servers, connected(*servers) as engine:
         first, second = await preferred(engine, servers, affinity="one")
         first.instead[Endpoint.GENERATE] = instead
         assert isinstance(await failure(engine, affinity="one"), EngineError)
@@ -135,9 +120,7 @@ async def test_a_generation_that_a_server_had_begun_goes_nowhere_else(instead: I
 
 
 async def test_where_all_are_overloaded_each_is_asked_once() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]], [[5]])
-        engine = await stack.enter_async_context(connected(*servers))
+    async with several([[5]], [[5]], [[5]]) as servers, connected(*servers) as engine:
         for server in servers:
             server.instead[Endpoint.GENERATE] = Instead((), 503)
         assert type(await failure(engine)) is EngineOverloaded
@@ -146,9 +129,7 @@ async def test_where_all_are_overloaded_each_is_asked_once() -> None:
 
 
 async def test_where_all_are_gone_none_is_asked_for_ever() -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]])
-        engine = await stack.enter_async_context(connected(*servers))
+    async with several([[5]], [[5]]) as servers, connected(*servers) as engine:
         for server in servers:
             server.instead[Endpoint.GENERATE] = Instead((), 404)
         assert isinstance(await failure(engine), EngineUnavailable)
@@ -156,45 +137,42 @@ async def test_where_all_are_gone_none_is_asked_for_ever() -> None:
 
 
 async def test_the_context_is_the_smallest_of_the_servers_that_are_up() -> None:
-    async with AsyncExitStack() as stack:
-        servers = large, small = await several(stack, [[5]], [[5]])
+    async with several([[5]], [[5]]) as (large, small):
         small.context_tokens = 2048
-        engine = await stack.enter_async_context(connected(*servers))
-        assert engine.model.context_tokens == 2048
-        await small.die()
-        for number in range(30):
-            await ask(engine, affinity=str(number))
-        assert engine.model.context_tokens == large.context_tokens
+        async with connected(large, small) as engine:
+            assert engine.model.context_tokens == 2048
+            await small.die()
+            for number in range(30):
+                await ask(engine, affinity=str(number))
+            assert engine.model.context_tokens == large.context_tokens
 
 
 @pytest.mark.parametrize("wanted", ["", "talker"])
 async def test_a_server_with_another_model_is_left_out(wanted: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with AsyncExitStack() as stack:
-        servers = await several(stack, [[5]], [[5]])
+    async with several([[5]], [[5]]) as servers:
         servers[1].model = "babbler"
-        engine = await stack.enter_async_context(connected(*servers, model=wanted))
-        kept = engine.model.id
-        for number in range(20):
-            await ask(engine, affinity=str(number))
-        assert {server.model: len(server.generations) for server in servers if server.generations} == {kept: 20}
-        assert wanted in ("", kept)
+        async with connected(*servers, model=wanted) as engine:
+            kept = engine.model.id
+            for number in range(20):
+                await ask(engine, affinity=str(number))
+            assert {server.model: len(server.generations) for server in servers if server.generations} == {kept: 20}
+            assert wanted in ("", kept)
     reasons = [(each["url"], each["reason"]) for each in map(fields, caplog.records)]
     out = next(server for server in servers if server.model != kept)
     assert reasons == [(out.url, f"the vLLM server does not serve the model {kept!r}")]
 
 
 async def test_a_server_that_was_left_out_is_let_in_once_it_serves_the_model() -> None:
-    async with AsyncExitStack() as stack:
-        servers = first, second = await several(stack, [[5]], [[5]])
+    async with several([[5]], [[5]]) as (first, second):
         second.model = "babbler"
-        engine = await stack.enter_async_context(connected(*servers, model="talker", probe_seconds=0.02))
-        second.model = "talker"
-        probes = len(second.asked)
-        await until(lambda: len(second.asked) >= probes + 8, 5)
-        for number in range(20):
-            await ask(engine, affinity=str(number))
-        assert first.generations
-        assert second.generations
+        async with connected(first, second, model="talker", probe_seconds=0.02) as engine:
+            second.model = "talker"
+            probes = len(second.asked)
+            await until(lambda: len(second.asked) >= probes + 8, 5)
+            for number in range(20):
+                await ask(engine, affinity=str(number))
+            assert first.generations
+            assert second.generations
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -104,10 +104,7 @@ def test_a_large_prompt_is_written_in_no_time(endpoint: Endpoint) -> None:
 
 def test_log_probabilities_are_read_in_generates_shape() -> None:
     top = [{"token_id": 5, "logprob": -0.5, "rank": 1}, {"token_id": 6, "logprob": -1.5, "rank": 2}]
-    content = [
-        {"token_id": 5, "logprob": -0.5, "rank": 1, "top_logprobs": top},
-        {"token_id": 9, "logprob": -9999.0},
-    ]
+    content = [{"token_id": 5, "logprob": -0.5, "rank": 1, "top_logprobs": top}, {"token_id": 9, "logprob": -9999.0}]
     assert logprobs(2, {"content": content}) == [
         TokenLogprobs(-0.5, ((5, -0.5), (6, -1.5))),
         TokenLogprobs(LEAST_LOGPROB),

@@ -161,23 +161,6 @@ async def test_the_open_responses_dialect_has_its_own_form_of_it(settings: Setti
     check_usage(given["usage"])
 
 
-REFUSED: dict[str, tuple[Json, str]] = {
-    "no model": ({"input": "hi", "model": None}, "model"),
-    "no input": ({}, "input"),
-    "an input that is none": ({"input": 7}, "input"),
-    "an item that is none": ({"input": [{"type": "rhubarb"}]}, "input[0].type"),
-    "another's parameter": ({"input": "hi", "tools": []}, "tools"),
-    "an unknown parent": ({"previous_response_id": "resp_" + 48 * "0"}, "previous_response_id"),
-}
-
-
-@pytest.mark.parametrize(("body", "param"), REFUSED.values(), ids=REFUSED)
-def test_a_request_that_is_wrong_is_a_400(service: ServiceProcess, body: Json, param: str) -> None:
-    given = service.http().post("/v1/responses/compact", json={"model": MODEL, **body})
-    assert given.status_code == 400
-    assert given.json()["error"]["param"] == param
-
-
 def test_the_sdk_compacts_and_goes_on(service: ServiceProcess) -> None:
     client = service.client()
     given = client.responses.compact(model=MODEL, input="My boat is called Vesper.")

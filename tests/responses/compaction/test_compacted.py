@@ -156,10 +156,7 @@ def test_only_the_newest_words_that_fit_travel_and_the_model_is_told(truncation:
 )
 def test_a_conversation_always_goes_on_from_its_compaction(context: int, words: list[int], instructions: int) -> None:
     items = [{"role": role, "content": "word " * size} for size in words for role in ("user", "assistant")]
-    options: Any = {
-        "limit": context,
-        "instructions": "word " * instructions,
-    }
+    options: Any = {"limit": context, "instructions": "word " * instructions}
     made = prompt(input=[*items, NOW, TRIGGER], truncation="auto", **options)
     payload = sealed.compaction("short " * 50, made.rules.kept_messages)
     item = {"type": "compaction", "encrypted_content": ENVELOPES.seal(sealed.COMPACTION, payload)}

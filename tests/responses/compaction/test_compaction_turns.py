@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.api.response import Compaction
 from service.api.tools.callee import Callee
 from service.engine.port import Generation, ModelCard, Sampling
 from service.grammar.tags import HeaderState, schema_content
@@ -163,14 +162,6 @@ def test_an_answer_has_no_more_room_than_the_context_leaves() -> None:
     )
 
     assert [len(each.prompt) + each.sampling.max_tokens for each in generations] == [1000, 1000]
-
-
-@pytest.mark.parametrize("budget", [1, 5, len(harmony(SUMMARY)) - 1])
-def test_half_a_summary_is_none(budget: int) -> None:
-    machine, response, generations = made(SUMMARY, FINAL, budget=budget)
-
-    assert (response.status, len(generations), machine.messages) == ("incomplete", 1, [])
-    assert [item for item in response.output if not isinstance(item, Compaction) or item.encrypted_content] == []
 
 
 def test_a_summary_of_nothing_fails_the_response() -> None:

@@ -120,30 +120,6 @@ async def test_a_short_conversation_is_answered_at_once(settings: Settings) -> N
     assert (kinds(made), kinds(other), len(played.generations)) == (["message"], ["message"], 2)
 
 
-REFUSED: dict[str, tuple[object, str]] = {
-    "no list": ({"type": "compaction"}, "context_management"),
-    "another kind": ([{"type": "oblivion"}], "context_management[0].type"),
-    "no kind": ([{"compact_threshold": 1000}], "context_management[0].type"),
-    "a threshold of nothing": (
-        [{"type": "compaction", "compact_threshold": 0}],
-        "context_management[0].compact_threshold",
-    ),
-    "a threshold in words": (
-        [{"type": "compaction", "compact_threshold": "9"}],
-        "context_management[0].compact_threshold",
-    ),
-    "two of them": ([{"type": "compaction"}] * 2, "context_management"),
-    "another member": ([{"type": "compaction", "keep": 1}], "context_management[0].keep"),
-}
-
-
-@pytest.mark.parametrize(("value", "param"), REFUSED.values(), ids=REFUSED)
-def test_what_it_can_t_be_is_a_400_that_says_where(service: ServiceProcess, value: object, param: str) -> None:
-    given = service.http().post("/v1/responses", json={"model": MODEL, "input": "hi", "context_management": value})
-    assert given.status_code == 400
-    assert given.json()["error"]["param"] == param
-
-
 def test_the_sdk_goes_on_with_a_conversation_that_compacts_itself(service: ServiceProcess) -> None:
     client = service.client()
     first = client.responses.create(model=MODEL, input="My boat is called Vesper.")

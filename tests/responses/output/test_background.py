@@ -130,11 +130,7 @@ def test_a_machine_shows_what_its_events_fold_to(ids: list[int], places: list[in
         ("<|channel|>final<|message|>42", 4, Ending.LENGTH),
         ("<|channel|>final<|message|>42<|end|>", 9, None),
         (CALL, 99, None),
-        (
-            f"{CALL}<|start|>assistant<|channel|>final<|message|>",
-            99,
-            Ending.STOP,
-        ),
+        (f"{CALL}<|start|>assistant<|channel|>final<|message|>", 99, Ending.STOP),
         ("<|channel|>commentary<|message|>Hm.<|call|>", 99, Ending.STOP),
     ],
 )

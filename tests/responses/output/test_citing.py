@@ -29,7 +29,6 @@ WROTE = Outcome("completed", "", cites={"files": FILES})
 
 
 def escaped(name: str) -> str:
-    """As some programs write URLs."""
     return re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quote(name))
 
 

@@ -16,14 +16,7 @@ from service.harmony import tokens
 from service.markup.chat import Piece
 from service.responses.output import journal
 from service.responses.output.fold import Fold
-from service.responses.output.journal import (
-    Batch,
-    decode_batch,
-    decode_merged,
-    decode_sampled,
-    encode_batch,
-    journaled,
-)
+from service.responses.output.journal import Batch, decode_batch, decode_merged, decode_sampled, encode_batch, journaled
 from service.responses.output.machine import Ending
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
@@ -35,7 +28,6 @@ MESSAGE_ID = f"msg_{RESPONSE_ID[5:]}0000"
 
 
 def deltas(*texts: str, first: int = 0) -> list[Event]:
-    """Deltas of one message."""
     return event_samples.numbered([events.OutputTextDelta(MESSAGE_ID, 0, 0, text) for text in texts], first)
 
 

@@ -9,16 +9,7 @@ from service.harmony.tokens import CALL, END, START, encode, unpack
 from service.responses.output.machine import Ending
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.responses import samples
-from tests.support.responses.samples import (
-    ANSWER,
-    OPENING,
-    Sampled,
-    as_json,
-    generation,
-    harmony,
-    run,
-    sampled,
-)
+from tests.support.responses.samples import ANSWER, OPENING, Sampled, as_json, generation, harmony, run, sampled
 from tests.support.responses.shown import short
 
 hundreds = settings(max_examples=300, derandomize=True, deadline=None)

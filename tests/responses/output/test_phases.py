@@ -32,7 +32,6 @@ SAMPLED = {
 
 
 def at(phase: Phase) -> Machine:
-    """A machine in a phase."""
     machine = samples.machine(RULES)
     if phase is Phase.QUEUED:
         machine.queued()

@@ -83,11 +83,7 @@ def test_a_call_that_nobody_runs_failed_unless_it_was_cut_short(recipient: str, 
 def test_a_failed_call_of_another_s_tool_says_why() -> None:
     (call,) = sampled("<|channel|>commentary to=docs.search<|message|>{}<|call|>").output
 
-    assert as_json(call)["error"] == {
-        "type": "mcp_protocol_error",
-        "code": -32601,
-        "message": "There is no such tool.",
-    }
+    assert as_json(call)["error"] == {"type": "mcp_protocol_error", "code": -32601, "message": "There is no such tool."}
 
 
 BROWSED = {

@@ -95,7 +95,6 @@ class Sure(ScriptedEngine):
     """An engine that never considers but one token."""
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        """As a script says."""
         async with aclosing(super().generate(generation)) as chunks:
             async for chunk in chunks:
                 never = TokenLogprobs(0.0, ((0, 0.0), (1, -math.inf)))
@@ -110,9 +109,7 @@ async def test_what_has_no_probability_at_all_is_the_least_number_there_is(setti
     assert {each["top_logprobs"][1]["logprob"] for each in found} == {-9999.0}
 
 
-async def test_a_background_response_has_them_also_when_its_engine_died_on_the_way(
-    settings: Settings,
-) -> None:
+async def test_a_background_response_has_them_also_when_its_engine_died_on_the_way(settings: Settings) -> None:
     soon = Timing(engine_away=Backoff(0.01, 30))
     death = Die(EngineError("out of memory"))
     dying = going_on(SAID, lambda left: [left[:14], death] if len(left) > 14 else [left])

@@ -26,15 +26,7 @@ from store.turn import StoredMessage
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.responses import samples
 from tests.support.responses.requests import DATE, TOOLS, prompt
-from tests.support.responses.samples import (
-    FUNCTIONS,
-    PROMPT_TOKENS,
-    RULES,
-    Sampled,
-    created,
-    generation,
-    run,
-)
+from tests.support.responses.samples import FUNCTIONS, PROMPT_TOKENS, RULES, Sampled, created, generation, run
 
 many = settings(max_examples=600, derandomize=True, deadline=None)
 hundreds = settings(max_examples=200, derandomize=True, deadline=None)
@@ -111,7 +103,6 @@ def without_outdated_analysis(said: Sequence[Said]) -> list[Said]:
 
 
 def expected(oracle: Oracle, said: Sequence[Said], instructions: str | None, tools: list[Json]) -> list[int]:
-    """What openai-harmony renders for completion."""
     system = SystemContent(
         model_identity=MODEL_IDENTITY, knowledge_cutoff=KNOWLEDGE_CUTOFF, conversation_start_date=DATE
     )
@@ -129,9 +120,7 @@ def expected(oracle: Oracle, said: Sequence[Said], instructions: str | None, too
         opening.append(Message.from_role_and_content(Role.DEVELOPER, developer))
     messages = [each.for_harmony() for each in without_outdated_analysis(said)]
     return oracle.encoding.render_conversation_for_completion(
-        Conversation(messages=[*opening, *messages]),
-        Role.ASSISTANT,
-        RenderConversationConfig(auto_drop_analysis=False),
+        Conversation(messages=[*opening, *messages]), Role.ASSISTANT, RenderConversationConfig(auto_drop_analysis=False)
     )
 
 

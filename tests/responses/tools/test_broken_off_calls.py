@@ -120,7 +120,6 @@ async def ended(world: World, id: str) -> dict[str, Any]:
 
 
 def body(tool: Tool, **members: Any) -> dict[str, Any]:
-    """What is asked."""
     return {"model": MODEL, "input": "Go.", "tools": [tool.declared], "include": OUTPUTS, **members}
 
 
@@ -135,9 +134,8 @@ async def hang_up(world: World, tool: Tool) -> dict[str, Any]:
         asking.cancel()
         with suppress(asyncio.CancelledError):
             await asking
-    aftermath = Aftermath(world.settings)
-    (id,) = await until(aftermath.ids, SOON_SECONDS)
-    await aftermath.close()
+    async with Aftermath(world.settings) as aftermath:
+        (id,) = await until(aftermath.ids, SOON_SECONDS)
     return await ended(world, id)
 
 
@@ -173,7 +171,6 @@ async def cancel_over_a_socket(world: World, tool: Tool) -> dict[str, Any]:
 
 
 async def close_a_socket(world: World, tool: Tool) -> dict[str, Any]:
-    """A WebSocket is gone."""
     async with socket(world.inside.url) as ws:
         await ws.send(**body(tool))
         id = (await ws.next())["response"]["id"]
@@ -216,7 +213,6 @@ LIMITS: dict[Way, dict[str, float]] = {
 
 
 def broken_off(response: dict[str, Any]) -> dict[str, Any]:
-    """Its one call."""
     (item,) = [item for item in response["output"] if item["type"] in KINDS]
     return item
 

@@ -16,7 +16,6 @@ MODERN = "2026-07-28"
 
 
 def refusal(asked: Any, code: int, message: str, status: int, **data: Any) -> web.Response:
-    """An error of the protocol."""
     error = {"code": code, "message": message, "data": data}
     return web.json_response({"jsonrpc": "2.0", "id": asked.get("id"), "error": error}, status=status)
 
@@ -31,12 +30,10 @@ class Changing:
         self._status = status
 
     def restart(self, *, modern: bool = False) -> None:
-        """Forget all sessions."""
         self.sessions += 1
         self.modern = modern
 
     async def handle(self, request: web.Request, asked: Any) -> web.StreamResponse:
-        """Its answers."""
         if self.modern:
             return self._modern(asked)
         if asked["method"] == "initialize":
@@ -71,7 +68,6 @@ class Changing:
 
 @asynccontextmanager
 async def asking(changing: Changing) -> AsyncIterator[Session]:
-    """A session with it."""
     async with server(changing.handle) as session:
         yield session
 

@@ -34,7 +34,6 @@ async def sandbox() -> AsyncIterator[LocalSandbox]:
 
 
 def prompts(engine: Any) -> list[str]:
-    """What the engine was asked."""
     return [decode(list(asked.prompt)[1:]) for asked in engine.generations]
 
 
@@ -239,11 +238,7 @@ async def test_the_file_that_code_wrote_is_cited_while_the_answer_streams(
     message: Any = response.output[-1]
     (note,) = message.content[0].annotations
     assert text[note.start_index : note.end_index] == "sandbox:/mnt/data/notes.txt"
-    assert (note.type, note.container_id, note.filename) == (
-        "container_file_citation",
-        call.container_id,
-        "notes.txt",
-    )
+    assert (note.type, note.container_id, note.filename) == ("container_file_citation", call.container_id, "notes.txt")
     assert kinds.count("response.output_text.annotation.added") == 1
     running = [kind for kind in kinds if kind.startswith("response.code_interpreter_call")]
     assert running[:1] + running[-3:] == [
@@ -252,32 +247,6 @@ async def test_the_file_that_code_wrote_is_cited_while_the_answer_streams(
         "response.code_interpreter_call.interpreting",
         "response.code_interpreter_call.completed",
     ]
-
-
-@pytest.mark.parametrize(
-    ("container", "refusal", "param"),
-    [
-        (None, BadRequestError, "tools[0].container"),
-        ("cntr_" + 48 * "0", NotFoundError, "container_id"),
-        ({"type": "auto", "file_ids": ["file_1"]}, BadRequestError, "tools[0].container.file_ids"),
-        ({"type": "auto", "memory_limit": "2g"}, BadRequestError, "tools[0].container.memory_limit"),
-        (
-            {"type": "auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a.example"]}},
-            BadRequestError,
-            "tools[0].container.network_policy.type",
-        ),
-    ],
-)
-async def test_a_container_that_can_not_be_is_refused(
-    settings: Settings, sandbox: LocalSandbox, container: Any, refusal: type[Exception], param: str
-) -> None:
-    tool: Any = {"type": "code_interpreter"} | ({} if container is None else {"container": container})
-    async with serving(settings, scripted([answer("No.")]), sandbox=sandbox) as service, service.client() as client:
-        with pytest.raises(refusal) as refused:
-            await client.responses.create(model=MODEL, input="Run.", tools=[tool])
-
-    error: Any = refused.value
-    assert error.param == param
 
 
 async def test_another_tenants_container_looks_as_if_it_did_not_exist(

@@ -102,7 +102,6 @@ def containers(records: Away, sandbox: Sandbox) -> Containers:
 
 
 async def called(containers: Containers, code: str, id: str) -> Outcome:
-    """What becomes of some code in a container."""
     tool = Hosted(id, "python", True, "python", Wanted().encoded())
     return await PythonRun(containers, TENANT).call(HostedCall("ci_1", tool, code))
 

@@ -19,11 +19,9 @@ from service.settings.settings import Settings
 from service.tools.port import Listing, ToolResult
 from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
-from tests.support.oracles.open_responses import check_stream
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import prompts, streamed
-from tests.support.service.streams import sent
 from tests.support.tools import library
 from tests.support.tools.library import MOON, TIDES
 from tests.support.tools.server import McpServer, mcp_server
@@ -41,7 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shelf(folder: Path) -> Iterator[McpServer]:
-    """The server that searches."""
     with mcp_server(folder, "tests.support.tools.library") as server:
         yield server
 
@@ -122,17 +119,6 @@ async def test_a_stream_has_the_events_of_the_api(searching: Settings) -> None:
         "results": None,
     }
     assert told[start + 4]["item"]["results"] == SHOWN
-
-
-async def test_in_open_responses_a_search_is_a_summary_of_what_was_wanted(searching: Settings) -> None:
-    engine = scripted([call("tides")], [answer("At ten.")])
-    body = {"model": MODEL, "input": "When?", "tools": [FILES], "stream": True}
-    async with serving(searching, engine) as service, service.http() as http:
-        given = await http.post("/open-responses/v1/responses", json=body)
-    done = check_stream(sent(given.text))
-
-    assert [item["type"] for item in done["output"]] == ["reasoning", "message"]
-    assert done["output"][0]["summary"][0]["text"] == '["tides"]'
 
 
 async def test_what_the_request_says_of_the_search_is_the_server_s_to_know_and_not_the_model_s(
@@ -331,10 +317,7 @@ async def test_a_choice_of_it_makes_the_model_search(searching: Settings) -> Non
             {"filters": {"type": "or", "filters": [{"type": "and", "key": "a", "value": 1}]}},
             "tools[0].filters.filters[0].type",
         ),
-        (
-            {"filters": {"type": "or", "filters": [{"type": "eq", "key": "a", "value": 1}] * 64}},
-            "tools[0].filters",
-        ),
+        ({"filters": {"type": "or", "filters": [{"type": "eq", "key": "a", "value": 1}] * 64}}, "tools[0].filters"),
         ({"ranking_options": {"score_threshold": 2}}, "tools[0].ranking_options.score_threshold"),
         ({"wibble": 1}, "tools[0].wibble"),
     ],
@@ -355,13 +338,6 @@ async def test_it_is_declared_once_and_beside_no_namespace_of_its_name(searching
             await client.responses.create(model=MODEL, input="When?", tools=[FILES, FILES])
         with pytest.raises(openai.BadRequestError, match="namespace has the same name"):
             await client.responses.create(model=MODEL, input="When?", tools=[FILES, named])
-
-
-async def test_without_such_a_server_it_is_left_out_as_before(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("So.")])) as service, service.http() as http:
-        given = await http.post("/v1/responses", json={"model": MODEL, "input": "Go.", "tools": [FILES]})
-
-    assert given.headers["x-harmonium-tools-left-out"] == "file_search"
 
 
 async def test_a_background_response_searches_and_its_conversation_goes_on(searching: Settings) -> None:

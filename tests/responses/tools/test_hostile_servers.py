@@ -22,7 +22,6 @@ TOOL = {"name": "t", "inputSchema": {"type": "object"}}
 
 
 def answer(request: Any, **result: Any) -> web.Response:
-    """A right answer."""
     return web.json_response({"jsonrpc": "2.0", "id": request.get("id"), "result": result})
 
 
@@ -100,7 +99,6 @@ async def test_a_polite_server_is_heard_and_told_what_signs_in() -> None:
 
 
 async def huge(_: web.Request, asked: Any) -> web.StreamResponse:
-    """Says too much."""
     return answer(asked, content=[{"type": "text", "text": "x" * 1_000_000}])
 
 
@@ -121,7 +119,6 @@ async def elsewhere(request: web.Request, asked: Any) -> web.StreamResponse:
 
 
 async def silent(_: web.Request, asked: Any) -> web.StreamResponse:
-    """Never answers."""
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -156,7 +153,6 @@ async def unauthorized(_: web.Request, asked: Any) -> web.StreamResponse:
 
 
 async def broken(_: web.Request, asked: Any) -> web.StreamResponse:
-    """Breaks off."""
     return web.Response(body=b'{"jsonrpc": "2.0", "id"', content_type="application/json")
 
 

@@ -15,13 +15,11 @@ from service.settings.settings import Settings
 from store.errors import StoreUnavailable
 from store.history.approvals import Approvals
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
-from tests.support.oracles.open_responses import check_stream as check_open_stream
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import CARD, ScriptedEngine, answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed
 from tests.support.service.sockets import socket
-from tests.support.service.streams import sent
 from tests.support.tools.server import McpServer
 
 CALL = " to=maths.add<|channel|>commentary <|constrain|>json<|message|>"
@@ -173,10 +171,7 @@ async def test_several_calls_are_asked_for_at_once_and_answered_in_their_order(
             inside,
             previous_response_id=first.id,
             tools=[asking(fixture)],
-            input=[
-                {"role": "user", "content": "Two of them."},
-                *(says(three), says(two, approve=False), says(one)),
-            ],
+            input=[{"role": "user", "content": "Two of them."}, *(says(three), says(two, approve=False), says(one))],
         )
 
     assert [item.type for item in first.output] == ["mcp_list_tools", *(["mcp_approval_request"] * 3)]
@@ -552,7 +547,7 @@ async def test_in_a_conversation_an_approval_is_asked_and_given(settings: Settin
     assert "waits for an answer" in error["message"]
     assert kinds(second) == ["mcp_call", "message"]
     assert [item.type for item in items.data] == [
-        *("message", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call", "message"),
+        *("message", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call", "message")
     ]
 
 
@@ -670,18 +665,6 @@ async def test_a_warm_up_neither_calls_nor_uses_an_approval(settings: Settings, 
 
     assert (warm["output"], began) == ([], before)
     assert kinds(second) == ["mcp_call", "message"]
-
-
-async def test_in_open_responses_a_request_for_approval_is_reasoning_without_words(
-    settings: Settings, fixture: McpServer
-) -> None:
-    engine = scripted([call("add", ADD)], [answer("So.")])
-    body = {"model": MODEL, "input": "Go.", "tools": [asking(fixture)], "stream": True}
-    async with serving(allowing(settings, fixture), engine) as inside, inside.http() as http:
-        given = await http.post("/open-responses/v1/responses", json=body)
-    done = check_open_stream(sent(given.text))
-
-    assert [(item["type"], item["summary"]) for item in done["output"][1:]] == [("reasoning", [])]
 
 
 async def test_a_store_that_is_away_makes_no_call(

@@ -10,11 +10,9 @@ from redis import Redis
 from service.harmony import tokens
 from service.settings.settings import Settings
 from store.codec import unsqueeze
-from tests.support.oracles.open_responses import check_stream
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, prompts, streamed, tags
-from tests.support.service.streams import sent
 from tests.support.tools.server import McpServer
 from tests.support.waiting import until
 
@@ -28,14 +26,7 @@ def call(name: str, arguments: str = "{}") -> list[int]:
 
 
 def server(fixture: McpServer, **members: Any) -> Any:
-    """The declaration of a server."""
-    return {
-        "type": "mcp",
-        "server_label": "maths",
-        "server_url": fixture.url,
-        "require_approval": "never",
-        **members,
-    }
+    return {"type": "mcp", "server_label": "maths", "server_url": fixture.url, "require_approval": "never", **members}
 
 
 def allowing(settings: Settings, fixture: McpServer, **changes: Any) -> Settings:
@@ -44,7 +35,6 @@ def allowing(settings: Settings, fixture: McpServer, **changes: Any) -> Settings
 
 
 def kinds(response: Any) -> list[str]:
-    """The kinds of its items."""
     items = response["output"] if isinstance(response, dict) else response.output
     return [item["type"] if isinstance(item, dict) else item.type for item in items]
 
@@ -251,26 +241,6 @@ async def test_a_background_response_is_cancelled_amid_a_call(settings: Settings
     assert (item.status, item.output) == ("incomplete", None)
 
 
-@pytest.mark.parametrize("tool", ["add", "fail"])
-async def test_in_open_responses_a_call_is_a_summary_of_what_was_wanted(
-    settings: Settings, fixture: McpServer, tool: str
-) -> None:
-    engine = scripted([call(tool, ADD if tool == "add" else "{}")], [answer("So.")])
-    body = {"model": MODEL, "input": "Go.", "tools": [server(fixture)]}
-    async with serving(allowing(settings, fixture), engine) as service, service.http() as http:
-        given = await http.post("/open-responses/v1/responses", json=body | {"stream": True})
-        again = await http.get(f"/open-responses/v1/responses/{sent(given.text)[-1]['response']['id']}")
-    events = sent(given.text)
-    done = check_stream(events)
-
-    assert again.json()["output"] == done["output"]
-    assert kinds(done) == ["reasoning", "reasoning", "message"]
-    shown = [[part["text"] for part in item["summary"]] for item in done["output"][:2]]
-    assert shown == [[""], [ADD if tool == "add" else "{}"]]
-    parts = [event["part"]["text"] for event in events if event["type"] == "response.reasoning_summary_part.done"]
-    assert parts == [text for (text,) in shown]
-
-
 # --- what is allowed, and what is refused ---
 
 
@@ -298,48 +268,7 @@ async def test_a_tool_may_be_chosen(settings: Settings, fixture: McpServer) -> N
     assert kinds(response) == ["mcp_list_tools", "mcp_call", "message"]
 
 
-@pytest.mark.parametrize(
-    ("tool", "status", "param", "said"),
-    [
-        ({"require_approval": "perhaps"}, 400, "tools[0].require_approval", "perhaps"),
-        ({"require_approval": "never", "server_label": "functions"}, 400, "tools[0].server_label", "Take another"),
-        ({"server_label": "a b"}, 400, "tools[0].server_label", "1 to 64"),
-        ({"server_url": "http://127.0.0.1:1/other"}, 400, "tools[0].server_url", "HARMONIUM_MCP_ALLOW"),
-        ({"server_url": "ftp://a"}, 400, "tools[0].server_url", "http://"),
-        ({"server_url": "http://user:pw@a/"}, 400, "tools[0].server_url", "http://"),
-        ({"server_url": None}, 400, "tools[0].server_label", "server_url"),
-        ({"connector_id": "connector_gmail"}, 400, "tools[0]", "one of server_url"),
-        ({"headers": {"Host": "a"}}, 400, "tools[0].headers", "Host"),
-        ({"headers": {"X": "a\nb"}}, 400, "tools[0].headers", "X"),
-        ({"headers": {"Authorization": "a"}, "authorization": "b"}, 400, "tools[0].authorization", "one of the two"),
-        ({"wibble": 1}, 400, "tools[0].wibble", "wibble"),
-        ({"allowed_tools": {"tool_names": "a"}}, 400, "tools[0].allowed_tools.tool_names", "array"),
-    ],
-)
-async def test_a_server_that_is_declared_wrongly_is_refused(
-    settings: Settings, fixture: McpServer, tool: Any, status: int, param: str, said: str
-) -> None:
-    async with serving(allowing(settings, fixture), scripted([answer("So.")])) as service, service.http() as http:
-        body = {"model": MODEL, "input": "Go.", "tools": [server(fixture, **tool)]}
-        given = await http.post("/v1/responses", json=body)
-
-    assert given.status_code == status, given.text
-    assert given.json()["error"]["param"] == param
-    assert said in given.json()["error"]["message"]
-
-
-async def test_two_servers_of_one_label_are_refused(settings: Settings, fixture: McpServer) -> None:
-    async with serving(allowing(settings, fixture), scripted([answer("So.")])) as service, service.client() as client:
-        with pytest.raises(openai.BadRequestError, match="same label"):
-            await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture), server(fixture)])
-
-
-@pytest.mark.parametrize(
-    ("path", "why"),
-    [
-        ("/nowhere", "HTTP 404"),
-    ],
-)
+@pytest.mark.parametrize(("path", "why"), [("/nowhere", "HTTP 404")])
 async def test_a_server_without_a_list_is_a_424_that_says_why(
     settings: Settings, fixture: McpServer, path: str, why: str
 ) -> None:
@@ -360,18 +289,6 @@ async def test_any_public_server_is_no_private_one(settings: Settings, fixture: 
     async with serving(opened, scripted([answer("So.")])) as service, service.client() as client:
         with pytest.raises(openai.APIStatusError, match="not a public address"):
             await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture)])
-
-
-async def test_where_no_server_is_set_up_they_are_left_out_as_other_hosted_tools(
-    settings: Settings, fixture: McpServer
-) -> None:
-    async with serving(settings, scripted([answer("So.")])) as service, service.http() as http:
-        given = await http.post(
-            "/v1/responses", json={"model": MODEL, "input": "Go.", "tools": [server(fixture, wibble=1)]}
-        )
-
-    assert given.status_code == 200
-    assert given.headers["x-harmonium-tools-left-out"] == "mcp"
 
 
 # --- the operator's servers ---

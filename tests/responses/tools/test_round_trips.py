@@ -33,7 +33,6 @@ KINDS = ("mcp_call", "web_search_call", "code_interpreter_call")
 
 @pytest.fixture
 async def sandbox() -> AsyncIterator[LocalSandbox]:
-    """Where code runs."""
     with folder_for_all() as base:
         yield local(base)
 

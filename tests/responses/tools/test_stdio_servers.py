@@ -52,14 +52,12 @@ LIMITS = ToolLimits(start_seconds=5, list_seconds=8, call_seconds=8, answer_byte
 
 
 def program(before: str = "", during: str = "pass", after: str = "", **more: Any) -> Program:
-    """A server that does so."""
     code = SERVER.format(before=before, during=during.replace("\n", "\n        "), after=after)
     return Program((sys.executable, "-c", code), **more)
 
 
 @asynccontextmanager
 async def running(server: Program, limits: ToolLimits = LIMITS) -> AsyncIterator[Session]:
-    """A session with it."""
     session = Session(Connection("s", "", trusted=True, program=server), limits)
     try:
         yield session

@@ -30,7 +30,6 @@ class Stub:
         self.closed = False
 
     async def list_tools(self) -> Listing:
-        """Its tool."""
         self.listed += 1
         if self.label == "silent":
             try:
@@ -46,7 +45,6 @@ class Stub:
         raise AssertionError(name)
 
     async def close(self) -> None:
-        """The end."""
         self.closed = True
 
 
@@ -58,7 +56,6 @@ class Stubs:
         self.toolbox = Toolbox({}, (URL,), self.open, allowing="X")
 
     def open(self, connection: Connection, tenant: str) -> Stub:
-        """Another one."""
         self.opened.append(Stub(connection))
         return self.opened[-1]
 

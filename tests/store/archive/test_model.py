@@ -5,7 +5,7 @@ import pytest
 from tests.support.archive.model import agree
 from tests.support.archive.opened import REMOTE, Place
 
-SHORT, LONG = 30, 400
+SHORT, LONG = 10, 400
 """Examples without a server in between; with one there are a tenth of them."""
 
 

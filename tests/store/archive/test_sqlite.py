@@ -86,8 +86,9 @@ async def test_a_write_is_on_the_disk_when_it_returns(folder: Path, again: bool)
     for _ in range(1 + again):
         file = ShardFile(folder / "0a.db", busy_seconds=5.0)
         full = await file.write(lambda opened: opened.execute("PRAGMA synchronous").fetchone())
+        overwritten = await file.write(lambda opened: opened.execute("PRAGMA secure_delete").fetchone())
         await file.close()
-    assert full == (2,)
+    assert (full, overwritten) == ((2,), (1,))
 
 
 async def test_what_is_deleted_gives_its_room_back(archive: Archive, folder: Path) -> None:
@@ -98,6 +99,63 @@ async def test_what_is_deleted_gives_its_room_back(archive: Archive, folder: Pat
     await archive.delete(*keys)
     await archive.close()
     assert (folder / "0a.db").stat().st_size < before / 10
+
+
+async def test_what_becomes_smaller_gives_its_room_back(archive: Archive, folder: Path) -> None:
+    keys = [f"v1/0a/default/{number:04d}/0" for number in range(100)]
+    etags = await asyncio.gather(*(archive.put(key, os.urandom(70_000), only_if=None) for key in keys))
+    for key, etag in zip(keys, etags, strict=True):
+        await archive.put(key, b"x", only_if=etag)
+    await archive.close()
+    assert (folder / "0a.db").stat().st_size < 1_000_000
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are emptied at once."""
+    monkeypatch.setattr("store.archive.sqlite.LOG_SECONDS", 0.01)
+
+
+def files_with(folder: Path, word: bytes) -> list[str]:
+    """The names of the files that have some bytes."""
+    return sorted(path.name for path in folder.iterdir() if word in path.read_bytes())
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("size", [100, 100_000])
+async def test_what_was_erased_is_soon_in_none_of_its_files(archive: Archive, folder: Path, size: int) -> None:
+    secret, keys = b"SECRET" + os.urandom(16), [f"v1/0a/default/{number:04d}/0" for number in range(4)]
+    etags = [await archive.put(key, os.urandom(size) + secret + os.urandom(size), only_if=None) for key in keys]
+    assert files_with(folder, secret)
+    await archive.put(keys[0], b"x", only_if=etags[0])
+    await archive.put(keys[1], os.urandom(3 * size), only_if=etags[1])
+    await archive.delete(*keys[2:])
+    await until(lambda: not files_with(folder, secret))
+    assert (folder / "0a.db-wal").stat().st_size == 0
+
+
+async def test_what_was_erased_is_in_none_of_its_files_once_whoever_did_it_is_done(
+    archive: Archive, folder: Path
+) -> None:
+    async with opened(Place("sqlite", f"sqlite://{folder}")) as command:  # while the service has the file open
+        etag = await archive.put(KEY, b"SECRET", only_if=None)
+        await command.put(KEY, b"x", only_if=etag)
+    assert not files_with(folder, b"SECRET")
+    assert await archive.get(KEY)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_log_that_others_read_is_emptied_later_and_holds_up_nobody(archive: Archive, folder: Path) -> None:
+    etag = await archive.put(KEY, b"SECRET", only_if=None)
+    with closing(sqlite3.connect(folder / "0a.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM object").fetchone() == (1,)
+        etag = await archive.put(KEY, b"other", only_if=etag)
+        for number in range(20):
+            etag = await archive.put(KEY, b"%d" % number, only_if=etag)
+        assert "0a.db-wal" in files_with(folder, b"SECRET")
+        reader.execute("ROLLBACK")
+    await until(lambda: not files_with(folder, b"SECRET"))
 
 
 async def test_what_is_asked_for_at_once_is_one_transaction(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What all tests of backups ask for: a file, and a store to restore into."""
+"""The fixtures of all tests of backups: a file, a store to restore into, and the way there."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,12 +8,18 @@ from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from tests.support.store.backups import Moves
 from tests.support.store.verdict import faults
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "backup.hm"
+
+
+@pytest.fixture
+def moves(server_url: str, prefix: str, file: Path, second: ConversationHistoryStore) -> Moves:
+    return Moves(server_url, prefix, file)
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.backup import BackupScope
 from store.backup.reading import PIECE_BYTES
-from store.backup.records import encoded
-from store.backup.restore import Bounds
+from store.backup.upkeep.backup import BackupScope
+from store.backup.upkeep.refilling import Refused
 from store.embedded import EmbeddedServer
-from store.errors import BadBackup, DoesNotFit, LayoutMismatch, NewerFormat, NotFound, StoreFull
+from store.errors import BadBackup, LayoutMismatch, NewerFormat, NotFound
+from store.history.caps import Caps
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.layout import Layout, Terms, shared_secret
 from store.redis.connection import connect
 from tests.support.store.audit import dump, scores
-from tests.support.store.backups import OTHER, RELEASE, back_up, bring_back, contents_of, cut, mixed, mode, nodes
+from tests.support.store.backups import OTHER, RELEASE, Moves, back_up, bring_back, contents_of, cut, mixed, mode, nodes
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import PLAIN, in_step, server
 from tests.support.store.verdict import checked, faults
@@ -31,17 +31,23 @@ COUNT = 30
 
 
 async def test_payloads_of_many_megabytes_are_held_a_few_at_a_time(
-    store: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    store: ConversationHistoryStore, moves: Moves
 ) -> None:
     tip = None
     for _ in range(COUNT):
         _, tip = await large(store, None), await large(store, tip)
     tracemalloc.start()
-    await back_up(server_url, prefix, file)
+    end = await moves.save()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 6 * PIECE_BYTES  # packed as the store has them, unpacked, and as records of the file
-    assert (await contents_of(file)).turns == 2 * COUNT
+    assert most < 7 * PIECE_BYTES  # packed as the store has them, unpacked, and as a part before and after a piece
+    assert (await contents_of(moves.file)).turns == 2 * COUNT
+    tracemalloc.start()
+    assert (await moves.restore()).restored == 2 * COUNT  # of which half are one tree, in many parts
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 7 * PIECE_BYTES
+    assert (await moves.save_second()).content == end.content
 
 
 async def large(store: ConversationHistoryStore, parent: str | None) -> str:
@@ -53,16 +59,11 @@ async def large(store: ConversationHistoryStore, parent: str | None) -> str:
 
 
 async def test_what_is_restored_is_what_there_was(
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    redis: Redis,
-    file: Path,
+    history: ConversationHistoryStore, second: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
 ) -> None:
     ids = await mixed(history)
-    end = await back_up(server_url, prefix, file)
-    restored = await bring_back(server_url, f"{prefix}-2", file)
+    end = await moves.save()
+    restored = await moves.restore()
     assert restored.whole
     assert (restored.restored, restored.kept) == (end.turns, 0)
     assert await nodes(redis, f"{prefix}-2:") == await nodes(redis, f"{prefix}:")
@@ -70,81 +71,75 @@ async def test_what_is_restored_is_what_there_was(
         assert await scores(redis, f"{prefix}-2", name) == await scores(redis, prefix, name)
     assert await said(second, ids["tip"]) == await said(history, ids["tip"]) == ["a", "b", "d"]
     assert await second.items(TENANT, [ids["tombstone"], ids["tip"]]) == [NOTHING_LISTED, (b'{"text":"d"}', b'["d"]')]
-    again = await back_up(server_url, f"{prefix}-2", file.with_suffix(".2"))
+    again = await moves.save_second()
     assert (again.content, again.turns) == (end.content, end.turns)
 
 
 async def test_a_backup_changes_nothing_in_the_store(
-    history: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+    history: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
 ) -> None:
     await mixed(history)
     before = await dump(redis, prefix)
-    await back_up(server_url, prefix, file)
+    await moves.save()
     assert await dump(redis, prefix) == before
 
 
 async def test_the_order_of_use_decides_what_goes_first_after_a_restore_too(
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    redis: Redis,
-    file: Path,
+    history: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
 ) -> None:
     ids = [(await grow(history, name))[0] for name in "abcde"]
     for at in (3, 0, 4, 1, 2):
         await history.get(TENANT, ids[at])
-    await back_up(server_url, prefix, file)
-    await bring_back(server_url, f"{prefix}-2", file)
+    await moves.save()
+    await moves.restore()
     order = [ids[at] for at in (3, 0, 4, 1, 2)]
     for each in (prefix, f"{prefix}-2"):
         assert list(await scores(redis, each, f"leaves:{TENANT}")) == order
 
 
 async def test_the_file_says_what_it_is_and_only_its_owner_may_read_it(
-    history: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, moves: Moves
 ) -> None:
     await mixed(history)
     secret = await shared_secret(history)
-    end = await back_up(server_url, prefix, file)
-    found = await contents_of(file)
-    assert (found.header.release, found.header.shards, found.header.secret) == (RELEASE, 1, True)
+    end = await moves.save()
+    found = await contents_of(moves.file)
+    assert (found.release, found.shards, found.secret) == (RELEASE, 1, True)
     assert (found.trees, found.turns, found.tenants, found.deleted) == (4, 11, 2, 3)
-    assert found.header.expected.turns == found.turns
     assert found.content == end.content
-    assert mode(file) == 0o600
-    assert secret not in encoded(found.header)
-    assert not file.with_name(file.name + ".partial").exists()
+    assert mode(moves.file) == 0o600
+    assert secret.hex() not in str(found)
+    assert not moves.file.with_name(moves.file.name + ".partial").exists()
 
 
 async def test_a_backup_of_one_tenant_or_one_conversation_has_nothing_else(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     ids = await mixed(history)
-    one = await back_up(server_url, prefix, file.with_suffix(".t"), BackupScope(tenant=OTHER, secret=False))
+    one = await moves.save(BackupScope(tenant=OTHER, secret=False), beside=".t")
     assert (one.turns, one.tenants) == (1, 1)
-    tree = await back_up(server_url, prefix, file.with_suffix(".r"), BackupScope(tree=ids["fork"], secret=False))
+    tree = await moves.save(BackupScope(tree=ids["fork"], secret=False), beside=".r")
     assert (tree.trees, tree.turns) == (1, 6)
-    await bring_back(server_url, f"{prefix}-2", file.with_suffix(".r"))
+    await moves.restore(beside=".r")
     assert await said(second, ids["fork"]) == ["a", "b", "e", "f"]
     with pytest.raises(NotFound):
         await second.get(OTHER, ids["foreign"])
     with pytest.raises(NotFound):
-        await back_up(server_url, prefix, file, BackupScope(tenant=OTHER, tree=ids["fork"]))
+        await moves.save(BackupScope(tenant=OTHER, tree=ids["fork"]))
 
 
 async def test_one_tenant_or_one_conversation_is_restored_of_a_whole_backup(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     ids = await mixed(history)
-    await back_up(server_url, prefix, file)
-    assert (await bring_back(server_url, f"{prefix}-2", file, only={"tenant": OTHER})).restored == 1
-    assert (await bring_back(server_url, f"{prefix}-2", file, only={"tree": ids["kept"]})).restored == 2
+    await moves.save()
+    assert (await moves.restore(only={"tenant": OTHER})).restored == 1
+    assert (await moves.restore(only={"tree": ids["kept"]})).restored == 2
     assert await said(second, ids["kept"]) == ["kept"]
     with pytest.raises(NotFound):
-        await bring_back(server_url, f"{prefix}-2", file, only={"tree": second.new_id()})
+        await moves.restore(only={"tree": second.new_id()})
     with pytest.raises(ValueError, match="nothing of tenant 'nobody'"):
-        await bring_back(server_url, f"{prefix}-2", file, only={"tenant": "nobody"})
+        await moves.restore(only={"tenant": "nobody"})
 
 
 async def test_a_restore_that_is_run_again_keeps_what_is_there(
@@ -153,97 +148,77 @@ async def test_a_restore_that_is_run_again_keeps_what_is_there(
     server_url: str,
     prefix: str,
     redis: Redis,
-    file: Path,
+    moves: Moves,
 ) -> None:
     ids = await mixed(history)
-    end = await back_up(server_url, prefix, file)
-    await bring_back(server_url, f"{prefix}-2", file)
+    end = await moves.save()
+    await moves.restore()
     await second.forget(TENANT, ids["tip"])  # deleted after the backup: stays deleted, with all that only it needed
     before = await dump(redis, f"{prefix}-2")
-    assert (await bring_back(server_url, prefix, file)).kept == end.turns
-    again = await bring_back(server_url, f"{prefix}-2", file)
+    assert (await bring_back(server_url, prefix, moves.file)).kept == end.turns
+    again = await moves.restore()
     assert again.restored > 0  # the tombstones went with the tip, so they and it are new again
     assert set(before) < set(await dump(redis, f"{prefix}-2"))
 
 
 async def test_another_turn_with_the_same_id_is_a_conflict_and_stays(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     first, below = await grow(history, "ours", "below")
     (free,) = await grow(history, "free")
-    await back_up(server_url, prefix, file)
+    await moves.save()
     await second.append(TENANT, turn(first, text="theirs"))
-    restored = await bring_back(server_url, f"{prefix}-2", file)
+    restored = await moves.restore()
     assert not restored.whole
-    assert (restored.restored, restored.conflict, restored.lost) == (1, 2, 0)
-    assert set(restored.conflicts) == {(TENANT, first), (TENANT, below)}
+    assert (restored.restored, restored.conflicts, restored.lost) == (1, 2, 0)
+    assert set(restored.refused) == {Refused(TENANT, first), Refused(TENANT, below)}
     assert await said(second, first) == ["theirs"]
     assert await said(second, free) == ["free"]
 
 
 async def test_nothing_of_a_damaged_file_is_restored(
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    redis: Redis,
-    file: Path,
+    history: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
 ) -> None:
     await mixed(history)
-    await back_up(server_url, prefix, file)
-    cut(file, 1)
+    await moves.save()
+    cut(moves.file, 1)
     with pytest.raises(BadBackup):
-        await bring_back(server_url, f"{prefix}-2", file)
+        await moves.restore()
     assert await dump(redis, f"{prefix}-2") == {}
 
 
-@pytest.mark.parametrize("bounds", [Bounds(responses=6), Bounds(trees=3), Bounds(bytes=4_000)])
-async def test_a_backup_that_the_caps_have_no_room_for_is_refused_before_anything_is_written(
-    bounds: Bounds,
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    redis: Redis,
-    file: Path,
+@pytest.mark.parametrize("caps", [Caps(responses=5), Caps(trees=2), Caps(bytes=15_000)])
+async def test_as_much_is_restored_as_the_caps_have_room_for_first_what_was_used_last(
+    caps: Caps, history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
-    await mixed(history)
-    await back_up(server_url, prefix, file)
-    with pytest.raises(DoesNotFit) as refused:
-        await bring_back(server_url, f"{prefix}-2", file, bounds=bounds)
-    assert refused.value.wanted > refused.value.most
-    assert await dump(redis, f"{prefix}-2") == {}
+    old, middle, new = [await grow(history, name, "below") for name in ("old", "middle", "new")]
+    await history.get(TENANT, old[1])
+    await moves.save()
+    found = await moves.restore(caps=caps)
+    assert (found.restored, found.trees, found.no_room, found.whole) == (4, 2, 1, False)
+    assert [await said(second, ids[1]) for ids in (old, new)] == [["old", "below"], ["new", "below"]]
+    again = await moves.restore(caps=caps)
+    assert (again.kept, again.restored, again.no_room) == (4, 0, 1)  # what is there needs no room, nor goes for others
+    assert (await moves.restore()).restored == 2
+    assert await said(second, middle[1]) == ["middle", "below"]
 
 
-async def test_what_is_there_already_needs_no_room(
-    history: ConversationHistoryStore, server_url: str, prefix: str, file: Path
-) -> None:
-    await mixed(history)
-    end = await back_up(server_url, prefix, file)
-    restored = await bring_back(server_url, prefix, file, bounds=Bounds(responses=8, trees=4))
-    assert restored.kept == end.turns
-
-
-async def test_a_store_that_others_fill_meanwhile_is_full_and_evicts_nothing(
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    redis: Redis,
-    file: Path,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_store_that_others_fill_meanwhile_evicts_nothing(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch, moves: Moves
 ) -> None:
     await grow(history, "a", "b", "c")
-    await back_up(server_url, prefix, file)
+    await moves.save()
     there = await grow(second, "x", "y")
-    monkeypatch.setattr("store.backup.restore.Restore._fits", _does_fit)
-    with pytest.raises(StoreFull):
-        await bring_back(server_url, f"{prefix}-2", file, bounds=Bounds(responses=4))
+
+    async def fits(*_: object) -> bool:
+        """True, as it did a moment ago."""
+        return True
+
+    monkeypatch.setattr("store.backup.upkeep.refilling.Refill._fits", fits)
+    found = await moves.restore(caps=Caps(responses=4))
+    assert (found.restored, found.no_room) == (2, 1)
     assert await said(second, there[1]) == ["x", "y"]
-
-
-async def _does_fit(*_: object) -> None:
-    """As it did a moment ago."""
+    assert (await moves.restore()).kept == 2
 
 
 async def test_fewer_shards_are_refused_and_more_are_not(
@@ -253,68 +228,60 @@ async def test_fewer_shards_are_refused_and_more_are_not(
     ids = [(await grow(store, name))[0] for name in "abcdefghijkl"]
     await store.close()
     await back_up(server_url, prefix, file, shards=3)
-    with pytest.raises(DoesNotFit):
+    with pytest.raises(LayoutMismatch, match="HARMONIUM_SHARDS to at least 3"):
         await bring_back(server_url, f"{prefix}-2", file, shards=2)
     assert (await bring_back(server_url, f"{prefix}-2", file, shards=5)).restored == len(ids)
     assert await faults(redis, server_url, f"{prefix}-2", shards=5) == []
 
 
 async def test_a_restored_conversation_may_be_unused_for_half_of_the_time_before_it_expires(
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    redis: Redis,
-    file: Path,
+    unaudited: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
 ) -> None:
-    ids = [(await grow(history, name))[0] for name in "abc"]
-    await back_up(server_url, prefix, file)
-    seconds, micros = await redis.time()
-    await bring_back(server_url, f"{prefix}-2", file, bounds=Bounds(idle_us=4_000))
+    ids, day = [(await grow(unaudited, name))[0] for name in "abc"], 86_400_000_000
+    now = round(await unaudited.now() * 1e6)
+    for number, id in enumerate(ids):
+        await redis.hset(unaudited.keyspace.turn(TENANT, id).key("node"), "touched", now - (100 - number) * day)
+    await moves.save()
+    await moves.restore(caps=Caps(idle_seconds=86_400 * 2))
     found = await scores(redis, f"{prefix}-2", "trees")
     assert list(found) == ids
-    assert min(found.values()) >= seconds * 1_000_000 + micros - 2_000
+    assert now - day <= min(found.values()) < max(found.values()) < now - day // 2
 
 
 async def test_the_secret_is_restored_where_there_is_none(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, moves: Moves
 ) -> None:
     secret = await shared_secret(history)
     await grow(history, "a")
-    await back_up(server_url, prefix, file)
-    assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "restored"
+    await moves.save()
+    assert (await moves.restore()).secret == "restored"
     assert await shared_secret(second) == secret
-    assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "kept"
-    await back_up(server_url, prefix, file.with_suffix(".2"), BackupScope(secret=False))
-    assert (await bring_back(server_url, prefix, file.with_suffix(".2"))).secret == "none"
+    assert (await moves.restore()).secret == "kept"
+    await moves.save(BackupScope(secret=False), beside=".2")
+    assert (await bring_back(server_url, prefix, moves.file.with_suffix(".2"))).secret == "none"
 
 
 async def test_another_secret_stays(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     await shared_secret(history)
     theirs = await shared_secret(second)
-    await back_up(server_url, prefix, file)
-    assert (await bring_back(server_url, f"{prefix}-2", file)).secret == "other"
+    await moves.save()
+    assert (await moves.restore()).secret == "other"
     assert await shared_secret(second) == theirs
 
 
 async def test_of_a_response_under_way_what_it_continues_is_saved(
-    jobs: Jobs,
-    history: ConversationHistoryStore,
-    second: ConversationHistoryStore,
-    server_url: str,
-    prefix: str,
-    file: Path,
+    jobs: Jobs, history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     root, above = await grow(history, "root", "above")
     ended = await submit(jobs, "ended", parent=root)
     await finish(jobs, await claim(jobs))
     waiting = await submit(jobs, "waiting", parent=above)
     fleeting = await submit(jobs, "fleeting", fleeting=True)
-    end = await back_up(server_url, prefix, file)
+    end = await moves.save()
     assert end.turns == 3
-    await bring_back(server_url, f"{prefix}-2", file)
+    await moves.restore()
     assert await said(second, above) == ["root", "above"]
     assert (await second.find(TENANT, ended)).background == "stream"
     for id in (waiting, fleeting):
@@ -323,20 +290,20 @@ async def test_of_a_response_under_way_what_it_continues_is_saved(
 
 
 async def test_a_conversation_with_more_turns_than_a_call_describes(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     chain = await grow(history, *map(str, range(250)))
     fork = await grow(history, *map(str, range(120)), parent=chain[100])
-    for id in chain[50:60]:
+    for id in (*chain[50:60], chain[199], fork[98]):  # the last of the first piece, whichever branch comes first
         await history.forget(TENANT, id)
-    end = await back_up(server_url, prefix, file)
-    assert (end.turns, end.deleted, end.unsettled) == (370, 10, 0)
-    assert (await bring_back(server_url, f"{prefix}-2", file)).restored == 370
+    end = await moves.save()
+    assert (end.turns, end.deleted, end.unsettled) == (370, 12, 0)
+    assert (await moves.restore()).restored == 370
     assert await second.lineage(TENANT, fork[-1]) == await history.lineage(TENANT, fork[-1])
 
 
 async def test_turns_that_are_damaged_are_counted_and_all_others_are_saved(
-    unaudited: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+    unaudited: ConversationHistoryStore, redis: Redis, moves: Moves
 ) -> None:
     for harmed in range(4):
         chain = await grow(unaudited, *"abcde")
@@ -351,42 +318,42 @@ async def test_turns_that_are_damaged_are_counted_and_all_others_are_saved(
                 await redis.hdel(keys.key("node"), "digest")
             case _:
                 await redis.set(keys.key("response"), b"\1\1no zstd")
-    end = await back_up(server_url, prefix, file)
+    end = await moves.save()
     assert end.broken >= 4
     assert end.unsettled == 0
-    found = await contents_of(file)
+    found = await contents_of(moves.file)
     assert (found.trees, found.turns) == (4, 11)  # a, b and the fork of each; nothing leads to b without the node of c
 
 
 async def test_a_large_conversation_with_damage_has_no_hole_in_the_file(
-    unaudited: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+    unaudited: ConversationHistoryStore, redis: Redis, moves: Moves
 ) -> None:
     chain = await grow(unaudited, *map(str, range(450)))
     fork = await grow(unaudited, *map(str, range(3)), parent=chain[20])
     await redis.set(unaudited.keyspace.turn(TENANT, chain[30]).key("messages"), b"\1no msgpack")
-    end = await back_up(server_url, prefix, file)
+    end = await moves.save()
     assert (end.broken, end.turns) == (1, 30 + len(fork))
-    assert (await contents_of(file)).turns == end.turns
+    assert (await contents_of(moves.file)).turns == end.turns
 
 
 async def test_what_a_later_release_wrote_is_refused_and_not_left_out(
-    unaudited: ConversationHistoryStore, server_url: str, prefix: str, redis: Redis, file: Path
+    unaudited: ConversationHistoryStore, redis: Redis, moves: Moves
 ) -> None:
     (id,) = await grow(unaudited, "a")
     blob = unaudited.keyspace.turn(TENANT, id).key("messages")
     await redis.setrange(blob, 0, b"\x63")
     with pytest.raises(NewerFormat):
-        await back_up(server_url, prefix, file)
+        await moves.save()
 
 
 async def test_a_store_with_more_shards_than_are_set_is_not_saved_in_part(
-    server_url: str, prefix: str, file: Path
+    server_url: str, prefix: str, moves: Moves
 ) -> None:
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
     await Layout(store.server, prefix, Terms(3)).agree()
     await store.close()
     with pytest.raises(LayoutMismatch):
-        await back_up(server_url, prefix, file, shards=2)
+        await moves.save(shards=2)
 
 
 async def test_a_replica_serves_a_backup(tmp_path: Path) -> None:

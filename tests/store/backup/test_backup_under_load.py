@@ -13,8 +13,9 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from store.backup.nodes import Node
-from store.backup.reading import ShardReader
+from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.backup.reading import Node, ShardReader
 from store.errors import NotContinuable, NotFound, NotTerminal
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -22,7 +23,7 @@ from store.jobs.log import Entry
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support import ROOT
-from tests.support.store.backups import back_up, bring_back, contents_of
+from tests.support.store.backups import Moves, back_up, bring_back, contents_of
 from tests.support.store.sample import TENANT, grow, turn
 from tests.support.store.servers import server
 from tests.support.store.verdict import checked
@@ -83,7 +84,7 @@ class Writer:
 
 
 async def test_what_eight_writers_leave_alone_is_in_the_backup_and_all_of_it_is_sound(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     quiet = [await grow(history, *map(str, range(6))) for _ in range(40)]
     long = await grow(history, *map(str, range(300)))  # read leaf by leaf, while it is used
@@ -91,12 +92,12 @@ async def test_what_eight_writers_leave_alone_is_in_the_backup_and_all_of_it_is_
     writers = [Writer(history, seed, list(tips)) for seed in range(WRITERS)]
     stop = asyncio.Event()
     running = [asyncio.create_task(writer.run(stop)) for writer in writers]
-    end = await back_up(server_url, prefix, file, turns_per_second=600)
+    end = await moves.save(turns_per_second=600)
     stop.set()
     await asyncio.gather(*running)
     deleted = set[str]().union(*(writer.deleted for writer in writers))
     assert end.broken == 0
-    restored = await bring_back(server_url, f"{prefix}-2", file)
+    restored = await moves.restore()
     assert restored.whole
     assert restored.restored == end.turns >= 20 * 6
     for id in {*long, *(id for ids in quiet for id in ids)} - deleted:
@@ -134,7 +135,7 @@ async def test_a_turn_that_changes_again_and_again_while_it_is_read_is_not_taken
 
 
 async def test_a_restore_beside_eight_writers_and_sweeps_is_whole(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:
     kept: list[str] = []
     for _ in range(60):
@@ -142,12 +143,12 @@ async def test_a_restore_beside_eight_writers_and_sweeps_is_whole(
         kept += await grow(history, "fork", "tip", parent=ids[2])
         for id in ids[:3]:
             await history.forget(TENANT, id, erase=True)  # tombstones, which a sweep takes where nothing continues them
-    end = await back_up(server_url, prefix, file)
+    end = await moves.save()
     writers = [Writer(second, seed, await grow(second, "theirs")) for seed in range(WRITERS)]
     stop = asyncio.Event()
     running = [asyncio.create_task(writer.run(stop)) for writer in writers]
     running.append(asyncio.create_task(_sweep(second, stop)))
-    restored = await bring_back(server_url, f"{prefix}-2", file, turns_per_second=600)
+    restored = await moves.restore(turns_per_second=600)
     stop.set()
     await asyncio.gather(*running)
     assert restored.whole
@@ -183,9 +184,10 @@ async def test_a_server_that_dies_amid_a_backup_is_waited_for(tmp_path: Path) ->
 
 
 @contextmanager
-def command(*arguments: str | Path, url: str, prefix: str) -> Iterator[subprocess.Popen[bytes]]:
+def command(*arguments: str | Path, url: str, prefix: str, archive: str = "none") -> Iterator[subprocess.Popen[bytes]]:
     """`harmonium` with these arguments, in a process of its own."""
-    environment = {**os.environ, "HARMONIUM_REDIS_URL": url, "HARMONIUM_KEY_PREFIX": prefix}
+    settings = {"REDIS_URL": url, "KEY_PREFIX": prefix, "ARCHIVE_URL": archive}
+    environment = {**os.environ, **{f"HARMONIUM_{name}": value for name, value in settings.items()}}
     line = [sys.executable, "-m", "service", *map(str, arguments)]
     with subprocess.Popen(
         line, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -202,18 +204,18 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 async def many(store: ConversationHistoryStore, conversations: int) -> None:
-    """Conversations with texts that don't compress, so that a backup of them has many blocks."""
+    """Conversations with texts that don't compress, so that a backup of them grows."""
     for number in range(conversations):
         chance = random.Random(number)
         await grow(store, *(chance.randbytes(4_000).hex() for _ in range(5)))
 
 
 async def test_a_backup_that_is_killed_goes_on_where_it_was(
-    history: ConversationHistoryStore, server_url: str, prefix: str, file: Path
+    history: ConversationHistoryStore, server_url: str, prefix: str, moves: Moves
 ) -> None:
     await many(history, 60)
-    partial = file.with_name(file.name + ".partial")
-    asked = ("backup", file, "--turns-per-second", "150")
+    partial = moves.file.with_name(moves.file.name + ".partial")
+    asked = ("backup", moves.file, "--turns-per-second", "150")
     with command(*asked, url=server_url, prefix=prefix) as process:
         await until(lambda: _size(partial) > 400_000, DEADLINE_SECONDS)
         kill(process)
@@ -221,10 +223,11 @@ async def test_a_backup_that_is_killed_goes_on_where_it_was(
     with command(*asked, "--resume", url=server_url, prefix=prefix) as process:
         await until(lambda: _size(partial) > left + 400_000, DEADLINE_SECONDS)
         kill(process)
-    resumed = await back_up(server_url, prefix, file, resume=True)
-    whole = await back_up(server_url, prefix, file.with_suffix(".2"))
+    assert not _size(moves.file)
+    resumed = await moves.save(resume=True)
+    whole = await moves.save(beside=".2")
     assert (resumed.content, resumed.turns, resumed.trees) == (whole.content, 300, 60)
-    assert (await contents_of(file)).turns == 300
+    assert (await contents_of(moves.file)).turns == 300
 
 
 async def test_a_restore_that_is_killed_is_run_again(
@@ -233,23 +236,46 @@ async def test_a_restore_that_is_killed_is_run_again(
     server_url: str,
     prefix: str,
     redis: Redis,
-    file: Path,
+    moves: Moves,
 ) -> None:
     await many(history, 60)
     for member in await redis.zrange(f"{prefix}:{{00}}:trees", 0, 9):
         await history.forget(TENANT, f"resp_{member.decode().split('/')[1]}", erase=True)
-    end = await back_up(server_url, prefix, file)
+    end = await moves.save()
     own = f"{prefix}-2"
     for so_far in (50, 150):
-        with command("restore", file, "--turns-per-second", "300", url=server_url, prefix=own) as process:
+        with command("restore", moves.file, "--turns-per-second", "300", url=server_url, prefix=own) as process:
             await until(lambda: _responses(redis, own), DEADLINE_SECONDS, wanted=so_far.__lt__)
             kill(process)
         assert (await checked(server_url, own))[0] == []
-    restored = await bring_back(server_url, own, file)
+    restored = await bring_back(server_url, own, moves.file)
     assert restored.whole
     assert restored.kept >= 150
     assert restored.kept + restored.restored == 300
-    assert (await back_up(server_url, own, file.with_suffix(".2"))).content == end.content
+    assert (await back_up(server_url, own, moves.file.with_suffix(".2"))).content == end.content
+
+
+async def test_a_restore_into_an_archive_that_is_killed_is_run_again(
+    history: ConversationHistoryStore, server_url: str, prefix: str, tmp_path: Path, moves: Moves
+) -> None:
+    await many(history, 60)
+    end = await moves.save()
+    folder, own = tmp_path / "archive", f"{prefix}-2"
+    archive = open_archive(url := f"sqlite://{folder}", tmp_path)
+    for so_far in (10, 30):
+        asked = ("restore", moves.file, "--turns-per-second", "300")
+        with command(*asked, url=server_url, prefix=own, archive=url) as process:
+            await until(lambda: _values(archive), DEADLINE_SECONDS, wanted=so_far.__lt__)
+            kill(process)
+    restored = await bring_back(server_url, own, moves.file, archive=archive)
+    assert (restored.whole, restored.kept + restored.restored) == (True, 300)
+    assert restored.kept >= 150
+    again = await back_up(server_url, own, moves.file.with_suffix(".2"), archive=open_archive(url, tmp_path))
+    assert again.content == end.content
+
+
+async def _values(archive: Archive) -> int:
+    return len(await archive.list("v1/00/"))
 
 
 async def _responses(redis: Redis, prefix: str) -> int:
@@ -257,4 +283,6 @@ async def _responses(redis: Redis, prefix: str) -> int:
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    """The bytes of a file, and of what SQLite has beside it."""
+    beside = (path, path.with_name(path.name + "-wal"))
+    return sum(each.stat().st_size for each in beside if each.exists())

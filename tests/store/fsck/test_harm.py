@@ -120,7 +120,7 @@ async def check(url: str, prefix: str, *, repair: bool) -> Report:
 
 async def is_sound(redis: Redis, prefix: str) -> bool:
     try:
-        return not await complaints(redis, prefix, harmed=True)
+        return not await complaints(redis, prefix)
     except (KeyError, ValueError, TypeError, OverflowError):  # the oracle was not made for nonsense
         return False
 
@@ -141,5 +141,5 @@ async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
         assert sound or found.found or found.unneeded, (seed, done)
         repaired = await check(server_url, place, repair=True)
         assert (repaired.left, repaired.unjudged) == (0, []), (seed, done, repaired)
-        assert await complaints(redis, place, harmed=True) == [], (seed, done)
+        assert await complaints(redis, place) == [], (seed, done)
         await take_away(redis, place)  # or each look would go over all that was there before

@@ -99,7 +99,7 @@ async def until(condition: Callable[[], Awaitable[bool]], otherwise: str) -> Non
     await waiting.until(condition, DEADLINE_SECONDS, otherwise)
 
 
-async def check(store: Store, told: Told, *, restarted: bool = False, since: float | None = None) -> set[str]:
+async def check(store: Store, told: Told, *, since: float | None = None) -> set[str]:
     """All that must be true of a store once nobody uses it; the acknowledged turns that it lacks.
 
     It may lack what was done after `since`, if that is given: deleted turns may be back, but no older one is gone.
@@ -117,7 +117,7 @@ async def check(store: Store, told: Told, *, restarted: bool = False, since: flo
         assert await store.history.get(TENANT, id) == witness(TENANT, id, told.parents[id]).response
     await until(lambda: _unpinned(store), "pins are left for ever")
     await store.history.sweep()
-    assert await faults(store.redis, store.url, store.prefix, restarted=restarted) == []
+    assert await faults(store.redis, store.url, store.prefix) == []
     return lacking
 
 
@@ -182,7 +182,7 @@ async def kill_server(kind: str, folder: Path, fsync: str, rounds: int) -> None:
         server.start()
         async with opened(server.url, f"kill-{seed}") as store:
             since = None if fsync == "always" else killed - UNSYNCED_SECONDS
-            await check(store, told, restarted=True, since=since)
+            await check(store, told, since=since)
         server.stop()
 
 
@@ -225,7 +225,7 @@ async def tear(kind: str, folder: Path, prefix: str, cuts: int) -> None:
         async with opened(torn.url, prefix) as store:
             nodes = {key: node for key, node in (await dump(store.redis, prefix)).items() if ":node:" in key}
             newest = max(int(node[b"created"]) for node in nodes.values()) / 1e6
-            lacking |= await check(store, told, restarted=True, since=newest)
+            lacking |= await check(store, told, since=newest)
         torn.stop()
     assert lacking, "the cuts took nothing away"
 

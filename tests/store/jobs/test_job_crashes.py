@@ -37,13 +37,13 @@ PROGRAM = "killed_jobs"
 BATCH, AT_ONCE = 10, 4
 
 
-async def check(store: Store, said: Said, *, restarted: bool = False, since: float | None = None) -> None:
+async def check(store: Store, said: Said, *, since: float | None = None) -> None:
     """All that must be true of jobs whose workers are gone, and once others have ended them.
 
     What was acknowledged after `since`, if that is given, may be lost.
     """
     await until(store.is_unused, "a killed process is still connected")
-    assert await faults(store.redis, store.url, store.prefix, restarted=restarted) == []
+    assert await faults(store.redis, store.url, store.prefix) == []
     until_then = time.time() if since is None else since
     there = {id: found for id in said.parents if (found := await look(store, id))}
     assert {id for id, at in said.submitted.items() if at < until_then} - there.keys() == set()
@@ -55,7 +55,7 @@ async def check(store: Store, said: Said, *, restarted: bool = False, since: flo
     await end_all(jobs)
     for id in there:
         await check_end(store, jobs, id)
-    assert await faults(store.redis, store.url, store.prefix, restarted=restarted) == []
+    assert await faults(store.redis, store.url, store.prefix) == []
 
 
 async def look(store: Store, id: str) -> Found | None:
@@ -137,7 +137,7 @@ async def kill_server(kind: str, folder: Path, fsync: str, rounds: int) -> None:
         server.stop()
         server.start()
         async with opened(server.url, f"kill-{seed}") as store:
-            await check(store, said, restarted=True, since=None if fsync == "always" else killed - UNSYNCED_SECONDS)
+            await check(store, said, since=None if fsync == "always" else killed - UNSYNCED_SECONDS)
         server.stop()
 
 
@@ -172,7 +172,7 @@ async def tear(kind: str, folder: Path, prefix: str, cuts: int) -> None:
         async with opened(torn.url, prefix) as store:
             nodes = {key: node for key, node in (await dump(store.redis, prefix)).items() if ":node:" in key}
             newest = max(int(node[b"created"]) for node in nodes.values()) / 1e6
-            await check(store, said, restarted=True, since=newest)
+            await check(store, said, since=newest)
         torn.stop()
 
 

@@ -10,18 +10,18 @@ from tests.support.store.model_jobs import Jobbing
 @pytest.mark.timeout(600)  # passes in seconds; the rest is for shrinking what fails
 @pytest.mark.parametrize("caps", [CAPS["no caps"], CAPS["both"]], ids=["no caps", "both"])
 def test_jobs_behave_like_plain_python(server_url: str, caps: Caps) -> None:
-    run_model(server_url, caps, examples=10, kind=Jobbing)
+    run_model(server_url, caps, examples=4, kind=Jobbing)
 
 
 @pytest.mark.timeout(600)
 def test_jobs_behave_the_same_on_a_cluster(cluster_url: str) -> None:
-    run_model(cluster_url, CAPS["both"], examples=6, kind=Jobbing)
+    run_model(cluster_url, CAPS["both"], examples=2, kind=Jobbing)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("lost_replies")
 def test_jobs_behave_the_same_where_every_command_is_sent_twice(server_url: str) -> None:
-    run_model(server_url, CAPS["both"], examples=6, kind=Jobbing)
+    run_model(server_url, CAPS["both"], examples=2, kind=Jobbing)
 
 
 @pytest.mark.full

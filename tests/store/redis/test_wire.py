@@ -181,6 +181,21 @@ async def test_so_many_rows_are_unanswered_at_once_and_the_others_wait(
     assert await asyncio.gather(*asking[:8], *asking[20:]) == [*asked(8), *asked(50)[20:]]
 
 
+async def test_whoever_waits_is_overtaken_by_nobody_who_asks_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MOST_UNANSWERED", 4)
+    counts = [0] * 9
+
+    async def ask_again_and_again(number: int) -> None:
+        while min(counts) < 10:
+            await echo(server, "word")
+            counts[number] += 1
+
+    await asyncio.gather(*map(ask_again_and_again, range(9)))
+    assert max(counts) <= 20
+
+
 @pytest.mark.parametrize(
     "long", [("MGET", "a", "b"), ("XRANGE", "a", "-", "+"), ("WAIT", 1, 0), ("SET", "a", "x" * wire.SHORT_BYTES)]
 )
@@ -278,6 +293,30 @@ async def test_a_server_that_is_no_primary_answers_what_is_under_way_and_is_left
     scripted.callers[0].say(b"+slow\r\n")
     assert await slow == "slow"
     await until(scripted.callers[0].writer.is_closing)
+
+
+async def test_whoever_waits_for_others_asks_nothing_of_a_server_that_turns_out_to_be_no_primary(
+    server: Server, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MOST_UNANSWERED", 4)
+    scripted.answer = lambda caller, command: caller.say(b"+new\r\n") if caller.number else None
+    asking = [asyncio.create_task(server.command("GET", str(number))) for number in range(9)]
+    await until(lambda: scripted.callers and len(scripted.callers[0].commands) == 4)
+    scripted.callers[0].say(b"-READONLY You can't write against a read only replica.\r\n", b"+old\r\n" * 2)
+    await until(lambda: sum(task.done() for task in asking) == 8)
+    scripted.callers[0].say(b"+old\r\n")
+    assert await asyncio.gather(*asking) == [b"new", *[b"old"] * 3, *[b"new"] * 5]
+    assert len(scripted.callers[0].commands) == 4
+
+
+async def test_closing_ends_all_who_wait_at_once(server: Server, scripted: Scripted) -> None:
+    scripted.answer = lambda caller, command: None
+    asking = [asyncio.create_task(server.command(name, "a")) for name in ["GET", "MGET"] * 200]
+    await until(lambda: len(scripted.callers) == 4)
+    await server.close()
+    async with asyncio.timeout(SECONDS / 2):
+        found = await asyncio.gather(*asking, return_exceptions=True)
+    assert {str(each) for each in found} == {"the server failed: closed. Check that it runs and can be reached."}
 
 
 async def test_a_reply_that_nobody_asked_for_ends_the_connection(server: Server, scripted: Scripted) -> None:

@@ -16,4 +16,4 @@ async def gone_back(redis: Redis, prefix: str, before: dict[bytes, bytes]) -> No
         await redis.delete(*now)
     for key, value in before.items():
         if b":fence:" not in key and not key.endswith(b":archiver"):
-            await redis.restore(key, 0, value)
+            await redis.restore(key, 0, value, replace=True)

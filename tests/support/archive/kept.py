@@ -29,7 +29,6 @@ class Kept(NamedTuple):
     marks: Marks
 
     async def archive_all(self) -> None:
-        """Archive all that is noted."""
         for shard in self.store.keyspace.all_shards():
             for tree in await self.archiver.due(shard, 1_000):
                 while await self.archiver.archive(tree):
@@ -42,8 +41,8 @@ class Kept(NamedTuple):
         return None if way is None else [each.id for each in way.turns]
 
     async def keys(self, prefix: str = "v1/") -> list[str]:
-        """All keys of the archive below a folder."""
-        return [entry.key for entry in await self.archive.list(prefix)]
+        """All keys of the archive below a folder, without those of heads."""
+        return [entry.key for entry in await self.archive.list(prefix) if not entry.key.endswith("/head")]
 
     async def leave_memory(self, id: str, tenant: str = TENANT) -> None:
         """Have a tree go from Redis as if it had been evicted: the archive doesn't hear of it."""

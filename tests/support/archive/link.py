@@ -30,13 +30,11 @@ class Link:
         self._writers: set[asyncio.StreamWriter] = set()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a connection."""
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def cut(self) -> None:
-        """Cut all connections."""
         for writer in list(self._writers):
             writer.transport.abort()
 

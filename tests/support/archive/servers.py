@@ -58,7 +58,6 @@ def has_bucket(port: int, bucket: str = BUCKET) -> bool:
 
 
 def keep_versions(port: int, bucket: str) -> None:
-    """Have a bucket keep former versions."""
     body = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
     url = f"http://127.0.0.1:{port}/{bucket}?versioning"
     with urllib.request.urlopen(urllib.request.Request(url, body, {"content-type": "text/xml"}, method="PUT")):
@@ -117,14 +116,12 @@ def postgres_folder(programs: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def postgres_command(programs: Path, data: Path, port: int, *, syncs: bool = False) -> Sequence[str | Path]:
-    """What serves such a folder."""
     options = ("listen_addresses=127.0.0.1", f"fsync={'on' if syncs else 'off'}")
     own = [part for option in options for part in ("-c", option)]
     return [programs / "postgres", "-D", data, "-p", str(port), "-k", data.parent, *own]
 
 
 def is_ready(programs: Path, port: int) -> bool:
-    """Whether a Postgres takes connections."""
     asked = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
     return subprocess.run(asked).returncode == 0
 

@@ -42,8 +42,9 @@ class Archived(NamedTuple):
 
 
 async def lose(redis: Redis, prefix: str) -> None:
-    """Have a server that lost all that it had, but for that there is an archive."""
-    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")]
+    """Have a server that lost all that it had, but for that there is an archive, its heads, and its own id in that."""
+    kept = (b"}:archive", b"}:archive-head", b"}:archive-user")
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(kept)]
     await redis.delete(*keys)
 
 

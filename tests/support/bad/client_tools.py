@@ -31,13 +31,11 @@ def ran(code: str, member: str, words: str, **action: Any) -> Bad:
 
 
 def printed(code: str, member: str, words: str, *output: Any) -> Bad:
-    """What a shell's call printed."""
     given = {"type": "shell_call_output", "call_id": "c", "output": list(output)}
     return items(code, f"input[1].output{member}", words, RAN, given)
 
 
 def patched(code: str, member: str, words: str, operation: Any) -> Bad:
-    """A patch of this operation."""
     where = f"input[0].operation.{member}" if member else "input[0].operation"
     return items(code, where, words, {**PATCHED, "operation": operation})
 
@@ -104,8 +102,7 @@ DECLARED: Table = {
         {**SHELL, "environment": {"type": "container_auto"}},
     ),
     "a server's search, chosen": chosen(
-        *("unsupported_parameter", "tool_choice.type", "can't run it", {"type": "tool_search"}),
-        {"type": "tool_search"},
+        *("unsupported_parameter", "tool_choice.type", "can't run it", {"type": "tool_search"}), {"type": "tool_search"}
     ),
     "patches among allowed tools, not declared": chosen(
         *("invalid_value", "tool_choice.tools[0].type", "Declare"),
@@ -168,8 +165,7 @@ SENT: Table = {
         "invalid_type", "input[0].action.command", "an array", {**RAN_LOCALLY, "action": {"command": "ls"}}
     ),
     "a local shell's action of another type": items(
-        *("invalid_value", "input[0].action.type", "fly"),
-        {**RAN_LOCALLY, "action": {"type": "fly", "command": ["ls"]}},
+        *("invalid_value", "input[0].action.type", "fly"), {**RAN_LOCALLY, "action": {"type": "fly", "command": ["ls"]}}
     ),
     "a list for environment variables": items(
         "invalid_type", "input[0].action.env", "an object", {**RAN_LOCALLY, "action": {"command": ["ls"], "env": []}}

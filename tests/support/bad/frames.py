@@ -29,7 +29,6 @@ class BadFrame:
 
 
 def frame(code: str | None, param: str | None, words: str, status: int = 400, /, **fields: Any) -> BadFrame:
-    """A frame with these fields."""
     return BadFrame(json.dumps(fields), code, param, words, status)
 
 
@@ -150,11 +149,7 @@ FRAMES: dict[str, BadFrame] = {
         "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID
     ),
     "an unknown response that is not to be stored": create(
-        "previous_response_not_found",
-        "previous_response_id",
-        "not found",
-        previous_response_id=UNKNOWN_ID,
-        store=False,
+        "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID, store=False
     ),
     "an unknown member": create("unknown_parameter", "event_id", "event_id", event_id="a"),
     "a cancel of nothing": frame("response_not_active", "response_id", "under way", 404, type="response.cancel"),

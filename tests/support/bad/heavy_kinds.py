@@ -35,7 +35,6 @@ def strict(schema: Any) -> dict[str, Any]:
 
 
 def shape(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
-    """The schema of an object."""
     return {"type": "object", "properties": properties, "additionalProperties": False, **others}
 
 
@@ -205,7 +204,7 @@ KINDS: dict[str, Builder] = {
     },
     "a wish for a compaction of 100,000 tokens": lambda word: {
         "input": [{"role": "user", "content": f"{word} {n} " * 5} for n in range(3_000)]
-        + [{"type": "compaction_trigger"}],
+        + [{"type": "compaction_trigger"}]
     },
     "stops at their limits": lambda word: {
         "stop": [f"{'e' * (MAX_STOP_CHARS - 9)}{word}{n}" for n in range(MAX_STOPS)]

@@ -69,7 +69,6 @@ def made(code: str, param: str | None, words: str, **members: Any) -> Bad:
 
 
 def uploaded(words: str, body: bytes, kind: str = FORM, code: str = VALUE, status: int = 400) -> Bad:
-    """A file in a container."""
     path = "/v1/containers/{container}/files"
     return Bad(lambda: body, code, "file", words, status, path=path, kind=kind)
 
@@ -81,13 +80,11 @@ def not_a_form(kind: str) -> Bad:
 
 
 def form(name: str = "a.txt", part: str = "file", content: bytes = b"x", more: str = "") -> bytes:
-    """A form with a file."""
     head = f'--b\r\nContent-Disposition: form-data; name="{part}"; filename="{name}"\r\n{more}\r\n'
     return head.encode() + content + b"\r\n--b--\r\n"
 
 
 def delete(path: str, code: str, param: str, words: str, status: int = 404) -> Bad:
-    """Something is to be deleted."""
     return Bad(None, code, param, words, status, "DELETE", path)
 
 

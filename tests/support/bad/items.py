@@ -32,7 +32,6 @@ def reasoning(**members: Any) -> dict[str, Any]:
 
 
 def compaction(content: Any) -> dict[str, Any]:
-    """A compaction item with this content."""
     return {"type": "compaction", "encrypted_content": content}
 
 
@@ -42,7 +41,6 @@ def file(**members: Any) -> dict[str, Any]:
 
 
 def encoded(content: bytes) -> str:
-    """Bytes as base64."""
     return b64encode(content).decode()
 
 
@@ -261,6 +259,14 @@ ITEMS: Table = {
 }
 
 PARTS: Table = {
+    "too many parts": items(
+        *("invalid_value", "input[0].content", "1024"),
+        {"role": "user", "content": [{"type": "input_text", "text": "."}] * 1025},
+    ),
+    "an output that is a picture of nothing": items(
+        *("missing_required_parameter", "input[0].output[0].image_url", "its URL"),
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image"}]},
+    ),
     "a part that is a text": part("invalid_type", "", "an object", "hi"),
     "a part of no type": part("missing_required_parameter", "type", "type", {"text": "hi"}),
     "a part of an unknown type": part("unsupported_parameter", "type", "video", {"type": "video"}),

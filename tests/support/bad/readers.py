@@ -43,7 +43,6 @@ def over_http() -> Table:
 
 
 def content(bad: Bad) -> bytes | None:
-    """A request's body as bytes."""
     if callable(bad.body):
         return bad.body()
     return None if bad.body is None else json.dumps(bad.body).encode()

@@ -126,11 +126,15 @@ PARAMETERS: Table = {
         ">= 1",
         named="context_management[0].compact_threshold",
     ),
+    "a threshold in words": create(
+        *("context_management", [{"type": "compaction", "compact_threshold": "9"}], "invalid_type", "an integer"),
+        named="context_management[0].compact_threshold",
+    ),
+    "a context managed with a member too many": create(
+        *("context_management", [{"type": "compaction", "keep": 1}], "unknown_parameter", "keep"),
+        named="context_management[0].keep",
+    ),
     "an image to make": create("image", {"size": "1024x1024"}, "unsupported_parameter", "1024"),
-    "a misspelt parameter": create("temprature", 1, "unknown_parameter", "temprature"),
-    "chat's messages": create("messages", [], "unknown_parameter", "messages"),
-    "chat's format": create("response_format", {"type": "json_object"}, "unknown_parameter", "response_format"),
-    "chat's count": create("max_tokens", 100, "unknown_parameter", "max_tokens"),
     "an unknown previous response": create("previous_response_id", UNKNOWN, "previous_response_not_found", UNKNOWN),
     "a malformed previous response": create("previous_response_id", "../x", "previous_response_not_found", "../x"),
     "a previous response of another shard": create(
@@ -154,6 +158,7 @@ SAMPLING: Table = {
     "too much repetition": create("repetition_penalty", 3, "invalid_value", "3"),
     "a seed that is a text": create("seed", "42", "invalid_type", "an integer"),
     "a seed beyond numbers": create("seed", 2**63, "invalid_value", "9223372036854775807"),
+    "a stop that is a number": create("stop", 7, "invalid_type", "7"),
     "an empty stop": create("stop", "", "invalid_value", "256"),
     "a long stop": create("stop", "x" * 257, "invalid_value", "256"),
     "an empty stop among others": create("stop", ["END", ""], "invalid_value", "256"),

@@ -96,7 +96,6 @@ def text(repeated: str, count: int | None = None) -> Callable[[], bytes]:
 
 
 def get(path: str, code: str | None, param: str | None, words: str, status: int = 400) -> Bad:
-    """A GET request."""
     return Bad(None, code, param, words, status, "GET", path)
 
 

@@ -9,7 +9,6 @@ SEARCH = {"type": "web_search"}
 
 
 def inside(*values: Any) -> dict[str, Any]:
-    """A namespace with these tools."""
     return {**SPACE, "tools": list(values)}
 
 
@@ -19,7 +18,6 @@ def strict(parameters: Any) -> dict[str, Any]:
 
 
 def well(depth: int) -> dict[str, Any]:
-    """Objects in one another."""
     return {"properties": well(depth - 1)} if depth else {}
 
 
@@ -27,6 +25,7 @@ TOOLS: Table = {
     "an object for tools": create("tools", {}, "invalid_type", "an array"),
     "a text for tools": create("tools", "f", "invalid_type", "an array"),
     "a tool that is a text": tools("invalid_type", "tools[0]", "an object", "f"),
+    "a function with a colour": tools("unknown_parameter", "tools[0].colour", "colour", {**FUNCTION, "colour": "red"}),
     "a tool that is null": tools("invalid_type", "tools[0]", "an object", None),
     "a tool of no type": tools("missing_required_parameter", "tools[0].type", "function", {"name": "f"}),
     "a number for a tool's type": tools("invalid_type", "tools[0].type", "a string", {"type": 5}),
@@ -148,6 +147,10 @@ TOOLS: Table = {
 CHOICES: Table = {
     "a choice of a number": create("tool_choice", 5, "invalid_type", "a string"),
     "a choice of a list": create("tool_choice", ["auto"], "invalid_type", "an object"),
+    "a choice of a number's type": chosen("invalid_type", "tool_choice.type", "a string", {"type": 5}, FUNCTION),
+    "an allowed tool that is a number": chosen(
+        "invalid_type", "tool_choice.tools[0]", "an object", {"type": "allowed_tools", "tools": [5]}, FUNCTION
+    ),
     "an unknown choice": create("tool_choice", "maybe", "invalid_value", "none, auto, required"),
     "a call that is required without tools": create("tool_choice", "required", "invalid_value", "no tool to call"),
     "a call that is required of hosted tools": chosen(

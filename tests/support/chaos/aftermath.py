@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterable
+from typing import Self
 
 import msgspec
 from redis.asyncio import Redis
@@ -41,7 +42,7 @@ SECONDS = 30.0
 
 
 class Aftermath:
-    """A store to look at. Close it."""
+    """A store to look at, until the end of its block."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -53,13 +54,18 @@ class Aftermath:
         )
         self._log = EventLog(self._history)
 
-    async def close(self) -> None:
-        """Hang up."""
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._history.close()
         await self._redis.aclose()
 
+    async def ended(self, *ids: str) -> bool:
+        """Whether responses have ended, and nothing is left of their jobs."""
+        return not await self.left_over() and {*ids} <= await self.ids()
+
     async def ids(self) -> set[str]:
-        """All responses that are stored."""
         digits = [key.rpartition(b":")[2].decode() for key in await self._keys("node")]
         return {id_of(each) for each in digits if mark_of(each) not in NO_RESPONSES}
 
@@ -70,7 +76,6 @@ class Aftermath:
         return decode_response(found.response)
 
     async def events(self, id: str) -> list[events.Event]:
-        """The events of a log."""
         entries = await self._log.read(DEFAULT_TENANT, id, -1, MOST_ENTRIES)
         return [event for entry in entries for event in decode_batch(entry.blob, entry.last).events]
 
@@ -134,7 +139,6 @@ class Aftermath:
         return max(times, default=0) / 1000
 
     async def complaints(self) -> list[Fault]:
-        """What `harmonium fsck` says."""
         fsck = Fsck(
             connect(self._settings.redis_url),
             prefix=self._settings.key_prefix,

@@ -37,7 +37,6 @@ class Counted:
         self._deed, self._number, self._then = deed, number, then
 
     async def __call__(self, step: str) -> None:
-        """A step was come to."""
         if step == self._deed:
             self.steps += 1
             if self.steps == self._number and self._then is not None:

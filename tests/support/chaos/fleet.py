@@ -53,12 +53,10 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._running.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def launch(self) -> None:
@@ -134,7 +132,6 @@ class Member(Process):
         """Whether it was asked to stop, and isn't ready again."""
 
     async def ready(self) -> None:
-        """Wait until it is."""
         async with httpx.AsyncClient(base_url=self.url, timeout=START_SECONDS, trust_env=False, verify=False) as http:
 
             async def answers() -> bool:
@@ -148,14 +145,7 @@ class Fleet:
     """APIs and workers over one store, two of each unless told otherwise."""
 
     def __init__(
-        self,
-        folder: Path,
-        seed: int,
-        *,
-        apis: int = 2,
-        workers: int = 2,
-        fsync: str = "everysec",
-        **settings: object,
+        self, folder: Path, seed: int, *, apis: int = 2, workers: int = 2, fsync: str = "everysec", **settings: object
     ) -> None:
         """Nothing is started yet. All chance comes from `seed`; `settings` are those of every member."""
         self.chance = Random(seed)
@@ -170,7 +160,6 @@ class Fleet:
 
     @property
     def members(self) -> list[Member]:
-        """All but the store."""
         return [*self.apis, *self.workers]
 
     def note(self, what: str) -> None:
@@ -183,7 +172,6 @@ class Fleet:
         return "\n".join([f"seed {self._seed}", *self._notes])
 
     def kill(self, process: Process) -> None:
-        """Kill one."""
         self.note(f"kill {process.name}")
         process.kill()
 
@@ -193,12 +181,10 @@ class Fleet:
         process.launch()
 
     def freeze(self, process: Process) -> None:
-        """Let one stand still."""
         self.note(f"freeze {process.name}")
         process.signal(signal.SIGSTOP)
 
     def wake(self, process: Process) -> None:
-        """Let it go on."""
         self.note(f"wake {process.name}")
         process.signal(signal.SIGCONT)
 
@@ -224,7 +210,6 @@ class Fleet:
         self._began = time.monotonic()
 
     def end(self) -> None:
-        """Leave nothing behind."""
         for process in (*self.members, self.store):
             if process.alive:
                 process.kill()

@@ -84,7 +84,6 @@ class Follower:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def _take(self, block: bytes) -> None:
-        """One server-sent event."""
         assert not self.over, f"{block!r} behind the end"
         _, _, data = block.partition(b"data: ")
         if data == b"[DONE]":

@@ -45,7 +45,6 @@ class WatchedEngine(DemoEngine):
         """When the last one of each ended, on the monotonic clock."""
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """As the demo engine."""
         id = generation.id[:ID_CHARS]
         self.sampling[id] += 1
         self.asked[id] += 1
@@ -108,7 +107,6 @@ async def respond(service: Service, said: str, conversation: str | None = None, 
 def _asked(
     said: object, conversation: str | None, tools: Sequence[object], after: str | None, *, background: bool
 ) -> CreateRequest:
-    """A request that is streamed."""
     body: dict[str, object] = {"model": DEMO_MODEL, "input": said, "background": background, "stream": True}
     body["tools"] = tools
     if after is not None:
@@ -127,7 +125,6 @@ async def follow(service: Service, id: str, seen: list[Event]) -> None:
 
 
 def answer(response: Response) -> str:
-    """What it says."""
     message = response.output[-1]
     assert isinstance(message, Message)
     return message.content[0].text

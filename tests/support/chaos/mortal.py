@@ -29,7 +29,7 @@ from service.responses.conversation_hold import joining
 from service.responses.service import Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
-from store.history.idempotency import KeyedRequests
+from service.web import idempotency
 from tests.support.chaos.archive_steps import ARCHIVING, ASKING, NOTING, tell_of_steps
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
@@ -160,7 +160,6 @@ class Death:
         """Set once a worker is to leave, which is a step too."""
 
     async def at(self, step: str) -> None:
-        """A step was come to."""
         if step == "written" and self._hands_back:
             self.leave.set()
         if step != self._step:
@@ -176,14 +175,12 @@ class PoisonedEngine(DemoEngine):
     """A demo engine that a word kills, and the whole process with it."""
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """As the demo engine."""
         if POISON in decode(generation.prompt):
             die()
         await super().sample(generation, take, between)
 
 
 async def work(service: Service, death: Death) -> None:
-    """Work on background responses."""
     background = Background(service, works=True)
     working = asyncio.create_task(background.run())
     await death.leave.wait()
@@ -200,7 +197,6 @@ async def add(service: Service, conversation: str, item: object) -> None:
 
 
 def asked() -> object:
-    """The question as an item."""
     return {"role": "user", "content": QUESTION}
 
 
@@ -209,7 +205,8 @@ async def omit(service: Service, conversation: str) -> None:
     async with joining(service, DEFAULT_TENANT, conversation) as joined:
         turns = await service.conversations.lineage(DEFAULT_TENANT, conversation)
         ((_, items),) = await service.store.items(DEFAULT_TENANT, turns[:1])
-        await by_hand.omit_item(service, joined, DEFAULT_TENANT, turns, msgspec.json.decode(items)[0]["id"])
+        first = msgspec.json.decode(items)[0]["id"]
+        await by_hand.omit_item(service.conversations, joined, DEFAULT_TENANT, turns, first)
 
 
 async def fork(service: Service, source: str) -> None:
@@ -218,14 +215,10 @@ async def fork(service: Service, source: str) -> None:
 
 
 async def serve(settings: Settings, port: int, engine: Engine, death: Death) -> None:
-    """Serve at a port of 127.0.0.1."""
-
     def opened(*given: Any) -> Service:
-        service = open_service(*given)
-        brief = KeyedRequests(service.store, lease_seconds=KEYED_SECONDS)
-        return watched(msgspec.structs.replace(service, keyed_requests=brief), death.at)
+        return watched(open_service(*given), death.at)
 
-    app.open_service = opened
+    app.open_service, idempotency.KEYED_LEASES = opened, KEYED_SECONDS / settings.lease_seconds
     async with serving(settings, engine, port=port):
         await asyncio.Event().wait()
 

@@ -7,9 +7,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from service.settings.settings import Settings
 from tests.support import ROOT
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+SECONDS = 100.0
+"""How long a process may take to serve, and to come to its step."""
 
 
 class Mortals:
@@ -41,6 +47,18 @@ class Mortals:
             self._stdin.write(json.dumps(order).encode() + b"\n")
             return int(await self._stdout.readline())
 
+    async def die(self, settings: Settings, step: str, *given: str, **more: Any) -> None:
+        """As `begin`, and return once the process is gone."""
+        pid = await self.begin(settings, step, *given, **more)
+        await until(lambda: dead(pid), SECONDS, f"nobody dies {step}")
+
+    async def serve(self, settings: Settings, step: str, *, after: float = 0.0) -> tuple[int, str]:
+        """A process that serves until it comes to a step, and its URL, where it listens by now."""
+        port = free_port()
+        pid = await self.begin(settings, step, "serve", str(port), after=after)
+        await until(lambda: _listens(port), SECONDS, "it doesn't serve", passing=OSError)
+        return pid, f"http://127.0.0.1:{port}"
+
 
 @asynccontextmanager
 async def mortals() -> AsyncIterator[Mortals]:
@@ -62,9 +80,15 @@ async def mortals() -> AsyncIterator[Mortals]:
 
 
 def dead(pid: int) -> bool:
-    """Whether a process is gone."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     return False
+
+
+async def _listens(port: int) -> bool:
+    """Whether somebody does. Raises OSError if not."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.close()
+    return True

@@ -16,6 +16,7 @@ class Outages:
     """Kills a store at steps, and starts it again."""
 
     def __init__(self, store: Store, chance: Random) -> None:
+        self.url = store.url
         self._store = store
         self._chance = chance
         self._step: str | None = None
@@ -27,7 +28,6 @@ class Outages:
         self._step, self._amid = step, amid
 
     async def at(self, step: str) -> None:
-        """A step was come to."""
         if step != self._step:
             return
         self._step = None

@@ -70,7 +70,6 @@ class Storm:
         return [api.url for api in self.fleet.apis if not api.leaving]
 
     async def start(self) -> None:
-        """Begin all of them."""
         asked = COUNTING.format(self._numbers)
         self._tasks = [asyncio.create_task(each.create(input=asked)) for each in self.followers]
 
@@ -92,28 +91,18 @@ class Storm:
             response = each.response
             assert response["status"] == "completed", (each.id, response["error"])
             assert each.text == numbers, each.id
-        aftermath = Aftermath(self.fleet.settings)
-        try:
-            await until(lambda: _settled(aftermath), SETTLE_SECONDS, "jobs are left")
+        async with Aftermath(self.fleet.settings) as aftermath:
+            await until(aftermath.ended, SETTLE_SECONDS, "jobs are left")
             ids = await aftermath.ids()  # some whose creation was cut off, before anybody learned their id
             assert {each.id for each in self.followers} <= ids
             await aftermath.check(ids)
             said = {output(await aftermath.response(id)) for id in ids}
             assert len(said) == 1, "some say something else"
-        finally:
-            await aftermath.close()
 
     async def check_usage(self) -> None:
         """What was counted of usage is what all responses say, also those whose creation was cut off."""
-        aftermath = Aftermath(self.fleet.settings)
-        try:
+        async with Aftermath(self.fleet.settings) as aftermath:
             await aftermath.check_usage()
-        finally:
-            await aftermath.close()
-
-
-async def _settled(aftermath: Aftermath) -> bool:
-    return await aftermath.left_over() == []
 
 
 @asynccontextmanager

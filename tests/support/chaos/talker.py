@@ -88,10 +88,7 @@ class Talker:
     async def talk(self, enough: Callable[[], bool]) -> None:
         """Talk until it is `enough`, at the end of a turn."""
         manager = self._client.responses.connect(
-            on_reconnecting=self._reconnects,
-            max_retries=RETRIES,
-            initial_delay=FIRST_SECONDS,
-            max_delay=MOST_SECONDS,
+            on_reconnecting=self._reconnects, max_retries=RETRIES, initial_delay=FIRST_SECONDS, max_delay=MOST_SECONDS
         )
         async with self._client, manager as self._connection, asyncio.TaskGroup() as self._tasks:
             self._ask_soon()
@@ -106,7 +103,6 @@ class Talker:
                 raise AssertionError("the connection ended")
 
     def _take(self, event: Any) -> None:
-        """What came next."""
         if event.type == "response.created":
             self._under_way, self.deltas = event.response.id, 0
         elif event.type == "response.output_text.delta":

@@ -4,7 +4,7 @@ Whoever listens may end the process there, or the store. The service knows no su
 is one step here: a turn is appended, its conversation moved to it and let go of by `adding`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,14 +18,14 @@ from service.settings.mcp import Connection
 from service.tenants.usage import Tally
 from service.tools.containers import Containers, Opened
 from service.tools.toolbox import Toolbox, ToolRun
-from store.history.approvals import Approvals, Use
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import KeyedRequests, Taken
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import LEVELS, Claim, Finished, Job, JobLimits, Lease, Steer
 from store.limits import Admission, Limits
+from store.redis import scripts
+from store.redis.connection import Server
 from store.turn import Chain, Turn
 
 At = Callable[[str], Awaitable[None]]
@@ -197,46 +197,35 @@ def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
     toolbox.run = run
 
 
-def _tell_of_approvals(approvals: Approvals, at: At) -> None:
-    """Have approvals tell when one is used up."""
-    use_up = approvals.use_up
+def _tell_of_scripts(server: Server, at: At) -> None:
+    """Have the store tell when an approval is used up; when a request with a key is taken, named and ended; and when it
+    begins a call that may have an effect.
+    """
+    run = server.run
 
-    async def telling(*given: Any, **more: Any) -> Use:
-        await at("using up")
-        use = await use_up(*given, **more)
-        await at("used up")
-        return use
+    async def running(work: Any, *given: Any, **more: Any) -> Any:
+        before, after = _steps_of(work, more)
+        if before:
+            await at(before)
+        result = await run(work, *given, **more)
+        if after:
+            await at(after)
+        return result
 
-    approvals.use_up = telling
+    server.run = running
 
 
-def _tell_of_keyed_requests(requests: KeyedRequests, at: At) -> None:
-    """Have requests with a key tell when one is taken, named and ended, and begins a call that may have an effect."""
-    take, name, end, renew = requests.take, requests.name, requests.end, requests.renew
-
-    async def taking(*given: Any) -> Taken:
-        await at("taking")
-        taken = await take(*given)
-        await at("taken")
-        return taken
-
-    async def naming(*given: Any, **more: Any) -> bool:
-        await at("naming")
-        named = await name(*given, **more)
-        await at("named")
-        return named
-
-    async def ending(*given: Any, **more: Any) -> None:
-        await at("ending")
-        await end(*given, **more)
-        await at("ended")
-
-    async def renewing(*given: Any, calls: int = 0) -> bool:
-        if calls:
-            await at("beginning a call")
-        return await renew(*given, calls=calls)
-
-    requests.take, requests.name, requests.end, requests.renew = taking, naming, ending, renewing
+def _steps_of(work: object, values: Mapping[str, Any]) -> tuple[str, str]:
+    """The steps before and after a script with these values; empty ones are not told of."""
+    if work is scripts.take_keyed:
+        return "taking", "taken"
+    if work is scripts.use_up and values["run"]:
+        return "using up", "used up"
+    if work is scripts.keep_keyed:
+        if values["named"]:
+            return "naming", "named"
+        return ("ending", "ended") if values["ends"] else ("beginning a call" if values["calls"] else "", "")
+    return "", ""
 
 
 def _tell_of_containers(containers: Containers, at: At) -> None:
@@ -269,11 +258,10 @@ def watched(service: Service, at: At) -> Service:
     if service.toolbox.containers is not None:
         _tell_of_containers(service.toolbox.containers, at)
     _tell_of_turns(service.store, at)
-    _tell_of_tally(service.tally, at)
-    _tell_of_limits(service.limiter.limits, at)
+    _tell_of_tally(service.tenants.tally, at)
+    _tell_of_limits(service.tenants.limiter.limits, at)
     _tell_of_calls(service.toolbox, at)
-    _tell_of_approvals(service.approvals, at)
-    _tell_of_keyed_requests(service.keyed_requests, at)
+    _tell_of_scripts(service.store.server, at)
     return msgspec.structs.replace(
         service,
         jobs=WatchedJobs(service.store, service.jobs.limits, at),

@@ -95,7 +95,6 @@ class ChatStandin(Standing):
 
     @property
     def kind(self) -> ByChat:
-        """Anybody's, or vLLM's."""
         return VllmByChat() if self.vllm else ByChat(shared=self.shared)
 
     @property
@@ -104,7 +103,6 @@ class ChatStandin(Standing):
         return [each for each in self.asked if each.path == CHAT]
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Say what it answers."""
         router.add_get("/health", healthy)
         router.add_get("/v1/models", self._models)
         router.add_post("/tokenize", self._tokenize)

@@ -164,7 +164,6 @@ class Tab:
         expect(self.page.get_by_role("tab", name="Items")).to_be_visible()
 
     def _look(self, *views: str) -> None:
-        """Look at a turn."""
         shown = {"Items": ".item.user", "Events": ".log li", "Tokens": ".tokens .token"}
         for view in views:
             self.page.get_by_role("tab", name=view).click()

@@ -138,10 +138,7 @@ class Stack:
         """What a command of Compose prints."""
         known = [each for profile in profiles for each in ("--profile", profile)]
         return ran(
-            ["docker", "compose", *known, *command],
-            self.environment | environment,
-            cwd=self.folder,
-            seconds=seconds,
+            ["docker", "compose", *known, *command], self.environment | environment, cwd=self.folder, seconds=seconds
         )
 
     def up(self, *services: str, workers: int = 3, **environment: str) -> None:
@@ -151,12 +148,10 @@ class Stack:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """What scripts/env wrote."""
         lines = (self.folder / ".env").read_text().splitlines()
         return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
     def containers(self, service: str) -> list[str]:
-        """The containers of a service, running or not."""
         return self.compose("ps", "--all", "--quiet", service).split()
 
     def kill(self, container: str) -> None:

@@ -72,7 +72,6 @@ def with_component(folder: Path, overlay: str, component: str) -> list[Manifest]
 
 
 def of_kind(manifests: Iterable[Manifest], *kinds: str) -> list[Manifest]:
-    """Those of some kinds."""
     return [each for each in manifests if each["kind"] in kinds]
 
 
@@ -97,7 +96,7 @@ def environment(manifests: list[Manifest], pod: Manifest, secret: Mapping[str, s
     """The variables that a pod's container finds, where the Secret holds `secret`, and its files are in `folder`."""
     found: dict[str, str] = {}
     (asked,) = pod["spec"]["containers"]
-    for source in asked.get("envFrom", ()):
+    for source in (each for each in asked.get("envFrom", ()) if "configMapRef" in each):
         (config,) = (
             each
             for each in of_kind(manifests, "ConfigMap")
@@ -109,7 +108,10 @@ def environment(manifests: list[Manifest], pod: Manifest, secret: Mapping[str, s
         for item in volume.get("secret", {}).get("items", ()):
             (folder / item["path"]).write_text(secret[item["key"]])
     for each in asked.get("env", ()):
-        found[each["name"]] = each["value"].replace(mounted.get("secrets", "no mount"), str(folder))
+        if "valueFrom" in each:
+            found[each["name"]] = secret[each["valueFrom"]["secretKeyRef"]["key"]]
+        else:
+            found[each["name"]] = each["value"].replace(mounted.get("secrets", "no mount"), str(folder))
     return found
 
 

@@ -46,7 +46,6 @@ def promtool(*arguments: str | Path) -> str:
 
 
 def rules() -> list[Mapping[str, Any]]:
-    """Every alert."""
     (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     return cast(list[Mapping[str, Any]], group["rules"])
 
@@ -90,7 +89,6 @@ class Prometheus:
         self._http = httpx.Client(base_url=url, timeout=SECONDS, trust_env=False)
 
     def ready(self) -> bool:
-        """Whether it answers queries."""
         return self._http.get("/-/ready").status_code == 200
 
     def ask(self, expression: str) -> list[float]:
@@ -100,12 +98,10 @@ class Prometheus:
         return [float(each["value"][1]) for each in answer["data"]["result"]]
 
     def rules(self) -> list[Mapping[str, Any]]:
-        """How it finds the alerts."""
         groups = self._http.get("/api/v1/rules").json()["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
     def close(self) -> None:
-        """Hang up."""
         self._http.close()
 
 

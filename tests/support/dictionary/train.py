@@ -20,14 +20,12 @@ SEGMENT_BYTES, WORD_BYTES = 3_000, 6
 
 
 def trained() -> bytes:
-    """The bytes of the dictionary."""
     samples: list[Any] = list(Samples().blobs())
     made = zstandard.train_dictionary(BYTES, samples, k=SEGMENT_BYTES, d=WORD_BYTES, dict_id=NEWEST)
     return made.as_bytes()
 
 
 def main() -> None:
-    """Write it."""
     file_of(NEWEST).write_bytes(trained())
 
 

@@ -21,7 +21,6 @@ _CREATED = 1_700_000_000
 
 
 async def chat(request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]) -> Any:
-    """`/v1/chat/completions`."""
     said = body["messages"][-1]["content"]
     return await _answer(request, body, said, working, "chat.completion")
 
@@ -29,7 +28,6 @@ async def chat(request: web.Request, body: dict[str, Any], working: Callable[[],
 async def complete(
     request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]
 ) -> Any:
-    """`/v1/completions` with a text."""
     return await _answer(request, body, body["prompt"], working, "text_completion")
 
 

@@ -22,7 +22,6 @@ CACHED_PROMPT_TOKENS = 600
 
 
 def greedy(max_tokens: int, **asked: Any) -> Sampling:
-    """Sampling without chance."""
     return Sampling(max_tokens, 0, stop_ids=STOPS, **asked)
 
 
@@ -37,10 +36,7 @@ def tag(*elements: int | str) -> str:
 
 THOUGHT, ANSWER = "[a-z ]{1,30}", "(yes|no)"
 ANALYSIS, FINAL = encode("analysis")[0], encode("final")[0]
-YES_OR_NO = tag(
-    *(CHANNEL, ANALYSIS, MESSAGE, THOUGHT, END),
-    *(START, ASSISTANT, CHANNEL, FINAL, MESSAGE, ANSWER),
-)
+YES_OR_NO = tag(*(CHANNEL, ANALYSIS, MESSAGE, THOUGHT, END), *(START, ASSISTANT, CHANNEL, FINAL, MESSAGE, ANSWER))
 
 
 class SamplingConformance(EngineHooks):

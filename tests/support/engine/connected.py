@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from service.engine.port import EngineError, Generation, ModelCard, Sampling
@@ -13,6 +13,7 @@ from service.ssrf import LookUp, look_up
 from tests.support.engine.generating import generated
 from tests.support.engine.hooks import Sampled, complete
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource
+from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.standing import Standing
 from tests.support.engine.watched import WatchedHttp
 
@@ -25,7 +26,6 @@ NEVER_SECONDS = 300.0
 
 
 def scripted(*scripts: ScriptSource) -> ScriptedEngine:
-    """What a stand-in plays."""
     return ScriptedEngine(CARD, *(scripts or (SAID,)))
 
 
@@ -85,3 +85,10 @@ async def hold(engine: WatchedHttp, **fields: Any) -> "asyncio.Task[Sampled]":
     async with asyncio.timeout(5):
         await begun.wait()
     return task
+
+
+@asynccontextmanager
+async def several(*scripts: ScriptSource) -> AsyncIterator[list[Standin]]:
+    """A stand-in for a vLLM server for each script."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(standing_in(scripted(script))) for script in scripts]

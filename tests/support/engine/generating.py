@@ -23,7 +23,6 @@ class GeneratingEngine:
         raise NotImplementedError
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """See the port."""
         async with aclosing(self.generate(generation)) as chunks:
             async for chunk in chunks:
                 if not take(chunk) and not await between():

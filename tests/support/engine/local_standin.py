@@ -86,7 +86,6 @@ class Llm:
 
 
 def output(ids: Sequence[int], reason: str | None = None, logprobs: Any = None) -> Any:
-    """What vLLM gives."""
     completion = SimpleNamespace(token_ids=ids, finish_reason=reason, logprobs=logprobs)
     return SimpleNamespace(outputs=[completion], num_cached_tokens=128)
 

@@ -27,7 +27,6 @@ class Instead:
 
 
 async def misbehave(request: web.Request, instead: Instead) -> web.StreamResponse:
-    """Give such an answer."""
     stream = web.StreamResponse(status=instead.status or 200, headers=dict(instead.headers))
     if instead.status:
         stream.enable_chunked_encoding()

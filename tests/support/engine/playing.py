@@ -50,7 +50,6 @@ class Player:
     tls: bool = False
 
     def target(self, host: str = "127.0.0.1", certified: str = "") -> Target:
-        """Where it is asked."""
         url = f"{'https' if self.tls else 'http'}://{host}:{self.port}"
         return target_of(ServerAddress(url, url, certified=certified))
 

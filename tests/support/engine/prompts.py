@@ -62,7 +62,6 @@ def call(name: str, arguments: str) -> Message:
 
 
 def output(name: str, text: str) -> Message:
-    """A function's output."""
     return message(f"functions.{name} to=assistant", text, "commentary")
 
 

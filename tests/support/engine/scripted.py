@@ -119,7 +119,6 @@ class ScriptedEngine(GeneratingEngine):
             raise self.unready
 
     def servers(self) -> Mapping[str, bool]:
-        """Itself alone."""
         return {"scripted": not self._closing.is_set() and self.unready is None}
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
@@ -233,7 +232,6 @@ class _Take:
         return Chunk(tokens, self.finish, logprobs=self._logprobs(tokens))
 
     def end(self, finish: Finish, cached_tokens: int | None = None) -> Chunk:
-        """The last chunk, without ids."""
         self.finish = finish
         return Chunk([], finish, cached_tokens, self._logprobs([]))
 

@@ -28,9 +28,9 @@ class Standin(Standing):
 
     guarded = ("/v1", "/inference")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, endpoint: Endpoint = Endpoint.GENERATE) -> None:
         super().__init__(engine)
-        self.endpoint = Endpoint.GENERATE
+        self.endpoint = endpoint
         """The better of the endpoints that it has."""
         self.older = False
         """Whether it has never heard of the other one."""
@@ -50,7 +50,6 @@ class Standin(Standing):
 
     @property
     def kind(self) -> Vllm:
-        """vLLM's."""
         return Vllm()
 
     @property
@@ -59,7 +58,6 @@ class Standin(Standing):
         return [each for each in self.asked if each.path in (Endpoint.GENERATE, Endpoint.COMPLETIONS) and each.body]
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Say what it answers."""
         router.add_get("/health", healthy)
         router.add_get("/v1/models", self._models)
         router.add_get("/metrics", self._metrics)
@@ -71,7 +69,6 @@ class Standin(Standing):
         router.add_post("/v1/embeddings", self._embed)
 
     def forget(self) -> None:
-        """Lose what is cached."""
         self._cached.clear()
 
     async def _metrics(self, request: web.Request) -> web.Response:

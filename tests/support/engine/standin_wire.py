@@ -57,7 +57,6 @@ def events(endpoint: Endpoint, chunk: Chunk, tokens_an_event: int, prompt: Seque
 
 
 def usage_event(endpoint: Endpoint, prompt: int, sampled: int, cached: int) -> bytes:
-    """The last event but [DONE]."""
     name = "request_id" if endpoint is Endpoint.GENERATE else "id"
     details = {"cached_tokens": cached}
     usage = {"prompt_tokens": prompt, "total_tokens": prompt + sampled, "completion_tokens": sampled}

@@ -75,7 +75,6 @@ class Standing(ABC):
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     @property
@@ -213,5 +212,4 @@ async def healthy(request: web.Request) -> web.Response:
 
 
 def as_json(body: object, status: int = 200) -> web.Response:
-    """An answer."""
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from service.engine.llama.servers import COMPLETION
 from service.engine.port import Engine
@@ -29,14 +30,10 @@ class Voice:
     error: Callable[[int, str], bytes]
 
 
+VLLM = (lambda ids, _: vllm.tokens_event(ids), lambda _: vllm.tokens_event([], "stop"), vllm.error_event)
 VOICES = {
-    "vllm": Voice(
-        Standin,
-        Endpoint.GENERATE,
-        lambda ids, _: vllm.tokens_event(ids),
-        lambda _: vllm.tokens_event([], "stop"),
-        vllm.error_event,
-    ),
+    "vllm": Voice(Standin, Endpoint.GENERATE, *VLLM),
+    "vllm's completions": Voice(partial(Standin, endpoint=Endpoint.COMPLETIONS), Endpoint.COMPLETIONS, *VLLM),
     "llama": Voice(
         LlamaStandin,
         COMPLETION,

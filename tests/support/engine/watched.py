@@ -24,7 +24,6 @@ class WatchedDemo(DemoEngine):
     running = 0
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """As the demo engine."""
         self.running += 1
         try:
             await super().sample(generation, take, between)
@@ -46,5 +45,4 @@ class WatchedLocal(VllmLocalEngine):
 
     @property
     def running(self) -> int:
-        """What closing the engine aborts."""
         return len(self._under_way)

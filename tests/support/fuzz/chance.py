@@ -43,7 +43,6 @@ class Chance:
     """Makes values of types by chance."""
 
     def __init__(self, random: Random) -> None:
-        """All chance is `random`'s."""
         self._random = random
 
     def odds(self, of: int) -> bool:
@@ -51,21 +50,17 @@ class Chance:
         return self._random.randrange(of) == 0
 
     def one(self, *values: Any) -> Any:
-        """One of these."""
         return values[self._random.randrange(len(values))]
 
     def several(self, make: Any, most: int = 3) -> list[Any]:
-        """Some values, often just one."""
         return [make() for _ in range(self.one(0, 1, 1, *range(most + 1)))]
 
     def word(self) -> str:
-        """A text."""
         if self.odds(6):
             return "".join(self.one(*string.printable, "é", "𝄞") for _ in range(self._random.randrange(12)))
         return self.one(*WORDS)
 
     def anything(self, depth: int = 2) -> Any:
-        """Whatever JSON can be."""
         if depth and self.odds(3):
             return self.several(lambda: self.anything(depth - 1))
         if depth and self.odds(2):

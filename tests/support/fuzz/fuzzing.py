@@ -64,7 +64,6 @@ class Maker(Chance):
         self._ids = list(ids)
 
     def name(self) -> str:
-        """A tool's name."""
         return self.one(*NAMES[:4]) if not self.odds(12) else self.one(*NAMES)
 
     # --- the parts of a request ---
@@ -90,7 +89,6 @@ class Maker(Chance):
         )
 
     def format(self) -> Any:
-        """A `text.format`."""
         schema = {"type": "json_schema", "name": self.name(), "schema": self.schema()}
         return self.one(
             *({"type": "text"}, {"type": "json_object"}, schema, {**schema, "strict": True}, schema),
@@ -98,7 +96,6 @@ class Maker(Chance):
         )
 
     def tool(self, depth: int = 1) -> Any:
-        """A tool of any kind."""
         function = {"type": "function", "name": self.name(), "strict": self.one(None, True, False)}
         function["parameters"] = self.one(
             None, {}, self.schema(), {"type": "object", "properties": {"a": self.schema()}}
@@ -113,13 +110,11 @@ class Maker(Chance):
         return self.one(function, function, custom, custom, space, hosted, self.of(ToolParam))
 
     def choice(self) -> Any:
-        """A `tool_choice`."""
         named = {"type": self.one("function", "custom"), "name": self.name()}
         allowed = {"type": "allowed_tools", "mode": self.one("auto", "required", "none"), "tools": [named]}
         return self.one("auto", "none", "required", "required", named, named, allowed, self.of(ToolChoice))
 
     def item(self) -> Any:
-        """An input item."""
         if self._items and self.odds(4):
             item = self.one(*self._items)
             return self.one(item, {"type": "item_reference", "id": item.get("id")})
@@ -231,7 +226,6 @@ class Maker(Chance):
         return value
 
     def query(self) -> str:
-        """The query of a path."""
         names = ("stream", "starting_after", "limit", "order", "after", "include[]", "erase", "include_obfuscation")
         values = ("true", "false", "0", "1", "5", "asc", "desc", str(10**30), "", *self._ids)
         return urlencode([(self.one(*names), self.one(*values, self.word())) for _ in range(self.one(0, 1, 1, 3))])

@@ -20,11 +20,9 @@ class LlamaStandin(Standing):
 
     @property
     def kind(self) -> Llama:
-        """llama.cpp's."""
         return Llama(shared=False)
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Say what it answers."""
         router.add_get("/health", healthy)
         router.add_get("/props", self._props)
         router.add_get("/v1/models", self._models)

@@ -6,12 +6,10 @@ import msgspec
 
 
 def sent(payload: object) -> bytes:
-    """One event."""
     return b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
 def event(content: str, tokens: list[int], predicted: int, **more: Any) -> bytes:
-    """An event with tokens; `predicted` counts all so far."""
     shown: dict[str, Any] = {"index": 0, "content": content, "tokens": tokens, "stop": False, "id_slot": -1}
     timings = {"cache_n": 64, "prompt_n": 5}
     return sent(shown | {"tokens_predicted": predicted, "tokens_evaluated": 69, "timings": timings} | more)

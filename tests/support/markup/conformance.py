@@ -156,7 +156,6 @@ class Said:
 
 
 async def ask(client: AsyncOpenAI, words: Any, **options: Any) -> dict[str, Any]:
-    """A response as JSON."""
     return (await client.responses.create(model="speaker", input=words, **options)).to_dict()
 
 

@@ -208,7 +208,6 @@ class ReadingConformance(MarkupHooks):
             pass
 
     def fed(self, machine: Machine, tokens: Sequence[Token]) -> list[list[Event]]:
-        """The events of each token."""
         out: list[list[Event]] = []
         for token in tokens:
             logprobs = None if machine.rules.top_logprobs is None else [likely(token)]
@@ -226,7 +225,6 @@ def likely(token: Token) -> TokenLogprobs:
 
 
 def ended(machine: Machine) -> list[Event]:
-    """The events of the end."""
     events = machine.end(Ending.STOP)
     return [*events, *machine.terminal(machine.result(Ending.STOP, now=NOW))]
 

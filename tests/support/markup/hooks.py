@@ -37,12 +37,10 @@ class MarkupHooks:
 
     @property
     def markup(self) -> str:
-        """The markup that is tested."""
         return FAMILIES[self.family].markup
 
     @property
     def marks(self) -> list[str]:
-        """All its marks."""
         return list(MARKUPS[self.markup].spellings)
 
     def need(self, ability: Ability) -> None:
@@ -71,7 +69,6 @@ class MarkupHooks:
         return writing.mutated(tokens, self.marks, chance, most)
 
     def reader(self, *, spelled: bool = False, thinking: bool = False) -> Reader:
-        """What reads a generation."""
         return parser(self.markup, self._special(spelled), thinking=thinking)
 
     def machine(self, rules: Rules) -> Machine:

@@ -52,7 +52,6 @@ class Vocabulary:
 
 
 def reading(case: dict[str, Any]) -> dict[str, Any]:
-    """What vLLM reads in a case."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.parser.parser_manager import ParserManager
 

@@ -97,7 +97,6 @@ class Speaker(GeneratingEngine):
         """It holds nothing."""
 
     def servers(self) -> Mapping[str, bool]:
-        """Itself alone."""
         return {"speaker": True}
 
     async def finish(self, id: str) -> bool:
@@ -176,11 +175,9 @@ class HarmonySpeaker(Speaker):
         self.model = ModelCard("speaker", 0, CONTEXT_TOKENS)
 
     def encoded(self, text: str) -> list[int]:
-        """See Speaker."""
         return samples.harmony(text)
 
     def decoded(self, ids: Sequence[int]) -> str:
-        """See Speaker."""
         return b"".join(map(_harmony_bytes, ids)).decode(errors="replace")
 
     def begun(self, prompt: Sequence[int]) -> int:

@@ -44,9 +44,7 @@ class Reader(Protocol):
         """What some more ids, and their text, come to."""
         ...
 
-    def end(self) -> list[Segment]:
-        """The generation is over."""
-        ...
+    def end(self) -> list[Segment]: ...
 
 
 class Message(NamedTuple):
@@ -69,7 +67,6 @@ def tokens_of(text: str, marks: Iterable[str] = SPECIAL, *, longest: int = 4, se
 
 
 def ordinary(text: str, chance: random.Random, longest: int = 4) -> Iterator[Token]:
-    """A text in ordinary tokens, marks too."""
     at = 0
     while at < len(text):
         size = chance.randint(1, longest)

@@ -121,7 +121,6 @@ TURNS: dict[str, Turn] = {
 
 
 def transcripts() -> dict[str, Transcript]:
-    """All of them by name."""
     drawn = {
         f"{markup}: {name}": Transcript(markup, written(markup, turn), "writing", reasons=bool(turn.reasoning))
         for markup in WRITING

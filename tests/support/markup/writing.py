@@ -14,7 +14,6 @@ DSML = f"{BAR}DSML{BAR}"
 
 
 def mark(words: str) -> str:
-    """A special token of DeepSeek's."""
     return f"<{BAR}{words.replace(' ', LOW)}{BAR}>"
 
 
@@ -29,7 +28,6 @@ class Turn(NamedTuple):
 
 
 def plain_json(value: Any) -> str:
-    """JSON as models write it."""
     return json.dumps(value, ensure_ascii=False)
 
 

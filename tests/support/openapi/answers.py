@@ -89,6 +89,16 @@ class Health(Struct):
     status: Literal["ok"]
 
 
+class Backlog(Struct):
+    """How many conversations wait to be archived, for how many seconds the first of them has, and whether the archive
+    is the store's, and no older copy.
+    """
+
+    waiting: int
+    oldest_seconds: float
+    usable: bool
+
+
 class Readiness(Struct):
     """Whether it can serve: how the store, the engine and the worker of this process are."""
 
@@ -96,6 +106,7 @@ class Readiness(Struct):
     store: Literal["ok", "read-only", "mismatch", "unconfirmed", "unavailable"]
     engine: Literal["ok", "unavailable"]
     worker: Literal["ok", "paused", "broken"] | Left = UNSET
+    archive: Backlog | Left = UNSET
 
 
 class Welcome(Struct):

@@ -232,24 +232,15 @@ MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
     "function_call": (("call_id", "name"), {"call_id": CallId, "name": CallName, "namespace": CallName}),
     "function_call_output": (("call_id", "output"), {"call_id": CallId, "output": Said}),
     "custom_tool_call": (("call_id", "name"), {"call_id": CallId, "name": CallName, "namespace": CallName}),
-    "custom_tool_call_output": (
-        ("call_id", "output"),
-        {"call_id": CallId, "output": Said},
-    ),
+    "custom_tool_call_output": (("call_id", "output"), {"call_id": CallId, "output": Said}),
     "reasoning": (
         (),
-        {
-            "content": some(ReasoningPart, content.MAX_PARTS),
-            "summary": some(ReasoningPart, content.MAX_PARTS),
-        },
+        {"content": some(ReasoningPart, content.MAX_PARTS), "summary": some(ReasoningPart, content.MAX_PARTS)},
     ),
     "item_reference": (("id",), {"id": short(inputs.MAX_ITEM_ID_CHARS, least=1)}),
     "additional_tools": (("tools",), {"tools": list[Tool] | None}),
     "configuration_update": ((), {"reasoning": Reasoning, "text": Text}),
-    "code_interpreter_call": (
-        (),
-        {"outputs": some(shown(inputs._CodeOutput, "CodeOutput"), inputs.MAX_CODE_OUTPUTS)},
-    ),
+    "code_interpreter_call": ((), {"outputs": some(shown(inputs._CodeOutput, "CodeOutput"), inputs.MAX_CODE_OUTPUTS)}),
     "mcp_call": ((), {"error": Any}),
     "shell_call": (("call_id", "action"), {"call_id": CallId, "action": inputs.ShellAction, "environment": Json}),
     "shell_call_output": (
@@ -307,8 +298,7 @@ Earlier = shown(
     call_id=CallId,
     tool_call_id=CallId,
     tool_calls=some(
-        shown(history._ToolCall, "PreviousToolCall", "function", id=CallId, function=Called),
-        history.MAX_CALLS,
+        shown(history._ToolCall, "PreviousToolCall", "function", id=CallId, function=Called), history.MAX_CALLS
     ),
 )
 SERVED: Json = {
@@ -338,11 +328,7 @@ Compact = shown(
 
 Fork = shown(conversation._Extensions, "ConversationExtensions")
 NewConversation = shown(
-    conversation._New,
-    "CreateConversation",
-    items=some(Item, conversation.MAX_ITEMS),
-    metadata=Metadata,
-    harmonium=Fork,
+    conversation._New, "CreateConversation", items=some(Item, conversation.MAX_ITEMS), metadata=Metadata, harmonium=Fork
 )
 
 

@@ -81,11 +81,7 @@ NO_PATCH = {"type": "update_file", "path": "", "diff": ""}
 FOREIGN = {"code_interpreter_call", "mcp_call", "web_search_call", "file_search_call"}
 """Calls that aren't the caller's to run: they fail, but for those of tools that the service runs."""
 
-AT_WORK = {
-    "code_interpreter_call": "interpreting",
-    "web_search_call": "searching",
-    "file_search_call": "searching",
-}
+AT_WORK = {"code_interpreter_call": "interpreting", "web_search_call": "searching", "file_search_call": "searching"}
 """What says that a call runs, of tools that have an event for it."""
 
 WITHOUT_STATUS = {"compaction", "mcp_list_tools", "mcp_approval_request"}

@@ -48,7 +48,6 @@ class Said:
     header: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def for_harmony(self) -> Message:
-        """The message in openai-harmony's types."""
         return Message(
             author=Author(role=Role(self.role), name=self.header.get("name")),
             content=[TextContent(text=self.text)],
@@ -74,16 +73,13 @@ class Oracle:
         return bytes(self.encoding._inner.decode_bytes([rank]))
 
     def message(self, said: Said) -> list[int]:
-        """The ids of one message."""
         return self.encoding.render(said.for_harmony())
 
     def prompt(self, conversation: Iterable[Said]) -> list[int]:
         """The ids of a whole conversation, analysis and all, up to where the model goes on."""
         messages = [said.for_harmony() for said in conversation]
         return self.encoding.render_conversation_for_completion(
-            Conversation(messages=messages),
-            Role.ASSISTANT,
-            RenderConversationConfig(auto_drop_analysis=False),
+            Conversation(messages=messages), Role.ASSISTANT, RenderConversationConfig(auto_drop_analysis=False)
         )
 
     def system_message(
@@ -113,7 +109,6 @@ class Oracle:
         )
 
     def developer_message(self, instructions: str | None, functions: Sequence[Function]) -> list[int]:
-        """The ids of a developer message."""
         content = DeveloperContent(instructions=instructions)
         if functions:
             content.with_function_tools(_described(functions))

@@ -218,7 +218,6 @@ def split(ids: Sequence[int], places: Sequence[int]) -> list[Sequence[int]]:
 
 
 def created() -> Response:
-    """A response as it is created."""
     return Response(
         id=RESPONSE_ID,
         created_at=NOW,

@@ -62,22 +62,18 @@ class Sampler:
 
     @property
     def ending(self) -> Ending:
-        """How it ended."""
         return self._driver.run.ending
 
     @property
     def failure(self) -> EngineError | None:
-        """The error of the engine."""
         return self._driver.run.failure
 
     @property
     def stopped(self) -> Ending | None:
-        """The ending with which it was stopped."""
         return self._driver.run.stopped
 
     @property
     def interrupted(self) -> bool:
-        """Whether its task was cancelled."""
         return self._driver.interrupted
 
     async def steps(self) -> AsyncGenerator[Taken, None]:
@@ -104,18 +100,15 @@ class Sampler:
             await asyncio.wait([task])
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         self._steps.append(taken)
         self._changed.set()
         return False
 
     async def room(self) -> None:
-        """See Outlet."""
         await self._wanted.wait()
         self._wanted.clear()
 
     async def settle(self) -> None:
-        """See Outlet."""
         self.put(DUE)
         await self.room()
 

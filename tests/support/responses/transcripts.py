@@ -85,7 +85,6 @@ def notation(ids: Sequence[int]) -> str:
 
 
 def main() -> None:
-    """Write every transcript anew."""
     for path in sorted(SCENARIOS.glob("*.txt")):
         path.write_text(transcript(path.read_text("utf-8")), "utf-8")
 

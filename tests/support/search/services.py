@@ -29,7 +29,6 @@ class Services:
         self.asked: list[dict[str, Any]] = []
 
     def note(self, request: web.Request, body: dict[str, Any]) -> None:
-        """A request came."""
         self.asked.append({"path": request.path, "query": dict(request.query), "body": body})
 
     def handled(self, text: str, answer: dict[str, Any]) -> web.StreamResponse:

@@ -42,7 +42,6 @@ class Site:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def let_go(self) -> None:
-        """Everything answers at once."""
         for free in self.free.values():
             free.set()
 

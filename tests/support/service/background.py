@@ -42,7 +42,6 @@ async def reached(client: AsyncOpenAI, id: str, *statuses: str) -> Response:
 
 
 async def ended(client: AsyncOpenAI, id: str) -> Response:
-    """The response, once it has ended."""
     return await reached(client, id, *TERMINAL)
 
 

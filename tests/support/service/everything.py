@@ -208,7 +208,6 @@ class Everything:
 
 
 def used_bytes(redis: Redis) -> int:
-    """What a server holds."""
     told: Any = redis.info("memory")
     return int(told["used_memory"])
 

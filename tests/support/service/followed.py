@@ -80,17 +80,14 @@ class World:
             self.said += messages
 
     async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]:
-        """As EventLog."""
         found = [entry for entry in self._answer() if entry.last > after][:limit]
         self.read_entries += len(found)
         return found
 
     async def tail(self, tenant: str, id: str) -> Entry | None:
-        """As EventLog."""
         return next(reversed(self._answer()), None)
 
     def tail_soon(self, tenant: str, id: str) -> asyncio.Future[Entry | None]:
-        """As EventLog, at once."""
         asked: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
         try:
             asked.set_result(next(reversed(self._answer()), None))
@@ -99,7 +96,6 @@ class World:
         return asked
 
     def channel(self, tenant: str, id: str) -> str:
-        """As EventLog."""
         return f"{tenant}/{id}"
 
     async def messages(self, seconds: float) -> list[bytes] | None:
@@ -132,7 +128,6 @@ class Ether:
 
     @asynccontextmanager
     async def channel(self, name: str) -> AsyncIterator[World]:
-        """As Listening."""
         assert name == self._world.channel(TENANT, ID)
         if self._world.deaf:
             self._world.deaf -= 1

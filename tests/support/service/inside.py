@@ -54,7 +54,6 @@ class Inside:
 
     @property
     def port(self) -> int:
-        """Where it listens on 127.0.0.1."""
         return int(self.url.rpartition(":")[2])
 
 

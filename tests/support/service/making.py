@@ -44,7 +44,6 @@ class Unheard:
     """An outlet that nobody reads."""
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         return True
 
     async def room(self) -> None:

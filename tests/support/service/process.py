@@ -30,7 +30,6 @@ HARMONIUM = Path(sys.executable).parent / "harmonium"
 
 
 def raw_request(**body: object) -> bytes:
-    """A create request as bytes."""
     content = json.dumps({"model": MODEL, "input": "hi", **body}).encode()
     head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content

@@ -24,7 +24,6 @@ class Scraped:
         return [each.value for each in self.samples if each.name == name and labels.items() <= each.labels.items()]
 
     def names(self) -> set[str]:
-        """The names of all samples."""
         return {each.name for each in self.samples}
 
     def labels(self, name: str, label: str) -> set[str]:
@@ -38,7 +37,6 @@ class Scraped:
 
 
 def scraped(http: httpx.Client, **headers: str) -> Scraped:
-    """What the service counts now."""
     answer = http.get("/metrics", headers=headers)
     assert answer.status_code == 200, answer.text
     return Scraped(answer.text)

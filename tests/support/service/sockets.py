@@ -28,15 +28,12 @@ class Socket:
         self.connection = connection
 
     async def send(self, type: str = "response.create", **fields: Any) -> None:
-        """Send a frame."""
         await self.connection.send(json.dumps({"type": type, **fields}))
 
     async def ask(self, what: Any = "hi", **fields: Any) -> None:
-        """Ask for a response."""
         await self.send(model=MODEL, input=what, **fields)
 
     async def next(self) -> dict[str, Any]:
-        """The next frame."""
         async with asyncio.timeout(SECONDS):
             frame = await self.connection.recv()
         assert isinstance(frame, str), "a binary frame"

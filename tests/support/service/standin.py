@@ -57,8 +57,6 @@ def _never_returns() -> None:
 
 
 def create_broken_app(settings: Settings) -> Any:
-    """An application that can't start."""
-
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "lifespan.startup.failed", "message": "no engine"})

@@ -62,7 +62,6 @@ class Terminal:
         return _STYLES.sub("", self.raw).replace("\r\n", "\n")
 
     def shows(self, text: str) -> None:
-        """Wait until `text` is shown."""
         wait_until(lambda: text in self.text, START_SECONDS, f"no {text!r} in {self.text!r}")
 
     def catches(self, number: int) -> bool:
@@ -80,7 +79,6 @@ class Terminal:
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def press(self, keys: bytes) -> None:
-        """Press keys."""
         os.write(self._master, keys)
 
     def end(self, seconds: float) -> tuple[int, float]:
@@ -91,7 +89,6 @@ class Terminal:
         return status, time.monotonic() - begun
 
     def close(self) -> None:
-        """End it in any case."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

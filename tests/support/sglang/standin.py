@@ -36,7 +36,6 @@ class SglangStandin(Standing):
 
     @property
     def kind(self) -> Sglang:
-        """SGLang's."""
         return Sglang()
 
     @property
@@ -128,7 +127,6 @@ class SglangStandin(Standing):
                 asyncio.get_running_loop().call_later(self.hang_up_seconds, self.end, rid)
 
     async def _work(self, body: dict[str, Any], events: "asyncio.Queue[bytes | None]") -> None:
-        """Sample, whoever listens."""
         generation = self._generation(body)
         cached = self._look_up(generation)
         try:

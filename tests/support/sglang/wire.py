@@ -14,7 +14,6 @@ LENGTH = {"type": "length", "length": 200}
 
 
 def sent(payload: object) -> bytes:
-    """One event."""
     return b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
@@ -36,7 +35,6 @@ def logprobs(ids: Sequence[int], given: Sequence[TokenLogprobs], *, tops: bool) 
 
 
 def error(message: str, status: int = 400) -> bytes:
-    """An error in a stream."""
     about = {"message": message, "type": "invalid_request_error", "code": status, "retryable": False}
     return sent({"error": about})
 

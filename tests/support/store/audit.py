@@ -30,7 +30,8 @@ SINGLES = {
     "audit-shares",
     "reservations",
     "archive",
-    "archive-deletions",
+    "archive-head",
+    "archive-user",
     "archive-failed",
     "archive-id",
     "older",
@@ -38,20 +39,10 @@ SINGLES = {
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 320
-HELD = ("node", "messages", "response", "remains", "job", "spec")
-KEY_BYTES = 16
 CONVERSATION_MARK = "636f6e766572"
-HELD_SLACK_BYTES = 192
-"""A node that changes may move to the next smaller or larger block, which is 128 bytes away, and gain a field."""
-JOB_SLACK_BYTES = 192
-"""The same of a job, which gains more."""
-STEERS_SLACK_BYTES = 1024
-"""The same of a job that was steered, besides: its hash grows, and is then moved bit by bit."""
-
-RESTART_SLACK = 8
-"""A server that has read its file back may keep the same value in a block that is an eighth larger or smaller."""
-HARM_SLACK = 4
-"""A quarter of what is held, which fsck passes over."""
+NODE_BYTES, PATH_BYTES, VALUE_BYTES, NAME_BYTES, ROUNDED_PART, JOB_BYTES, SAID_BYTES = 405, 2300, 66, 60, 22, 700, 200
+"""As lua/held.lua has them."""
+PATH_TURNS = 32
 _FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _FAMILY = re.compile(rf"t:(?P<tenant>[^:]+):(?P<family>{_FAMILIES}):(?P<digits>[0-9a-f]{{48}})")
 
@@ -105,46 +96,34 @@ def _value(kind: bytes, value: Any) -> Any:
             return value
 
 
-async def complaints(redis: Redis, prefix: str, *, restarted: bool = False, harmed: bool = False) -> list[str]:
-    """Everything under `prefix` that belongs to no stored turn, is missing, or doesn't add up.
-
-    `restarted` says that the server read its file back since the first of these turns was written, and `harmed` that
-    somebody else changed keys: of what is held so much may be wrong as fsck can't tell from a restart.
-    """
+async def complaints(redis: Redis, prefix: str) -> list[str]:
+    """Everything under `prefix` that belongs to no stored turn, is missing, or doesn't add up."""
     found = await dump(redis, prefix)
     shards = sorted({key.split("}")[0] + "}" for key in found})
     wrong: list[str] = []
     for shard in shards:
         own = {key.removeprefix(f"{shard}:"): value for key, value in found.items() if key.startswith(shard)}
-        wrong += [f"{shard} {complaint}" for complaint in _shard_complaints(own)]
+        wrong += [f"{shard} {complaint}" for complaint in _shard_complaints(own, len(shard))]
     fleeting = [key for key in found if ":pins:" in key or ":runs:" in key or NOTES.search(key)]
     times = await replies(redis, [("PTTL", key) for key in fleeting])
-    wrong += [f"{key} never expires" for key, time in zip(fleeting, times, strict=True) if time == -1]
-    return wrong + await _held_complaints(redis, found, HARM_SLACK if harmed else RESTART_SLACK if restarted else 0)
+    return wrong + [f"{key} never expires" for key, time in zip(fleeting, times, strict=True) if time == -1]
 
 
-async def _held_complaints(redis: Redis, found: Dump, share: int) -> list[str]:
-    """What the server holds for a turn must be what its node says, but for what the node gained or lost since."""
-    nodes = [key for key in found if ":node:" in key]
-    keys = [key.replace(":node:", f":{family}:") for key in nodes for family in HELD]
-    usages = await replies(redis, [("MEMORY USAGE", key, "SAMPLES", 0) for key in keys])
-    each = [usage + KEY_BYTES if usage else 0 for usage in usages]
-    sums = [sum(each[at : at + len(HELD)]) for at in range(0, len(each), len(HELD))]
-    return [
-        f"{key} holds {held} bytes and says {found[key][b'held']}"
-        for key, held in zip(nodes, sums, strict=True)
-        if abs(held - int(found[key][b"held"])) > _slack(found, key) + (held // share if share else 0)
-    ]
+def _held(shard_name: int, tenant: str, node: dict[str, str], families: dict[str, Any]) -> int:
+    """The bytes that a node has to note; the name of its shard has `shard_name` characters."""
+    name, depth = shard_name + len(":t:") + len(tenant) + NAME_BYTES, int(node["depth"])
+    held = name + NODE_BYTES + PATH_BYTES * (depth > PATH_TURNS and depth % PATH_TURNS == 1)
+    for family in ("messages", "response", "remains"):
+        if length := len(families.get(family, b"")):
+            held += name + VALUE_BYTES + length + length // ROUNDED_PART
+    if under_way(node):
+        job = families["job"]
+        said = len(job.get(b"steers", b"").split()) * SAID_BYTES + int(job.get(b"steer_bytes", 0))
+        held += JOB_BYTES + len(families["spec"]) + said
+    return held
 
 
-def _slack(found: Dump, node: str) -> int:
-    job = found.get(node.replace(":node:", ":job:"))
-    if job is None:
-        return HELD_SLACK_BYTES
-    return HELD_SLACK_BYTES + JOB_SLACK_BYTES + (b"steers" in job) * STEERS_SLACK_BYTES
-
-
-def _shard_complaints(own: Dump) -> list[str]:
+def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     turns: dict[tuple[str, str], dict[str, Any]] = {}
     for key, value in own.items():
         if match := _FAMILY.fullmatch(key):
@@ -160,6 +139,8 @@ def _shard_complaints(own: Dump) -> list[str]:
     wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
     for turn, node in nodes.items():
         wrong += [f"{turn}: {complaint}" for complaint in _turn_complaints(turn, node, turns, nodes)]
+        if (held := _held(shard_name, turn[0], node, turns[turn])) != int(node["held"]):
+            wrong.append(f"{turn}: {held} bytes are held for it, and it says {node['held']}")
     tombstones = {leaf for leaf in _leaves(nodes) if "deleted" in nodes[leaf]}
     for name, expected in (("tombstones", _members(tombstones)), ("trees", _roots(nodes))):
         stored = {member.decode() for member in own.get(name, {})}

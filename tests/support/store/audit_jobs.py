@@ -20,7 +20,8 @@ RUNNING = {"queued", "in_progress"}
 SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outbox-ages", "outbox-tries"}
 NOTES = re.compile(
     r"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]+|(?:limits|parallel):[^/]+/.+|"
-    r"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|archive-away|archive-swept|archiver"
+    r"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
+    r"archive-away|archive-swept|archiver|short"
 )
 """What calls leave for their repeats, and what of approvals, containers, keyed requests, limits and usage is noted;
 these expire.

@@ -1,14 +1,17 @@
 """Backups in tests: made, read and restored in one call each."""
 
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
-from store.backup.backup import Backup, BackupScope
-from store.backup.records import End
-from store.backup.restore import Checked, Restore, Restored, check
+from store.archive.archive import Archive
+from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.backup_file import Contents, Header, reading
+from store.backup.upkeep.restore import Restore, Restored
+from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status
@@ -19,50 +22,83 @@ RELEASE = "1.2.3"
 OTHER = "other.tenant-2"
 
 
+@asynccontextmanager
+async def _opened(
+    url: str, prefix: str, archive: Archive | None, shards: int, caps: Caps | None = None
+) -> AsyncGenerator[ConversationHistoryStore]:
+    """A store, which is closed then with the archive."""
+    store = ConversationHistoryStore(connect(url), prefix=prefix, shards=shards, caps=caps, timeout_seconds=30.0)
+    try:
+        yield store
+    finally:
+        await store.close()
+        if archive is not None:
+            await archive.close()
+
+
 async def back_up(
     url: str,
     prefix: str,
     path: Path,
     asked: BackupScope | None = None,
     *,
+    archive: Archive | None = None,
     shards: int = 1,
     resume: bool = False,
     turns_per_second: float = 0.0,
-) -> End:
-    """Back up a store; what the file comes to."""
-    backup = Backup(connect(url), prefix=prefix, shards=shards, timeout_seconds=30.0, turns_per_second=turns_per_second)
-    try:
+) -> Header:
+    """Back up a store and its archive, which is closed; what the file comes to."""
+    async with _opened(url, prefix, archive, shards) as store:
+        backup = Backup(store, archive, turns_per_second=turns_per_second)
         async with aclosing(backup.run(path, asked or BackupScope(), release=RELEASE, resume=resume)) as steps:
-            async for step in steps:
-                if isinstance(step, End):
-                    return step
-    finally:
-        await backup.close()
-    raise AssertionError("a backup ends with what it came to")
+            return [step async for step in steps if isinstance(step, Header)].pop()
 
 
 async def bring_back(
-    url: str, prefix: str, path: Path, *, shards: int = 1, only: dict[str, str] | None = None, **how: Any
+    url: str,
+    prefix: str,
+    path: Path,
+    *,
+    archive: Archive | None = None,
+    shards: int = 1,
+    only: dict[str, str] | None = None,
+    caps: Caps | None = None,
+    turns_per_second: float = 0.0,
 ) -> Restored:
-    """Restore a file into a store; what became of it. `how` goes to Restore."""
-    restore = Restore(connect(url), prefix=prefix, shards=shards, timeout_seconds=30.0, **how)
-    try:
-        async with aclosing(restore.run(path, **(only or {}))) as steps:
-            async for step in steps:
-                if isinstance(step, Restored):
-                    return step
-    finally:
-        await restore.close()
-    raise AssertionError("a restore ends with what became of the turns")
+    """Restore a file into a store, or into its archive, which is closed; what became of it."""
+    async with _opened(url, prefix, archive, shards, caps) as store:
+        restore = Restore(store, archive, turns_per_second=turns_per_second)
+        async with aclosing(restore.run(path, release=RELEASE, **(only or {}))) as steps:
+            return [step async for step in steps if isinstance(step, Restored)].pop()
 
 
-async def contents_of(path: Path) -> Checked:
+class Moves(NamedTuple):
+    """A store that is saved in a file and restored to a second one, of the same server."""
+
+    url: str
+    prefix: str
+    file: Path
+
+    async def save(self, asked: BackupScope | None = None, beside: str = "", **how: Any) -> Header:
+        """Save the first one, or with `beside` in a file of that suffix."""
+        return await back_up(self.url, self.prefix, self._path(beside), asked, **how)
+
+    async def restore(self, beside: str = "", **how: Any) -> Restored:
+        """Restore to the second one."""
+        return await bring_back(self.url, f"{self.prefix}-2", self._path(beside), **how)
+
+    async def save_second(self, **how: Any) -> Header:
+        """Save that."""
+        return await back_up(self.url, f"{self.prefix}-2", self._path(".second"), **how)
+
+    def _path(self, beside: str) -> Path:
+        return self.file.with_suffix(beside or self.file.suffix)
+
+
+async def contents_of(path: Path) -> Header:
     """What a whole file has."""
-    with path.open("rb") as file:
-        async for step in check(file):
-            if isinstance(step, Checked):
-                return step
-    raise AssertionError("a check ends with what the file has")
+    async with reading(path) as (file, size):
+        return [step async for step in Contents(file, size).check() if isinstance(step, Header)].pop()
 
 
 def cut(path: Path, size: int) -> None:

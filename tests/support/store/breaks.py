@@ -87,11 +87,7 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a parent that is no id": ("damaged", lambda b: b.set("fork", parent="x y"), ("fork", "end")),
     "a node that is a string": ("mistyped", lambda b: b.redis.set(b.key("node", "root"), "x"), ROOT),
     "pins that are a string": ("mistyped", lambda b: b.redis.set(b.key("pins", "leaf"), "x"), ()),
-    "leaves of a tree that are a list": (
-        "mistyped",
-        lambda b: _instead(b, b.key("tree", "root"), "rpush", "x"),
-        (),
-    ),
+    "leaves of a tree that are a list": ("mistyped", lambda b: _instead(b, b.key("tree", "root"), "rpush", "x"), ()),
     "a wrong depth": ("lineage", lambda b: b.set("middle", depth=9), ()),
     "a wrong root": ("lineage", lambda b: b.set("end", root=b.digits("single")), ()),
     "no root": ("lineage", lambda b: b.lose("leaf", "root"), ()),
@@ -129,11 +125,7 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
         lambda b: b.redis.zadd(b.shared("tombstones"), {b.member("pinned"): 0}),
         (),
     ),
-    "a leaf among tombstones": (
-        "leaf",
-        lambda b: b.redis.zadd(b.shared("tombstones"), {b.member("leaf"): 2e12}),
-        (),
-    ),
+    "a leaf among tombstones": ("leaf", lambda b: b.redis.zadd(b.shared("tombstones"), {b.member("leaf"): 2e12}), ()),
     "a leaf at a later place": ("leaf", lambda b: b.redis.zadd(b.leaves, {b.digits("leaf"): 2e15}), ()),
     "a leaf that its tree lacks": ("leaf", lambda b: b.redis.srem(b.key("tree", "root"), b.digits("leaf")), ()),
     "an inner turn as a leaf": ("leaf", lambda b: b.redis.zadd(b.leaves, {b.digits("root"): 1}), ()),
@@ -189,11 +181,7 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "nonsense among tombstones": ("misnamed", lambda b: b.redis.zadd(b.shared("tombstones"), {"x": 1}), ()),
     "nonsense among trees": ("misnamed", lambda b: b.redis.zadd(b.shared("trees"), {"x": 1}), ()),
     "nonsense in a tree": ("misnamed", lambda b: b.redis.sadd(b.key("tree", "root"), "x y"), ()),
-    "a pin that outlasts its key": (
-        "endless-pin",
-        lambda b: b.redis.zadd(b.key("pins", "pinned"), {"run": 9e15}),
-        (),
-    ),
+    "a pin that outlasts its key": ("endless-pin", lambda b: b.redis.zadd(b.key("pins", "pinned"), {"run": 9e15}), ()),
     "a pin of a conversation that outlasts its key": (
         "endless-pin",
         lambda b: b.redis.zadd(b.key("pins", "over"), {"run": "inf"}),

@@ -374,9 +374,6 @@ def run_model(url: str, caps: Caps, examples: int, kind: type[Model] = Model) ->
     """Let the machine take `examples` walks of at most STEPS steps over the server at `url`."""
     machine = type("Walk", (kind,), {"url": url, "caps": caps})
     limits = settings(
-        max_examples=examples,
-        stateful_step_count=STEPS,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=examples, stateful_step_count=STEPS, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     run_state_machine_as_test(machine, settings=limits)

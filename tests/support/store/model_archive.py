@@ -1,15 +1,17 @@
 """A store with an archive, as hypothesis tries it: whatever comes between whatever, turns are never lost, and what was
 deleted never comes back.
 
-Archivers, readers and who brings turns back stop before each step in the archive and in the server, and go on in any
-order: some die there, some find the archive away before or after it did what it was asked, and some are very late.
-What users do happens in between. All scripts are the real ones, on a real server.
+Archivers, readers, who brings turns back, who imports them and some who delete stop before each step in the archive and
+in the server, and go on in any order: some die there, some find the archive away before or after it did what it was
+asked, and some are very late. What users do otherwise happens in between. All scripts are the real ones, on a real
+server.
 """
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, note, settings
@@ -25,11 +27,16 @@ from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import note_older
+from store.backup.archiving.store_archive import ArchivedTurns
+from store.backup.records import Saved
+from store.backup.turns import bring_in, look_up, take_out
 from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull
 from store.history.caps import Caps
+from store.history.elsewhere import Archived
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import Operation, Server, connect
+from store.watcher import UNWATCHED
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn
 
@@ -138,6 +145,16 @@ class GatedServer:
             yield operation
 
 
+class Deleting(ArchivedTurns):
+    """The caller that asks for a deletion makes it in its own task, as the gate steps tasks."""
+
+    async def delete(
+        self, tenant: str, digits: str, delete: Callable[[Archived], Awaitable[None]], *, remains: bool = False
+    ) -> bool:
+        look = partial(self._retriever.found, tenant, digits, remains=remains)
+        return await self._returner.in_time(digits, look, lambda way: delete(way.archived))
+
+
 class ArchiveMachine(RuleBasedStateMachine):
     """What users, archivers and crashes do, in any order."""
 
@@ -161,18 +178,22 @@ class ArchiveMachine(RuleBasedStateMachine):
         late.server = cast(Server, GatedServer(late.server, self.gate))
         self.archiver = Archiver(late.server, late.keyspace, archive, after_seconds=0)
         self.retriever = Retriever(late.server, late.keyspace, archive)
-        self.returner = Returner(late, self.retriever)
-        at_once = Retriever(self.store.server, self.store.keyspace, archive)
-        self.at_once = Returner(self.store, at_once)
+        self.returner = Returner(late, self.retriever, after_seconds=0)
+        late.elsewhere = Deleting(self.retriever, self.returner, UNWATCHED, unknown_seconds=0)
         if self.part_bytes:
-            for each in (self.archiver, self.retriever, at_once):
+            for each in (self.archiver, self.retriever):
                 each._keeping = Keeping(archive, self.part_bytes, ahead=1, window=0)
         self.idle = ConversationHistoryStore(
             connect(self.url), prefix=self.prefix, caps=IDLE, pin_seconds=IDLE.idle_seconds / 2, timeout_seconds=15
         )
         self.turns: list[str] = []
+        self.exported: dict[str, Saved] = {}
         self.parents: dict[str, str | None] = {}
         self.gone = set[str]()
+        self.forgotten = set[str]()
+        """Turns of which somebody was told that he has deleted them."""
+        self.doomed = set[str]()
+        """Turns that somebody began to delete, or the roots of trees: they may be there or not."""
         for which in before:
             await self._append(self._turn(which) if which % 4 else None)
         await self.archiver.begin()
@@ -180,42 +201,53 @@ class ArchiveMachine(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, object]) -> None:
         self.loop.run_until_complete(work)
 
-    @rule(which=ANY)
-    def append(self, which: int) -> None:
-        """Continue a turn, or begin a tree."""
-        self.run(self._append(self._turn(which) if which % 4 else None))
+    @rule(which=ANY, more=st.integers(1, 4), archived=st.booleans())
+    def append(self, which: int, more: int, archived: bool) -> None:
+        """Continue turns, or begin trees. Once they are `archived`, as all else is then, they may leave the store."""
+        for at in range(which, which + more):
+            self.run(self._append(self._turn(at) if at % 4 else None))
+        if archived:
+            self.run(self._archive_all())
 
     async def _append(self, parent: str | None) -> None:
         id = self.store.new_id(parent)
         with suppress(StoreFull, ParentNotFound, ChainTooLong):
             await self.store.append(TENANT, turn(id, parent, text=f"turn {len(self.turns)}"))
+            self.exported[id] = await take_out(TENANT, await look_up(self.store, TENANT, id))
             self.turns.append(id)
             self.parents[id] = parent
             self._tell(f"{self._name(id)} is stored below {self._name(parent)}")
 
     @rule(which=ANY, erase=st.booleans())
     def delete(self, which: int, erase: bool) -> None:
-        """Delete a turn, one time in two; one that has left the store is brought back before."""
-        if which % 2 == 0 and (id := self._turn(which // 2)):
-            self.run(self._delete(id, erase))
+        """Delete any turn, one time in two, be it in the store or not; half of the time step by step."""
+        if which % 2 == 0 and self.turns:
+            self.run(self._maybe_late(which // 2, self._delete(self.turns[which // 4 % len(self.turns)], erase)))
+
+    async def _maybe_late(self, which: int, work: Coroutine[Any, Any, None]) -> None:
+        await (self.gate.begin(work) if which % 2 else work)
 
     async def _delete(self, id: str, erase: bool) -> None:
-        with suppress(NotFound, StoreFull):
-            await self.at_once.bring_back(TENANT, digits_of(id))
-            await self.store.forget(TENANT, id, erase=erase)
+        self.doomed.add(id)
+        told = set(self.gone)
+        with suppress(NotFound, ArchiveUnavailable):
+            await self.late.forget(TENANT, id, erase=erase)
+            assert id not in told | self.forgotten, "what was deleted is deleted again"
+            self.forgotten.add(id)
             self.gone.add(id)
             self._tell(f"{self._name(id)} is {'erased' if erase else 'deleted'}")
 
     @rule(which=ANY)
     def delete_a_tree(self, which: int) -> None:
-        """Delete a tree, one time in three."""
-        if which % 3 == 0 and (id := self._turn(which)):
-            self.run(self._delete_tree(id))
+        """Delete the tree of any turn, one time in eight, as a turn."""
+        if which % 8 == 0 and self.turns:
+            self.run(self._maybe_late(which // 8, self._delete_tree(self.turns[which // 16 % len(self.turns)])))
 
     async def _delete_tree(self, id: str) -> None:
-        with suppress(NotFound):
-            await self.store.forget_tree(TENANT, id)
-            root = self._root(id)
+        root = self._root(id)
+        self.doomed.add(root)
+        with suppress(NotFound, ArchiveUnavailable):
+            await self.late.forget_tree(TENANT, id)
             self.gone.update(each for each in self.turns if self._root(each) == root)
             self._tell(f"the tree of {self._name(id)} is deleted")
 
@@ -248,6 +280,13 @@ class ArchiveMachine(RuleBasedStateMachine):
             with suppress(ArchiveUnavailable):
                 self._tell(f"that of {self._name(id_of(tree.root))} lacks {await self.archiver.archive(tree)}")
 
+    async def _archive_all(self) -> None:
+        (shard,) = self.store.keyspace.all_shards()
+        for _ in range(DRAINS):
+            if not (due := await self.archiver.due(shard, 10)):
+                break
+            await self.archiver.archive(due[0])
+
     @rule()
     def note_older(self) -> None:
         """Begin to note the next tree from before the archive."""
@@ -274,6 +313,16 @@ class ArchiveMachine(RuleBasedStateMachine):
         with suppress(ArchiveUnavailable, StoreFull):
             there = await self.returner.bring_back(TENANT, digits_of(id))
             self._tell(f"{self._name(id)} {'is back' if there else 'is not there'}")
+
+    @rule(which=ANY)
+    def bring_in(self, which: int) -> None:
+        """Begin to import a turn that was exported before all that happened to it."""
+        if id := self._turn(which):
+            self.run(self.gate.begin(self._bring_in(id)))
+
+    async def _bring_in(self, id: str) -> None:
+        with suppress(ArchiveUnavailable, StoreFull, ParentNotFound):
+            self._tell(f"{self._name(id)} is imported: {await bring_in(self.late, TENANT, self.exported[id])}")
 
     @rule(which=ANY)
     def read(self, which: int) -> None:
@@ -320,13 +369,9 @@ class ArchiveMachine(RuleBasedStateMachine):
         try:
             while self.gate.waiting:  # those who are very late
                 await self.gate.step(next(iter(self.gate.waiting)), GOES_ON)
-            (shard,) = self.store.keyspace.all_shards()
             while await note_older(self.store.server, self.store.keyspace):
                 pass
-            for _ in range(DRAINS):
-                if not (due := await self.archiver.due(shard, 10)):
-                    break
-                await self.archiver.archive(due[0])
+            await self._archive_all()
             await self._judge()
             await self._sweep()
             await self._lose_all()
@@ -338,8 +383,10 @@ class ArchiveMachine(RuleBasedStateMachine):
 
     async def _judge(self) -> None:
         there = {id for id in self.turns if await self._is_there(id)}
-        assert there & self.gone == set(), "what was deleted is back"
-        lost = [self._name(id) for id in self.turns if id not in self.gone | there]
+        back = [self._name(id) for id in self.turns if id in there & self.gone]
+        assert back == [], "what was deleted is back"
+        left = self.gone | there | self.doomed
+        lost = [self._name(id) for id in self.turns if id not in left and self._root(id) not in self.doomed]
         assert lost == [], "turns are lost"
 
     async def _sweep(self) -> None:

@@ -45,6 +45,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "forget_tree": lambda store, id: store.forget_tree(TENANT, id),
     "sweep": lambda store, id: store.sweep(),
     "check": lambda store, id: store.check(),
+    "now": lambda store, id: store.now(),
     "prove": lambda store, id: store.prove(id),
 }
 

@@ -8,11 +8,11 @@ from store.redis.connection import connect
 from tests.support.store.audit import complaints
 
 
-async def faults(redis: Redis, url: str, prefix: str, *, shards: int = 1, restarted: bool = False) -> list[str]:
-    """Everything that either finds, on a store that nobody uses; `restarted` as in audit.complaints."""
+async def faults(redis: Redis, url: str, prefix: str, *, shards: int = 1) -> list[str]:
+    """Everything that either finds, on a store that nobody uses."""
     found, report = await checked(url, prefix, shards)
     unjudged = [f"fsck could not judge the sums of shard {shard}" for shard in report.unjudged]
-    return [*await complaints(redis, prefix, restarted=restarted), *map(str, found), *unjudged]
+    return [*await complaints(redis, prefix), *map(str, found), *unjudged]
 
 
 async def checked(url: str, prefix: str, shards: int = 1, *, repair: bool = False) -> tuple[list[Fault], Report]:

@@ -47,7 +47,6 @@ class TensorrtStandin(Standing):
 
     @property
     def kind(self) -> Tensorrt:
-        """TensorRT-LLM's."""
         return Tensorrt(shared=self.shared)
 
     @property
@@ -56,13 +55,11 @@ class TensorrtStandin(Standing):
         return [each for each in self.asked if each.path == COMPLETIONS and each.body.get("stream")]
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Say what it answers."""
         router.add_get("/health", healthy)
         router.add_get("/v1/models", self._models)
         router.add_post(COMPLETIONS, self._complete)
 
     def forget(self) -> None:
-        """Lose what is cached."""
         self._cached.clear()
 
     async def _models(self, request: web.Request) -> web.Response:

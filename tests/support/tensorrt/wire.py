@@ -9,7 +9,6 @@ DONE = b"data: [DONE]\n\n"
 
 
 def sent(payload: object) -> bytes:
-    """One event."""
     return b"data: " + msgspec.json.encode(payload) + b"\n\n"
 
 
@@ -30,7 +29,6 @@ def event(ids: Sequence[int] | None, reason: str | None = None, stop_reason: int
 
 
 def usage_event(prompt: int, sampled: int, cached: int) -> bytes:
-    """The last event but [DONE]."""
     head = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": []}
     return sent(head | {"usage": usage(prompt, sampled, cached)})
 

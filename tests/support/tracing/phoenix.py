@@ -100,7 +100,6 @@ class Phoenix:
         ]
 
     def sessions(self, project: str) -> Sequence[Mapping[str, Any]]:
-        """The sessions of a project."""
         return self._got(f"/v1/projects/{project}/sessions")
 
     def wait_for(self, project: str, traces: int) -> Sequence[Shown]:
@@ -117,7 +116,6 @@ class Phoenix:
         return [] if answered.status_code == httpx.codes.NOT_FOUND else answered.raise_for_status().json()["data"]
 
     def stop(self) -> None:
-        """End it."""
         self._http.close()
         self._process.kill()
         self._process.wait(STOP_SECONDS)

@@ -49,11 +49,9 @@ class Receiver:
 
     @property
     def text(self) -> bytes:
-        """All bytes that came."""
         return b"".join(self.raw)
 
     def named(self, name: str) -> list[Received]:
-        """The spans of a name."""
         return [span for span in self.spans if span.name == name]
 
     def one(self, name: str) -> Received:
@@ -76,12 +74,10 @@ class Receiver:
         return self.named(name)
 
     def wait_for(self, name: str, count: int = 1) -> list[Received]:
-        """As `until`, without an event loop."""
         wait_until(lambda: len(self.named(name)) >= count, SECONDS, f"no {name} among {[s.name for s in self.spans]}")
         return self.named(name)
 
     def take(self, body: bytes) -> None:
-        """Keep what a request holds."""
         self.raw.append(body)
         request = ExportTraceServiceRequest.FromString(body)
         for group in request.resource_spans:

@@ -8,18 +8,7 @@ docs/harmony.md.
 from dataclasses import dataclass
 
 from tests.support.vllm import schemas
-from tests.support.vllm.items import (
-    LOOKUP,
-    Json,
-    answer,
-    call,
-    developer,
-    output,
-    preamble,
-    thought,
-    tool,
-    user,
-)
+from tests.support.vllm.items import LOOKUP, Json, answer, call, developer, output, preamble, thought, tool, user
 
 
 @dataclass(frozen=True)
@@ -210,8 +199,7 @@ CONTINUED: dict[str, Continued] = {
 
 REFUSED_BY_VLLM: dict[str, Refused] = {
     "a response to continue": Refused(
-        "not supported by the stateless render endpoint",
-        ({"input": "Hi", "previous_response_id": "resp_" + 48 * "0"},),
+        "not supported by the stateless render endpoint", ({"input": "Hi", "previous_response_id": "resp_" + 48 * "0"},)
     ),
     "efforts beyond three": Refused(
         "is not supported by Harmony",

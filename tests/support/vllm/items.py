@@ -6,12 +6,10 @@ Json = dict[str, Any]
 
 
 def user(text: str) -> Json:
-    """What a user says."""
     return {"role": "user", "content": text}
 
 
 def developer(text: str, role: str = "developer") -> Json:
-    """An instruction in the conversation."""
     return {"role": role, "content": text}
 
 
@@ -27,17 +25,14 @@ def preamble(text: str) -> Json:
 
 
 def thought(*texts: str) -> Json:
-    """A reasoning item."""
     return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": each} for each in texts]}
 
 
 def call(call_id: str = "call_1", name: str = "lookup", arguments: str = '{"q":"tide"}') -> Json:
-    """A function call."""
     return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
 
 
 def output(text: str, call_id: str = "call_1") -> Json:
-    """What a function gave."""
     return {"type": "function_call_output", "call_id": call_id, "output": text}
 
 
@@ -47,7 +42,6 @@ def tool(name: str, parameters: Json | None = None, **members: Any) -> Json:
 
 
 def takes(*required: str, **properties: Any) -> Json:
-    """The schema of an object."""
     return {"type": "object", "properties": properties, "required": list(required)}
 
 

@@ -79,11 +79,6 @@ class Reuse:
     whole_blocks: int
     cached: int
 
-    def row(self, name: str) -> str:
-        """A line of the table."""
-        shares = f"{self.common / self.previous:8.2%} {self.cached / self.whole_blocks:14.2%}"
-        return f"{name:22} {self.previous:9,} {self.common:9,} {self.whole_blocks:9,} {self.cached:9,} {shares}"
-
 
 def reuse(steps: Sequence[Step], block: int) -> Reuse:
     """What served again, where `block` tokens are cached together or not at all."""

@@ -12,12 +12,10 @@ NUMBER = {"type": "integer"}
 
 
 def functions(*schemas: Json) -> list[Json]:
-    """A function for each schema."""
     return [tool(f"f{place}", schema) for place, schema in enumerate(schemas)]
 
 
 def one(**properties: Any) -> list[Json]:
-    """One function that takes these."""
     return functions(takes(**properties))
 
 

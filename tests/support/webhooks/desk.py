@@ -42,7 +42,6 @@ class Delivering:
 
     @property
     def delivered(self) -> int:
-        """How many were accepted."""
         return self._outcomes["delivered"]
 
     @property
@@ -81,7 +80,6 @@ class Desk:
         return id
 
     async def waiting(self) -> int:
-        """How many webhooks wait."""
         return (await self._jobs.queue(0)).pending
 
     async def due_in_seconds(self) -> float:
@@ -113,7 +111,6 @@ class Desk:
             await asyncio.wait([delivering.task])
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.history.close()
         await self.redis.aclose()
 

@@ -33,7 +33,6 @@ class Inbox:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return self.at(self.host)
 
     def at(self, host: str) -> str:
@@ -69,8 +68,6 @@ async def inbox(host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | No
 
 
 def status(code: int, **headers: str) -> Answer:
-    """An answer with this status."""
-
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=code, headers={name.replace("_", "-"): value for name, value in headers.items()})
 

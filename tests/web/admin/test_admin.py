@@ -306,7 +306,6 @@ async def test_a_key_of_one_project_is_not_for_a_request_that_names_another(sett
 
 
 async def refused(user: AsyncOpenAI, code: str) -> None:
-    """Within a second."""
     with pytest.raises(openai.AuthenticationError) as refusal:
         await user.models.list()
     assert refusal.value.code == code

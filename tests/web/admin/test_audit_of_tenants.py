@@ -56,8 +56,7 @@ async def test_what_a_key_deletes_and_erases_is_in_the_log(settings: Settings) -
                 with pytest.raises(openai.NotFoundError):
                     await gone
         log = await entries(
-            client,
-            *("response.deleted", "response.erased", "conversation.deleted", "item.deleted", "item.erased"),
+            client, *("response.deleted", "response.erased", "conversation.deleted", "item.deleted", "item.erased")
         )
         assert [(each["type"], each[each["type"]]) for each in log] == [
             ("response.deleted", {"id": deleted}),

@@ -149,8 +149,12 @@ async def test_an_open_web_socket_has_the_list_of_now(settings: Settings, tmp_pa
         async with socket(inside.url, additional_headers=headers) as ws:
             assert (await ws.answer("hi"))["status"] == "completed"
             await client.admin.organization.projects.model_permissions.update(project, mode="deny_list", model_ids=[A])
-            await ws.ask()
-            error = await ws.next()
+
+            async def last() -> dict[str, Any]:
+                await ws.ask()
+                return (await ws.rest())[-1]
+
+            error = await until(last, wanted=lambda found: found["type"] == "error")  # some milliseconds later
             assert (error["status"], error["error"]["code"]) == (404, "model_not_found")
 
 

@@ -27,7 +27,6 @@ EACH = 12
 
 
 def weight_of(project: Project) -> Any:
-    """The weight of a project as it is shown."""
     return (project.model_extra or {})["weight"]
 
 

@@ -213,7 +213,6 @@ class Size(NamedTuple):
     output: int
 
     def some(self, random: Random) -> "Size":
-        """Those of one request."""
         return Size(random.randint(1, 2 * self.prompt), random.randint(1, 2 * self.output))
 
     @property

@@ -57,13 +57,11 @@ class Client:
             slot.served(*self.served)
 
     async def end(self) -> None:
-        """Give its slot back."""
         self.over.set()
         await asyncio.wait([self.task])
         await settled()
 
     async def refusal(self) -> ApiError:
-        """What it is refused with."""
         with pytest.raises(ApiError) as refused:
             await self.task
         return refused.value

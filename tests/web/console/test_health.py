@@ -16,7 +16,6 @@ HEALTH = "/console/api/health"
 
 
 async def asked(inside: Inside, key: str | None = ADMIN, path: str = HEALTH) -> httpx.Response:
-    """The answer to a key."""
     async with inside.http() as http:
         return await http.get(path, headers={} if key is None else {"authorization": f"Bearer {key}"})
 

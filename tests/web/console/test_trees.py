@@ -27,7 +27,6 @@ def own(start: Callable[..., ServiceProcess]) -> ServiceProcess:
 
 
 def trees(http: httpx.Client, **parameters: Any) -> dict[str, Any]:
-    """A page."""
     answer = http.get(TREES, params=parameters)
     assert answer.status_code == 200, answer.text
     return answer.json()

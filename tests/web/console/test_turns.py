@@ -39,12 +39,10 @@ def exported(http: httpx.Client, id: str) -> list[dict[str, Any]]:
 
 
 def brought(http: httpx.Client, turn: dict[str, Any]) -> httpx.Response:
-    """The answer to an import."""
     return http.post(TURNS, json={name: turn[name] for name in ("turn", "seal")})
 
 
 def refused(answer: httpx.Response, status: int, param: str | None, code: str | None) -> str:
-    """The message of a refusal."""
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (status, param, code), answer.text
     return str(error["message"])
@@ -138,10 +136,11 @@ def test_turns_of_one_project_come_back_to_it_alone(tenants: ServiceProcess) -> 
     assert brought(acme, turn).json()["new"] is False
 
 
+@pytest.mark.parametrize("archive", ["sqlite", "none"])
 def test_a_key_without_the_right_neither_moves_a_turn_nor_learns_whether_it_is_there(
-    start: Callable[..., ServiceProcess],
+    start: Callable[..., ServiceProcess], archive: str
 ) -> None:
-    service = start(admin_key=ADMIN_KEY)
+    service = start(admin_key=ADMIN_KEY, archive_url=archive)
 
     def scoped(*scopes: Any) -> httpx.Client:
         made = accounts.api_keys.create(account.id, project_id=project, scopes=scopes)
@@ -171,7 +170,8 @@ def test_a_key_without_the_right_neither_moves_a_turn_nor_learns_whether_it_is_t
         assert {answer.status_code for answer in answers} == {403}
         assert len({answer.content for answer in answers}) == 1
     assert service.http(value).get(f"{TURNS}/{id}").status_code == 404, "nothing of it was stored"
-    assert brought(writes, turn).json()["new"] is True
+    came = brought(writes, turn).json()
+    assert (came["new"], came["deleted"]) == ((True, False) if archive == "none" else (False, True))
 
 
 def test_what_was_changed_comes_back_nowhere(service: ServiceProcess) -> None:

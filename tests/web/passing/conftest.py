@@ -27,9 +27,7 @@ class HasUrl(Protocol):
     """A server."""
 
     @property
-    def url(self) -> str:
-        """Where it is."""
-        ...
+    def url(self) -> str: ...
 
 
 def before(settings: Settings, server: HasUrl, **more: object) -> Settings:

@@ -25,7 +25,6 @@ CHUNK = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"
 
 
 async def chat(client: AsyncOpenAI, said: str = "hello you", *, model: str = "talker", **more: Any) -> Any:
-    """A chat completion."""
     return await client.chat.completions.create(model=model, messages=[{"role": "user", "content": said}], **more)
 
 

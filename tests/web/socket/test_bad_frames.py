@@ -20,7 +20,6 @@ SECONDS = 20
 
 @contextmanager
 def opened(service: ServiceProcess) -> Iterator[ClientConnection]:
-    """A WebSocket."""
     address = service.url.replace("http", "ws", 1) + "/v1/responses"
     with connect(address, compression=None, max_size=None, proxy=None, ping_interval=None) as ws:
         yield ws

@@ -29,7 +29,6 @@ TWO = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
 
 
 def said(response: dict[str, Any]) -> str:
-    """The text of an answer."""
     return response["output"][-1]["content"][0]["text"]
 
 
@@ -49,7 +48,6 @@ class Silent:
         self.silent = asyncio.Event()
 
     def __call__(self, generation: Generation) -> Iterator[Step]:
-        """The steps of one generation."""
         yield opened("Said so far.")
         self.silent.set()
         yield Stall()

@@ -42,7 +42,6 @@ class Paused:
         self._before, self._behind = before, behind
 
     def __call__(self, generation: Generation) -> Iterator[Step]:
-        """The steps of one generation."""
         self.prompt = list(generation.prompt)
         yield self._before
         self.reached.set()
@@ -60,14 +59,12 @@ class Answers:
         self._ids = ids or answer("As you wish.")
 
     def __call__(self, generation: Generation) -> list[list[int]]:
-        """The steps of one generation."""
         self.prompts.append(list(generation.prompt))
         self.asked.append(generation)
         return [self._ids]
 
     @property
     def text(self) -> str:
-        """The last prompt."""
         return shown(self.prompts[-1])
 
 
@@ -77,7 +74,6 @@ async def created(ws: Socket) -> str:
 
 
 async def steer(ws: Socket, id: str, said: Any = "Be brief.", **fields: Any) -> None:
-    """Say something to a response."""
     await ws.send("response.steer", previous_response_id=id, input=said, **fields)
 
 
@@ -90,7 +86,6 @@ async def rest(ws: Socket, kind: str) -> list[Json]:
 
 
 def numbers(frames: list[Json]) -> list[int]:
-    """Their sequence numbers."""
     return [frame["sequence_number"] for frame in frames]
 
 
@@ -365,11 +360,7 @@ async def test_without_a_response_it_is_an_error(settings: Settings, id: Any) ->
 
 async def test_a_response_of_another_connection_is_not_found(settings: Settings) -> None:
     paused = Paused(opened("One"), [tokens.RETURN])
-    async with (
-        serving(settings, scripted(paused)) as inside,
-        socket(inside.url) as ws,
-        socket(inside.url) as other,
-    ):
+    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, socket(inside.url) as other:
         await ws.ask("Count.")
         id = await created(ws)
         await paused.reached.wait()
@@ -599,7 +590,6 @@ class Lagged(ScriptedEngine):
         self.lags, self.said, self.asks = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """See the port."""
         if self.said.is_set():
             await super().sample(generation, take, between)
             return

@@ -6,10 +6,10 @@ import pytest
 from redis.asyncio import Redis
 
 from store.backup.archiving.archiver import Archiver, Due
-from store.backup.turns import Outdated
 from store.errors import NotFound, ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
+from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
@@ -157,8 +157,9 @@ async def test_what_was_read_too_long_ago_does_not_come_back(archived: Archived,
     way = await archived.retriever.way(TENANT, digits_of(ids[0]))
     assert way is not None
     await lose(redis, prefix)
+    long_ago = way.archived._replace(asked_ms=str(int(way.archived.asked_ms) - 61_000))
     with pytest.raises(Outdated):
-        await archived.returner._store(TENANT, way._replace(asked_ms=way.asked_ms - 61_000))
+        await archived.returner._store(TENANT, way._replace(archived=long_ago))
 
 
 async def test_an_empty_store_has_all_that_was_archived(archived: Archived, redis: Redis, prefix: str) -> None:

@@ -1,5 +1,6 @@
 """A shard that is nearly full of what the archive lacks is archived before it refuses turns."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from store.archive.port import MOST_VALUE_BYTES
 from store.backup.archiving.parts import Part, encoded, key_of
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
+from store.errors import ArchiveUnavailable, StoreUnarchived
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
@@ -56,6 +58,29 @@ async def test_from_nine_tenths_of_a_cap_on_all_is_archived_before_it_is_due(
     assert await lacked(redis, prefix) == 0
     for number in range(8):  # which evict what is archived
         await grow(archive.history, f"again {number}")
+
+
+async def test_a_turn_that_needs_room_waits_until_the_archive_has_what_it_lacked(archive: StoreArchive) -> None:
+    ids = [(await grow(archive.history, str(number)))[0] for number in range(6 * TEN)]
+    assert [(await archive.history.find(TENANT, id)).status for id in ids] == [Status.COMPLETED] * len(ids)
+
+
+async def test_turns_that_need_room_at_once_share_the_wait(archive: StoreArchive) -> None:
+    await asyncio.gather(*(grow(archive.history, str(number)) for number in range(12 * TEN)))
+
+
+async def test_where_the_archive_is_away_that_is_why_a_turn_is_refused(
+    archive: StoreArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(TEN):
+        await grow(archive.history, str(number))
+
+    async def away(*_: object, **__: object) -> None:
+        raise ArchiveUnavailable("it is unplugged")
+
+    monkeypatch.setattr(archive.archive, "put", away)
+    with pytest.raises(StoreUnarchived, match="unplugged"):
+        await grow(archive.history, "one too many")
 
 
 async def test_a_full_shard_of_which_most_may_go_archives_nothing_before_it_is_due(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.reading_through import HIT, MISS, ArchivedTurns
+from store.backup.archiving.store_archive import HIT, MISS, ArchivedTurns
 from store.history.caps import Caps
 from store.keys import digits_of
 from store.layout import shared_secret

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from store.archive.opening import open_archive
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.shards import end_archive, note_older, tell_away
+from store.backup.heads import Heads
 from store.errors import NotFound, StoreFull
 from store.fsck.check import Fsck, Report
 from store.history.caps import Caps, room
@@ -276,6 +277,20 @@ async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_los
     assert await made.archive_all() == 0
 
 
+@pytest.mark.parametrize("caps", [FEW, Caps(trees=3)], ids=["responses", "trees"])
+async def test_a_turn_of_which_something_was_erased_stays_while_the_archive_is_away(
+    begin: Open, redis: Redis, prefix: str, caps: Caps
+) -> None:
+    made = await begin(caps)
+    (id,) = await grow(made.store, "a secret")
+    assert await made.archive_all() == 1
+    await made.store.redact(TENANT, id, lambda messages, response, items: (messages, b"{}", b"[]"))
+    await tell_away(made.store.server, made.store.keyspace, 60)
+    for text in ("two", "three", "four", "five"):
+        await grow(made.store, text)
+    assert await is_here(redis, prefix, id)
+
+
 @pytest.mark.parametrize("caps", [Caps(responses=300), Caps(trees=300)], ids=["responses", "trees"])
 async def test_a_shard_full_of_what_the_archive_lacks_is_not_looked_through_for_each_turn(
     begin: Open, redis: Redis, caps: Caps
@@ -425,6 +440,7 @@ async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Ope
     await end_archive(made.store.server, made.store.keyspace)
     ids += await grow(made.store, "two", parent=ids[0])
     await made.archiver.begin()
+    await Heads(made.store.server, made.store.keyspace, made.archive).catch_up(0)
     await note_all(made.store)
     assert await made.archive_all() == 1
     assert await made.ids(ids[1]) == ids

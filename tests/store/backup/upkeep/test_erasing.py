@@ -1,14 +1,19 @@
 """Erasing a tenant, and its hold: on a real server, and on archives of two kinds."""
 
+import time
+
 import pytest
 
 from store.backup.archiving.marks import Marks, key_of
+from store.backup.archiving.parts import decoded
+from store.backup.archiving.retrieving import Retriever
+from store.backup.archiving.returning import Returner
 from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all, tenants_erased
-from store.errors import ArchiveDamaged, NewerFormat
+from store.errors import ArchiveDamaged, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
 from store.keys import digits_of
 from tests.support.archive.kept import Kept, micros
-from tests.support.store.sample import TENANT, grow
+from tests.support.store.sample import TENANT, grow, said
 
 OTHER = "acme-2"  # whose keys come between others in the order of codes
 HOUR_US = 3_600_000_000
@@ -59,15 +64,46 @@ async def test_a_tenant_that_comes_back_keeps_what_it_makes_from_then_on(both: K
     assert (await both.told(before), await both.told(after)) == (None, [after])
 
 
-async def test_a_turn_from_after_the_mark_stays_where_those_before_it_go(both: Kept) -> None:
-    (root,) = await grow(both.store, "root")
+async def test_what_a_tenant_makes_is_kept_by_a_process_whose_clock_is_behind(
+    both: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, true = micros(), time.time
+    await erase(both.archive, both.marks, TENANT, at)
+    (after,) = await grow(both.store, "after")
+    monkeypatch.setattr(time, "time", lambda: true() - 600)
+    await both.archive_all()
+    await clear(both.archive, TENANT, at)
+    assert await both.told(after) == [after]
+
+
+@pytest.mark.parametrize("was_archived", [False, True])
+async def test_what_continues_a_turn_from_before_the_mark_goes_on_without_its_words(
+    both: Kept, was_archived: bool
+) -> None:
+    """A response was under way when all of its tenant was erased, so that its tree stayed in memory."""
+    root, other = await grow(both.store, "root", "other")
     at = micros()
     (later,) = await grow(both.store, "later", parent=root)
+    if was_archived:
+        await both.archive_all()
+    assert (await erase(both.archive, both.marks, TENANT, at)).cut == was_archived
+    (last,) = await grow(both.store, "last", parent=later)
     await both.archive_all()
-    assert (await erase(both.archive, both.marks, TENANT, at)).cut == 1
-    assert (await both.told(root), await both.told(later)) == (None, None)
+    await both.leave_memory(root)
+    retriever = Retriever(both.store.server, both.store.keyspace, both.archive)
+    for id in (root, other):
+        assert await retriever.found(TENANT, digits_of(id)) is None
+    assert await retriever.found(TENANT, digits_of(last))
+    assert await Returner(both.store, retriever).bring_back(TENANT, digits_of(last))
+    assert await said(both.store, last) == ["later", "last"]
+    assert list(await both.store.lineage(TENANT, last)) == [root, later, last]
+    with pytest.raises(NotFound):
+        await both.store.get(TENANT, root)
+    (stored,) = [await both.archive.get(key) for key in await both.keys(f"v1/00/t.{TENANT}/")]
+    assert stored is not None
+    said_by = {turn.id: bool(turn.messages) for turn in decoded(stored.value).turns}
+    assert said_by == {root: False, later: True, last: True}
     assert (await erase(both.archive, both.marks, TENANT, at)).cut == 0
-    assert len(await both.archive.list(f"v1/00/t.{TENANT}/")) == 1
 
 
 async def test_what_is_on_hold_is_not_erased_until_it_is_released(both: Kept) -> None:

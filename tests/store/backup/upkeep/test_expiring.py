@@ -4,12 +4,13 @@ import time
 
 import pytest
 
+from store.archive.port import Stored
+from store.backup.archiving.parts import key_of
 from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.returning import Returner
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.daily import expire_daily
 from store.backup.upkeep.erasing import erase
-from store.backup.upkeep.expiring import Expired, expire
+from store.backup.upkeep.expiring import EMPTY_DAYS, EMPTY_LOOK_DAYS, Expired, expire, expire_daily
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ClockDoubted
 from store.keys import digits_of
@@ -37,9 +38,22 @@ async def test_a_tree_goes_once_it_is_too_old_and_leaves_nothing_in_the_end(both
     assert await both.told(root) == [root]
     assert (await later(both, 31)).deleted == 1
     assert await both.told(root) is None
-    assert sum(entry.size for entry in await both.archive.list("v1/00/")) < 40  # for who reads it just now
+    assert (
+        sum(entry.size for entry in await both.archive.list("v1/00/") if "/t." in entry.key) < 40
+    )  # for who reads it just now
     await later(both, 62)
     assert await both.keys() == []
+
+
+async def test_a_young_turn_stays_though_the_clock_of_its_archiver_was_far_behind(
+    both: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() - 40 * DAY)
+    (root,) = await archived(both, "one")
+    monkeypatch.undo()
+    assert (await later(both, 0)).deleted == 0
+    assert await both.told(root) == [root]
 
 
 async def test_what_redis_has_stays(both: Kept) -> None:
@@ -99,13 +113,46 @@ async def test_what_is_left_of_a_tenant_that_was_erased_goes_with_a_round(both: 
     await erase(both.archive, both.marks, TENANT, micros())
     await both.archive_all()
     await later(both, 1)
-    assert not await both.archive.list("v1/00/")
+    assert not await both.keys("v1/00/")
     assert await both.told(root) is None
 
 
-async def test_no_days_are_refused(both: Kept) -> None:
+@pytest.mark.parametrize("days", [0, 400])
+async def test_a_tree_that_was_wholly_deleted_leaves_nothing_in_the_end(both: Kept, days: float) -> None:
+    async def after(passed: float) -> int:
+        return (await expire(both.archive, both.memory, days, now=time.time() + passed * DAY)).deleted
+
+    (kept,) = await archived(both, "kept")
+    whole, leaves = await grow(both.store, "whole"), await grow(both.store, "one", "two")
+    await both.store.forget_tree(TENANT, whole[0])
+    await both.archive_all()
+    for id in leaves:
+        await both.store.forget(TENANT, id)
+    await both.archive_all()
+    assert len(await both.keys("v1/00/")) == 3
+    assert [await after(EMPTY_DAYS + passed) for passed in (-1, 1, 2)] == [0, 2, 0]
+    assert await both.keys("v1/00/") == [key_of(TENANT, digits_of(kept))]
+    assert await both.told(kept) == [kept]
+
+
+async def test_a_tree_is_read_for_some_days_alone_to_see_whether_it_is_empty(both: Kept) -> None:
+    await archived(both, "kept")
+    asked = list[str]()
+    get = both.archive.get
+
+    async def counted(key: str) -> Stored | None:
+        asked.append(key)
+        return await get(key)
+
+    both.archive.get = counted  # type: ignore[method-assign]
+    for passed in (-1, 1, EMPTY_LOOK_DAYS - 1, EMPTY_LOOK_DAYS + 1, 300):
+        await expire(both.archive, both.memory, 0, now=time.time() + (EMPTY_DAYS + passed) * DAY)
+    assert [key.rpartition("/")[2] for key in asked if key.startswith("v1/00/")] == ["0"] * 2
+
+
+async def test_fewer_days_than_none_are_refused(both: Kept) -> None:
     with pytest.raises(ValueError, match="days"):
-        await expire(both.archive, both.memory, 0, now=0)
+        await expire(both.archive, both.memory, -1, now=0)
 
 
 @pytest.mark.parametrize("jump", [1_000, -1_000])
@@ -117,7 +164,7 @@ async def test_a_clock_that_jumps_deletes_nothing_and_one_that_goes_on_does(both
     async def on_day(day: float) -> int | None:
         async with both.store.server.operation() as operation:
             await operation.command("DEL", both.store.keyspace.all_shards()[0].archive_swept)
-        return await expire_daily(archive, 30, began + day * DAY)
+        return await expire_daily(archive, 30, now=began + day * DAY, own=began + day * DAY)
 
     assert [await on_day(day) for day in (0, 1, 2)] == [0, 0, 0]
     with pytest.raises(ClockDoubted):
@@ -128,3 +175,16 @@ async def test_a_clock_that_jumps_deletes_nothing_and_one_that_goes_on_does(both
     assert await both.told(root) == [root]
     assert [await on_day(3 + 2 * day) for day in range(1, 15)] == [0] * 13 + [1]
     assert await both.told(root) is None
+
+
+async def test_a_process_with_another_time_than_the_store_deletes_nothing_and_leaves_the_day_to_others(
+    both: Kept,
+) -> None:
+    (root,) = await archived(both, "one")
+    archive = StoreArchive(both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard)
+    now = await both.store.now()
+    for day in range(3):
+        with pytest.raises(ClockDoubted, match="differ"):
+            await expire_daily(archive, 30, now=now + day * DAY, own=now + (400 + day) * DAY)
+    assert await expire_daily(archive, 30, now=now, own=now) == 0
+    assert await both.told(root) == [root]

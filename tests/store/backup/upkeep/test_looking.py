@@ -5,23 +5,22 @@ import json
 from redis.asyncio import Redis
 
 from store.backup.archiving.parts import key_of
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.deletions import Deletions
+from store.backup.heads import Heads
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.looking import Failed, Stored, failed, stored, waiting
+from store.backup.upkeep.memory import Failed, failed, waiting
 from store.backup.upkeep.reconciling import Reconciler
-from store.backup.upkeep.refilling import Refilled, refill
+from store.backup.upkeep.refilling import Refill, Refilled, newest
+from store.backup.upkeep.walking import Counts, counts
 from store.history.caps import Caps
 from store.keys import digits_of
 from tests.support.archive.kept import Kept, kept, micros
 from tests.support.store.sample import TENANT, grow
 
 
-async def held(both: Kept) -> Stored:
-    return [found async for found in stored(both.archive)][-1]
+async def held(both: Kept) -> Counts:
+    return [found async for found in counts(both.archive)][-1]
 
 
 async def exported(both: Kept, id: str | None = None, tenant: str = TENANT) -> tuple[list[dict[str, object]], Exported]:
@@ -31,9 +30,8 @@ async def exported(both: Kept, id: str | None = None, tenant: str = TENANT) -> t
 
 
 async def refilled(both: Kept, **more: object) -> Refilled:
-    returner = Returner(both.store, Retriever(both.store.server, both.store.keyspace, both.archive))
-    steps = refill(both.store, both.archive, returner, **{"tenant": None} | more)  # type: ignore[arg-type]
-    return [done async for done in steps][-1]
+    trees = await newest(both.archive, **{"tenant": None} | more)  # type: ignore[arg-type]
+    return [done async for done in Refill(both.store, both.archive, after_seconds=0).run(trees)][-1]
 
 
 async def test_what_waits_is_counted_with_its_age(both: Kept) -> None:
@@ -74,11 +72,11 @@ async def test_deletions_of_the_last_minute_and_a_shard_that_is_behind_are_told(
     (id,) = await grow(both.store, "one")
     await both.store.forget(TENANT, id)
     await both.archive_all()
-    deletions = Deletions(server, keyspace, both.archive)
-    (shard,) = await waiting(server, keyspace, deletions, fences=True)
+    heads = Heads(server, keyspace, both.archive)
+    (shard,) = await waiting(server, keyspace, heads, fences=True)
     assert (shard.fences, shard.behind) == (1, False)
-    await redis.delete(keyspace.all_shards()[0].archive_deletions)
-    (shard,) = await waiting(server, keyspace, deletions)
+    await redis.delete(keyspace.all_shards()[0].archive_head)
+    (shard,) = await waiting(server, keyspace, heads)
     assert (shard.fences, shard.behind) == (None, True)
 
 
@@ -88,7 +86,7 @@ async def test_what_is_stored_is_counted(both: Kept) -> None:
     await both.archive_all()
     await both.marks.hold(TENANT, 1)
     found = await held(both)
-    assert (found.trees, found.values, found.other) == (2, 3, 1)
+    assert (found.trees, found.values, found.other) == (2, 4, 2)  # the head is one
     assert found.bytes == sum(entry.size for entry in await both.archive.list("v1/"))
 
 
@@ -140,7 +138,7 @@ async def test_memory_is_filled_with_all_branches_again(both: Kept, redis: Redis
     await both.archive_all()
     await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")])
     done = await refilled(both, tenant=TENANT)
-    assert (done.wanted, done.trees, done.turns) == (1, 1, 3)
+    assert (done.wanted, done.trees, done.restored) == (1, 1, 3)
     assert [await both.store.get(TENANT, id) for id in (one, two, branch)]
     assert (await refilled(both)).trees == 2
     assert await both.store.get("acme-2", other)
@@ -157,5 +155,5 @@ async def test_memory_is_filled_up_to_its_caps_and_nothing_is_evicted(
     async with kept(server_url, prefix, both.archive, Caps(responses=5)) as few:
         (own,) = await grow(few.store, "used now")
         done = await refilled(few)
-        assert (done.trees, done.turns, done.no_room) == (2, 4, 4)
+        assert (done.trees, done.restored, done.no_room) == (2, 4, 4)
         assert await few.store.get(TENANT, own)

@@ -104,10 +104,12 @@ async def test_what_an_erased_tenant_had_goes_and_what_it_made_since_stays(
     await clear(both.archive, TENANT, at)
     await gone_back(redis, prefix, before)
     (new,) = await grow(both.store, "new")
+    (behind,) = await grow(both.store, "behind", parent=old)
     assert (await reconciled(both)).deleted == 1
     with pytest.raises(NotFound):
         await both.store.get(TENANT, old)
     assert await both.store.get(TENANT, new)
+    assert await said(both.store, behind) == ["behind"], "it goes on without the words from before"
 
 
 async def test_what_is_under_way_stays_until_it_has_ended(both: Kept, redis: Redis, prefix: str) -> None:

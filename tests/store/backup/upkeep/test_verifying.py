@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from store.backup.archiving.parts import Part, decoded, encoded
 from store.backup.upkeep.erasing import DAMAGED
-from store.backup.upkeep.faults import MEANINGS, Verified
-from store.backup.upkeep.verifying import Verify
+from store.backup.upkeep.verifying import MEANINGS, Verified, Verify
 from store.errors import NotFound
 from tests.support.archive.kept import Kept
 from tests.support.store.sample import TENANT, grow

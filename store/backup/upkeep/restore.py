@@ -1,0 +1,154 @@
+"""Restore: the conversations of a backup, stored again under the ids that they had.
+
+A file is read to its end first, so that nothing is restored of one that is not whole. Where the store has an archive,
+all of it goes there, whatever memory holds: it comes back into memory when it is asked for. Deleted turns of the
+archive stay deleted, and those of the file go from memory, as the shards fall behind the archive.
+
+Else it goes into memory as far as there is room, those conversations first that were used last. A turn that is there
+stays as it is. An interrupted restore is run again, and restores the rest.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from store.archive.archive import Archive
+from store.backup import ownership
+from store.backup.archiving.marks import GONE, HOLD, Marks, mark_in
+from store.backup.heads import Heads
+from store.backup.reading import be_patient, pause
+from store.backup.upkeep.backup_file import Contents, Header, Progress, reading
+from store.backup.upkeep.carrying import Carrier, has_turn
+from store.backup.upkeep.refilling import Refill, Refilled
+from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
+from store.errors import LayoutMismatch, NotFound
+from store.history.history import ConversationHistoryStore
+from store.keys import digits_of
+from store.layout import Layout, Terms
+from store.redis import scripts
+
+
+class Restored(Refilled, kw_only=True):
+    """The outcome of a restore of the part of a file that was `backup`.
+
+    `secret` is `restored`, `kept` where the store has the same, `other` where it has another one, or `none` where the
+    file has none. `archived` says that the turns are in the archive, and then no trees are counted.
+    """
+
+    backup: Header
+    secret: str
+    archived: bool
+    seconds: float
+
+
+class Restore:
+    """Restores into a store."""
+
+    def __init__(
+        self, history: ConversationHistoryStore, archive: Archive | None = None, *, turns_per_second: float = 0.0
+    ) -> None:
+        """A restore into a store, within its caps, or into its `archive`. `turns_per_second` is its pace; 0 is as fast
+        as the server answers.
+        """
+        self._history, self._archive = history, archive
+        self._server, self._keyspace = history.server, history.keyspace
+        self._turns_per_second = turns_per_second
+
+    async def run(
+        self, path: Path, *, release: str, tenant: str | None = None, tree: str | None = None
+    ) -> AsyncGenerator[Progress | Restored]:
+        """Restore a file by a `release`, or its part of a `tenant`, or its conversation with the response `tree`. The
+        server has to answer at first; later it is waited for through a failover.
+
+        Raises before anything is written BadBackup, NewerFormat, LayoutMismatch, also for a store with fewer shards
+        than the file's, NotFound or ValueError where the file has nothing of it, OSError, ArchiveForeign,
+        ArchiveUnnamed, ArchiveUnfit; at any time StoreUnavailable and ArchiveUnavailable, after which it can be run
+        again.
+        """
+        began = monotonic()
+        digits = None if tree is None else digits_of(tree)
+        async with reading(path) as (file, size):
+            contents = Contents(file, size, tenant, digits, named=self._archive is None)
+            checked: Header | None = None
+            async with aclosing(contents.check()) as steps:
+                async for step in steps:
+                    if isinstance(step, Header):
+                        checked = step
+                    else:
+                        yield step
+            assert checked is not None, "it ends with that, or raises"
+            if digits is not None and not await has_turn(file, tenant, digits):
+                raise NotFound(str(tree))
+            if tenant is not None and not checked.trees:
+                raise ValueError(f"it has nothing of tenant {tenant!r}")
+            layout = Layout(self._server, self._keyspace.prefix, Terms(self._keyspace.shards, release))
+            await layout.check()
+            await ownership.check(self._server, self._keyspace, self._archive)
+            if checked.shards > self._keyspace.shards:
+                raise LayoutMismatch(
+                    f"the backup has {checked.shards} shards, and HARMONIUM_SHARDS={self._keyspace.shards}",
+                    f"set HARMONIUM_SHARDS to at least {checked.shards}; nothing was restored",
+                )
+            if self._archive is not None:
+                await self._archive.probe()
+            await layout.agree()
+            be_patient(self._server)
+            secret = await self._secret(contents.secret)
+            done = Refilled()
+            if self._archive is None:
+                refill = Refill(self._history, file, turns_per_second=self._turns_per_second)
+                async for done in refill.run(sorted(contents.trees, reverse=True)):
+                    yield Progress(done.looked, done.wanted, "restoring")
+            else:
+                at = 0
+                async for some in self._carry(file, self._archive, trees_of(file, tenant, digits), done):
+                    at += some
+                    yield Progress(min(at, size), size, "restoring")
+        yield Restored(
+            backup=checked,
+            secret=secret,
+            archived=self._archive is not None,
+            seconds=round(monotonic() - began, 3),
+            **msgspec.structs.asdict(done),
+        )
+
+    async def _carry(
+        self, file: Archive, archive: Archive, found: AsyncGenerator[TreeParts], done: Refilled
+    ) -> AsyncGenerator[int]:
+        """Put trees into the archive, after all that the file knows of what was deleted. Yields the bytes of some."""
+        await ownership.join(self._history, archive)
+        marks, theirs = Marks(archive), Marks(file)
+        for kind, note in ((GONE, marks.erase), (HOLD, marks.hold)):
+            async for entry in entries(file, f"{ROOT}{kind}/"):
+                if (stored := await file.get(entry.key)) is not None:
+                    await note(entry.key.rpartition("/t.")[2], mark_in(entry.key, stored.value).at)
+
+        async def erased(tenant: str) -> int:
+            return max(await marks.erased(tenant), await theirs.erased(tenant))
+
+        began = monotonic()
+        async for carried, size in Carrier(file, archive).carry_all(found, erased):
+            done.restored += carried.new
+            done.kept += carried.there
+            done.deleted += carried.deleted
+            await pause(self._turns_per_second, sum(carried), began)
+            began = monotonic()
+            yield size
+        heads = Heads(self._server, self._keyspace, archive)
+        await heads.look_through_again()  # what the file knows as deleted goes from memory, too
+
+    async def _secret(self, saved: bytes | None) -> str:
+        """Store the secret where there is none; the word for what became of it."""
+        if saved is None:
+            return "none"
+        first = self._keyspace.all_shards()[0]
+        if self._archive is not None and (there := await self._archive.get(ownership.SECRET_KEY)) is not None:
+            return "kept" if there.value == saved else "other"
+        before = await self._server.command("GET", first.secret)
+        _, found = await self._server.run(scripts.secret, first, made=saved)
+        if found != saved:
+            return "other"
+        return "restored" if before is None else "kept"

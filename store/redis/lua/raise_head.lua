@@ -1,0 +1,15 @@
+--- include clock
+-- Raise the head of a shard: note a number that the archive has, and take a number that is still to be written there.
+--
+-- Arguments: known  a number that the archive's head has reached, or 0
+--            more   1 to take the next number, or 0
+-- Result:    {'ok', the last number that was taken}
+-- Invariant: `known` and `raised` only rise, and `known` is never above `raised`. A server that went back in time has
+--            those of then.
+
+local raised = math.max(tonumber(redis.call('HGET', archive_head, 'raised') or 0), known) + more
+redis.call('HSET', archive_head, 'raised', exact(raised))
+if known > tonumber(redis.call('HGET', archive_head, 'known') or 0) then
+  redis.call('HSET', archive_head, 'known', exact(known))
+end
+return { 'ok', raised }

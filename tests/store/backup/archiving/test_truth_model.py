@@ -1,0 +1,18 @@
+"""Whichever side is put back from a copy, or lost: nothing is lost while its newest copy is there, nothing that was
+deleted is readable before somebody accepts that, and one archive is of one Redis.
+"""
+
+import pytest
+
+from tests.support.store.model_truth import run_truth
+
+
+@pytest.mark.timeout(600)
+def test_copies_of_either_side_lose_nothing_and_bring_nothing_back(server_url: str) -> None:
+    run_truth(server_url, examples=40)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_copies_of_either_side_lose_nothing_and_bring_nothing_back_for_long(server_url: str) -> None:
+    run_truth(server_url, examples=2_000)

@@ -1,0 +1,246 @@
+"""An archive that is an older copy, or without a file, and one that another Redis uses: it is refused by all processes,
+memory gives nothing up for it, and an operator may accept it.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from redis.asyncio import Redis
+
+from store.archive.opening import open_archive
+from store.backup import ownership
+from store.backup.archiving.shards import end_archive
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.heads import key_of
+from store.backup.upkeep.reconciling import Reconciler
+from store.errors import ArchiveShared, ArchiveWentBack, NotFound, StoreFull
+from store.history.caps import Caps
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.store.sample import TENANT, grow
+
+FEW = Caps(responses=6)
+
+
+class Process(NamedTuple):
+    """A process that uses a store and its archive."""
+
+    store: ConversationHistoryStore
+    archive: StoreArchive
+
+    async def archive_all(self) -> None:
+        while (await self.archive.archive_due()).trees:
+            pass
+
+    async def close(self) -> None:
+        await self.archive.close()
+        await self.store.close()
+
+
+class Machine:
+    """The folder of an archive, a server, and the processes that use both."""
+
+    def __init__(self, url: str, prefix: str, folder: Path) -> None:
+        self.url, self.prefix, self.folder, self.copy = url, prefix, folder / "data", folder / "copy"
+        self._processes: list[Process] = []
+
+    def start(self, *, beat_seconds: float = 0.0, watched_seconds: float = 0.0, prefix: str = "") -> Process:
+        """A process; with another `prefix` another Redis, which has the same archive."""
+        store = ConversationHistoryStore(connect(self.url), prefix=prefix or self.prefix, caps=FEW, timeout_seconds=15)
+        archive = open_archive("sqlite", self.folder)
+        reconcile = Reconciler(store, archive).shard
+        bounds = {"after_seconds": 0.0, "beat_seconds": beat_seconds, "watched_seconds": watched_seconds}
+        process = Process(store, StoreArchive(store, archive, reconcile=reconcile, **bounds))
+        self._processes.append(process)
+        return process
+
+    async def stop(self) -> None:
+        while self._processes:
+            await self._processes.pop().close()
+
+    def save(self) -> None:
+        shutil.copytree(self.folder, self.copy)
+
+    def put_back(self) -> None:
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.copy, self.folder)
+
+
+@pytest.fixture
+async def machine(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Machine]:
+    made = Machine(server_url, prefix, tmp_path)
+    yield made
+    await made.stop()
+
+
+async def older(machine: Machine) -> tuple[list[str], list[str]]:
+    """An archive that is put back from a copy: the ids of turns that it has, and of later ones that it had."""
+    before = await _fill(machine, "a", "b", "c")
+    machine.save()
+    after = await _fill(machine, "d", "e", "f")
+    machine.put_back()
+    return before, after
+
+
+async def _fill(machine: Machine, *names: str) -> list[str]:
+    """Conversations that are archived, by a process that is stopped."""
+    process = machine.start()
+    await process.archive.archive_due()  # so all that changes is noted
+    ids = [(await grow(process.store, name))[0] for name in names]
+    await process.archive_all()
+    await machine.stop()
+    return ids
+
+
+async def test_an_older_copy_is_refused_and_memory_gives_nothing_up_for_it(machine: Machine) -> None:
+    _, after = await older(machine)
+    process = machine.start()
+    with pytest.raises(ArchiveWentBack, match=r"shard 00 is of 20.* UTC"):
+        await process.archive.open()
+    with pytest.raises(ArchiveWentBack):
+        await process.archive.archive_due()
+    with pytest.raises(ArchiveWentBack):
+        await process.archive.turns.find(TENANT, process.store.keyspace.digits(process.store.new_id()))
+    for name in "ghi":  # there were six, and there is room for six
+        with pytest.raises(StoreFull):
+            await grow(process.store, name)
+    for id in after:
+        assert await process.store.get(TENANT, id)
+
+
+async def test_a_copy_that_is_accepted_gets_what_memory_has_and_loses_nothing_of_that(machine: Machine) -> None:
+    before, after = await older(machine)
+    process = machine.start()
+    (accepted,) = await ownership.accept(process.store.server, process.store.keyspace, process.archive.archive)
+    assert (accepted.shard, accepted.at > 0) == (0, True)
+    assert await ownership.accept(process.store.server, process.store.keyspace, process.archive.archive) == []
+    await process.archive.archive_due()
+    while await process.archive.note():
+        pass
+    await process.archive_all()
+    for name in "ghijkl":
+        await grow(process.store, name)
+        await process.archive_all()
+    for id in (*before, *after):
+        assert await process.store.get(TENANT, id), "it has left memory, and is in the archive"
+
+
+async def test_a_copy_that_was_doubted_by_mistake_is_believed_again(machine: Machine, redis: Redis) -> None:
+    await _fill(machine, "a")
+    machine.save()
+    await _fill(machine, "b")
+    newest = machine.folder.with_name("newest")
+    machine.folder.rename(newest)
+    shutil.copytree(machine.copy, machine.folder)
+    with pytest.raises(ArchiveWentBack):
+        await machine.start().archive.open()
+    await machine.stop()
+    shutil.rmtree(machine.folder)
+    newest.rename(machine.folder)
+    await machine.start().archive.archive_due()
+    assert await redis.hget(f"{machine.prefix}:{{00}}:archive-head", "doubted") is None
+
+
+async def test_a_shard_whose_file_was_lost_is_no_empty_one(machine: Machine) -> None:
+    ids = await _fill(machine, "a", "b", "c")
+    for file in (machine.folder / "archive").glob("00.db*"):
+        file.unlink()
+    process = machine.start()
+    with pytest.raises(ArchiveWentBack, match="shard 00 is without its file"):
+        await process.archive.open()
+    for id in ids:
+        assert await process.store.get(TENANT, id)
+    await ownership.accept(process.store.server, process.store.keyspace, process.archive.archive)
+    await process.archive.archive_due()
+
+
+async def test_an_archive_that_the_store_has_left_hears_of_no_deletion_and_has_to_be_accepted(machine: Machine) -> None:
+    gone, kept = await _fill(machine, "a", "b")
+    process = machine.start()
+    assert await end_archive(process.store.server, process.store.keyspace)
+    await process.store.forget(TENANT, gone, erase=True)
+    await machine.stop()
+    again = machine.start()
+    with pytest.raises(ArchiveWentBack):  # before anything joins them, as a restore asks
+        await ownership.check(again.store.server, again.store.keyspace, again.archive.archive)
+    with pytest.raises(ArchiveWentBack):
+        await again.archive.open()
+    with pytest.raises(ArchiveWentBack):
+        await again.store.get(TENANT, gone)
+    await ownership.accept(again.store.server, again.store.keyspace, again.archive.archive)
+    await again.archive.archive_due()
+    assert await again.store.get(TENANT, kept)
+
+
+async def test_running_processes_notice_a_copy_that_is_put_back_and_the_others_hear_of_it(machine: Machine) -> None:
+    one, two = machine.start(), machine.start()
+    await one.archive.archive_due()
+    await two.archive.open()
+    archive = one.archive.archive
+    head = await archive.get(key_of(0))
+    await grow(one.store, "a")
+    await one.archive_all()
+    now = await archive.get(key_of(0))
+    assert head is not None
+    assert now is not None
+    assert await archive.put(key_of(0), head.value, only_if=now.etag) is not None
+    with pytest.raises(ArchiveWentBack):
+        await one.archive.archive_due()
+    with pytest.raises(ArchiveWentBack):
+        await two.archive.archive_due()
+
+
+async def test_a_second_redis_is_refused_while_the_first_uses_the_archive_and_taken_once_it_is_dead(
+    machine: Machine,
+) -> None:
+    one = machine.start()
+    await one.archive.archive_due()
+    (id,) = await grow(one.store, "a")
+    await one.archive_all()
+    two = machine.start(prefix=f"{machine.prefix}2", watched_seconds=5.0)
+
+    async def beats() -> None:
+        await one.archive.archive_due()
+
+    two_heads = two.archive._heads
+    read = two_heads.read
+
+    async def read_while_it_beats(number: int) -> object:
+        found = await read(number)
+        await beats()
+        return found
+
+    two_heads.read = read_while_it_beats  # type: ignore[method-assign, assignment]
+    with pytest.raises(ArchiveShared):
+        await two.archive.open()
+    two_heads.read = read  # type: ignore[method-assign]
+    third = machine.start(prefix=f"{machine.prefix}3", watched_seconds=0.01)
+    await third.archive.open()  # the first one is silent
+    assert await third.archive.turns.find(TENANT, third.store.keyspace.digits(id))
+    with pytest.raises(ArchiveShared):
+        await one.archive.archive_due()
+    one.archive._watched_seconds = 3600.0
+    with pytest.raises(ArchiveShared):  # at once, and not after it was watched
+        await asyncio.wait_for(one.archive.turns.find(TENANT, one.store.keyspace.digits(id)), 5)
+
+
+async def test_an_archive_that_was_given_back_is_taken_at_once(machine: Machine) -> None:
+    (id,) = await _fill(machine, "a")
+    two = machine.start(prefix=f"{machine.prefix}2", watched_seconds=3600.0)
+    await two.archive.open()
+    assert (await two.store.get(TENANT, id)) is not None
+
+
+async def test_a_redis_that_lost_its_id_is_given_it_back(machine: Machine, redis: Redis) -> None:
+    one = machine.start()
+    await one.archive.archive_due()
+    await redis.delete(f"{machine.prefix}:{{00}}:archive-user")
+    two = machine.start(watched_seconds=3600.0)
+    await one.archive.archive_due()
+    await two.archive.open()
+    with pytest.raises(NotFound):
+        await two.store.get(TENANT, two.store.new_id())

@@ -1,0 +1,192 @@
+"""Heads of a store and its archive show which of both went back in time, and that another Redis uses the archive."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.backup.heads import Heads, Standing, key_of
+from store.errors import ArchiveRefused, ArchiveShared, ArchiveUnavailable, ArchiveWentBack
+from store.keys import Keyspace
+from store.redis import scripts
+from store.redis.connection import Server, connect
+
+
+@pytest.fixture
+async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
+    made = open_archive("sqlite", tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def server(server_url: str) -> AsyncIterator[Server]:
+    made = Server(connect(server_url), timeout_seconds=15, attempts=3)
+    yield made
+    await made.close()
+
+
+def heads_of(server: Server, prefix: str, archive: Archive) -> Heads:
+    return Heads(server, Keyspace(prefix, 2), archive)
+
+
+async def known(server: Server, prefix: str, number: int, known: int) -> None:
+    """Have Redis know that the archive has reached a number, as a pass of an archiver says at its end."""
+    async with server.operation() as operation:
+        shard = Keyspace(prefix, 2).all_shards()[number]
+        await scripts.raise_head(operation, shard, known=known, more=0)
+
+
+async def test_a_redis_that_lost_a_number_is_older_until_it_has_caught_up(
+    server: Server, prefix: str, archive: Archive, redis: Redis
+) -> None:
+    heads, key = heads_of(server, prefix, archive), f"{prefix}:{{01}}:archive-head"
+    assert await heads.standing(1) is Standing.EVEN
+    assert [await heads.raise_(1, gone=True), await heads.raise_(1, gone=True)] == [1, 2]
+    assert ((await heads.read(0)).number, (await heads.read(1)).number) == (0, 2)
+    await redis.hset(key, "raised", "1")
+    assert await heads.standing(1) is Standing.REDIS_IS_OLDER
+    assert await heads.standing(0) is Standing.EVEN
+    assert await heads_of(server, prefix, archive).standing(1) is Standing.REDIS_IS_OLDER
+    with pytest.raises(ArchiveUnavailable, match="shard 01 of Redis went back in time"):
+        await heads.raise_(1)
+    await heads.raise_everywhere()
+    assert (await redis.hget(key, "raised"), (await heads.read(0)).number, (await heads.read(1)).number) == (b"1", 1, 2)
+    await heads.catch_up(1)
+    assert await heads.standing(1) is Standing.EVEN
+    await redis.delete(key)  # the server has lost all
+    assert await heads.standing(1) is Standing.REDIS_IS_OLDER
+
+
+async def test_a_redis_that_lost_numbers_of_turns_alone_is_not_older_and_takes_none_of_them_again(
+    server: Server, prefix: str, archive: Archive, redis: Redis
+) -> None:
+    heads = heads_of(server, prefix, archive)
+    await heads.raise_(0, gone=True)
+    await heads.raise_(0)
+    await heads.raise_(0)
+    await redis.hset(f"{prefix}:{{00}}:archive-head", "raised", "1")
+    assert await heads_of(server, prefix, archive).standing(0) is Standing.EVEN
+    assert await heads.raise_(0) == 4
+    head = await heads.read(0)
+    assert (head.number, head.gone) == (4, 1)
+
+
+async def test_an_archive_below_what_is_known_is_older_until_it_is_accepted(
+    server: Server, prefix: str, archive: Archive
+) -> None:
+    heads = heads_of(server, prefix, archive)
+    number = await heads.raise_(0)
+    copy = await archive.get(key_of(0))
+    await heads.raise_(0)
+    assert copy is not None
+    await put_back(archive, copy.value)
+    assert await heads_of(server, prefix, archive).standing(0) is Standing.EVEN, "nothing that was written is known yet"
+    await known(server, prefix, 0, number + 1)
+    assert await heads.standing(0) is Standing.EVEN, "by the head as it was read last"
+    await heads.read(0)
+    assert await heads.standing(0) is Standing.ARCHIVE_IS_OLDER
+    with pytest.raises(ArchiveWentBack, match=r"shard 00 is of 20\d\d-.* UTC") as raised:
+        await heads.raise_(0)
+    assert (raised.value.shard, raised.value.at) == (0, (await heads.read(0)).at)
+    await archive.delete(key_of(0))
+    with pytest.raises(ArchiveWentBack, match="shard 00 is without its file"):
+        await heads.raise_(0)
+    await heads.accept(0)
+    assert await heads_of(server, prefix, archive).standing(0) is Standing.EVEN
+    assert await heads.raise_(0) > number + 1
+
+
+async def test_a_copy_from_before_a_deletion_in_all_shards_or_a_restore_is_known_for_one(
+    server: Server, prefix: str, archive: Archive
+) -> None:
+    heads = heads_of(server, prefix, archive)
+    await heads.raise_(0)
+    copy = await archive.get(key_of(0))
+    assert copy is not None
+    for change in (heads.raise_everywhere, heads.look_through_again):
+        await change()
+        for number in range(2):  # a restore leaves Redis behind, so that all of it is looked through
+            assert (
+                await heads.standing(number)
+                is {
+                    heads.raise_everywhere: Standing.EVEN,
+                    heads.look_through_again: Standing.REDIS_IS_OLDER,
+                }[change]
+            )
+            await heads.catch_up(number)
+        now = await archive.get(key_of(0))
+        assert now is not None
+        await put_back(archive, copy.value)
+        await heads.read(0)
+        assert await heads.standing(0) is Standing.ARCHIVE_IS_OLDER
+        await put_back(archive, now.value)
+        await heads.read(0)
+
+
+async def test_a_command_leaves_the_archive_to_the_redis_that_has_it(
+    server: Server, prefix: str, archive: Archive
+) -> None:
+    heads = heads_of(server, prefix, archive)
+    heads.redis = "a" * 32
+    await heads.raise_(0)
+    await heads_of(server, prefix, archive).raise_everywhere()
+    assert (await heads.read(0)).redis == heads.redis
+
+
+async def put_back(archive: Archive, value: bytes) -> None:
+    there = await archive.get(key_of(0))
+    assert there is not None
+    assert await archive.put(key_of(0), value, only_if=there.etag) is not None
+
+
+async def test_any_number_may_raise_a_head_at_once_and_the_archive_reaches_all_of_it(
+    server: Server, prefix: str, archive: Archive, redis: Redis
+) -> None:
+    several = [heads_of(server, prefix, archive) for _ in range(4)]
+    reached = await asyncio.gather(*(each.raise_(0) for each in several for _ in range(8)))
+    assert int(await redis.hget(f"{prefix}:{{00}}:archive-head", "raised")) == (await several[0].read(0)).number == 32
+    assert max(reached) <= 32
+
+
+async def test_a_redis_that_took_numbers_and_died_is_not_older(
+    server: Server, prefix: str, archive: Archive, redis: Redis
+) -> None:
+    await redis.hset(f"{prefix}:{{00}}:archive-head", "raised", "5")
+    heads = heads_of(server, prefix, archive)
+    assert await heads.standing(0) is Standing.EVEN
+    await heads.catch_up(0)
+    await heads.raise_(0)
+    assert (await heads.read(0)).number == 6
+
+
+async def test_only_one_redis_raises_a_head_until_it_releases_the_archive(
+    server: Server, prefix: str, archive: Archive
+) -> None:
+    one, two = heads_of(server, f"{prefix}1", archive), heads_of(server, f"{prefix}2", archive)
+    one.redis, two.redis = "a" * 32, "b" * 32
+    await one.raise_(0)
+    await two.catch_up(0)
+    with pytest.raises(ArchiveShared):
+        await two.raise_(0)
+    await two.release()
+    await one.raise_(0)
+    await one.release()
+    await two.catch_up(0)
+    await two.raise_(0)
+    await one.catch_up(0)
+    with pytest.raises(ArchiveShared):
+        await one.raise_(0)
+    one.silent = two.redis
+    await one.raise_(0)
+
+
+@pytest.mark.parametrize("value", [b"many", b'{"number":-1}', b'{"number":"5"}', b'{"number":99999999999999999}'])
+async def test_a_value_that_is_no_head_is_refused(server: Server, prefix: str, archive: Archive, value: bytes) -> None:
+    await archive.put(key_of(0), value, only_if=None)
+    with pytest.raises(ArchiveRefused, match=r"v1/00/head .* delete it, and have `harmonium archive accept` go on"):
+        await heads_of(server, prefix, archive).standing(0)

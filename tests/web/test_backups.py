@@ -1,0 +1,70 @@
+"""Backups of a service most of whose conversations have left memory: all of them come back, whatever was lost."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from openai import NotFoundError
+
+from service.settings.settings import Settings
+from tests.support import ROOT
+from tests.support.service.inside import serving
+from tests.web.test_archive import Stored, prefix, redis, say, settings, stored
+
+__all__ = ["prefix", "redis", "settings", "stored"]
+
+CONVERSATIONS = 10
+
+
+def nightly() -> str:
+    """The command that docs/operating.md has for cron."""
+    found = re.search(r"^15 3 \* \* \*  (.*)$", (ROOT / "docs/operating.md").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1].replace("\\%", "%")
+
+
+def run(line: str, settings: Settings, **other: str) -> str:
+    """The output of a line of the shell, with these settings."""
+    variables = {
+        "HARMONIUM_REDIS_URL": settings.redis_url,
+        "HARMONIUM_KEY_PREFIX": settings.key_prefix,
+        "HARMONIUM_DATA_DIR": str(settings.data_dir),
+        "HARMONIUM_ARCHIVE_URL": settings.archive_url,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(line, shell=True, cwd=ROOT, env={**os.environ, **variables, **other}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("after", [{}, {"archive_url": "none", "max_responses": 0}], ids=["an archive", "memory alone"])
+async def test_all_that_left_memory_is_in_the_nightly_backup_and_comes_back_after_a_loss_of_everything(
+    stored: Stored, settings: Settings, prefix: str, tmp_path: Path, after: Mapping[str, object]
+) -> None:
+    firsts, ids = list[str](), list[str]()
+    for _ in range(CONVERSATIONS):
+        firsts.append(await say(stored.ada, "My name is Ada."))
+        ids.append(await say(stored.ada, "Count to 2.", firsts[-1]))
+        await stored.all_archived()
+    for gone in (ids[0], ids[-1]):
+        await stored.ada.responses.delete(gone)
+    assert sum([await stored.in_memory(id) for id in firsts]) < CONVERSATIONS // 2
+    (tmp_path / "backups").mkdir()
+    said = await asyncio.to_thread(run, nightly().replace("/var/backups", str(tmp_path / "backups")), settings)
+    (file,) = (tmp_path / "backups").iterdir()
+    assert f"{2 * CONVERSATIONS - 2} turns in {CONVERSATIONS} conversations" in said
+    lost = {"key_prefix": f"{prefix}-new", "data_dir": tmp_path / "new", **after}
+    empty = settings.model_copy(update=lost)
+    assert f"{2 * CONVERSATIONS - 2} turns restored" in await asyncio.to_thread(run, f"harmonium restore {file}", empty)
+    async with serving(empty) as inside, inside.client("key-of-ada") as ada:
+        for id in (*firsts, *ids[1:-1]):
+            assert (await ada.responses.retrieve(id)).status == "completed"
+        assert await say(ada, "Count to 3.", ids[5])
+        for gone in (ids[0], ids[-1]):
+            with pytest.raises(NotFoundError):
+                await ada.responses.retrieve(gone)
