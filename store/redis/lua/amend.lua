@@ -1,5 +1,7 @@
---- include eviction
+--- include idle
+--- include making_room
 --- include standing
+--- include using
 -- Change how a conversation is shown.
 --
 -- Arguments: parent         the digits of the conversation itself, which stays while room is made

@@ -1,5 +1,5 @@
---- include eviction
---- include log_room
+--- include ending_logs
+--- include making_room
 -- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
 -- Arguments: memory     how many bytes have to be free in the server, where it has a limit; 0 is none

@@ -1,11 +1,7 @@
 --- include choosing
+--- include room
 -- Shared by the scripts that make room: which turn is evicted next.
--- Arguments: parent         the parent's digits, or '' for a root
---            room           the most bytes that the server may hold for the turn
---            max_responses  the most responses in the shard; 0: any number
---            max_trees      the most trees in the shard; 0: any number
---            max_bytes      the most bytes that the server may hold for the shard; 0: any number
---            budget         the most turns that this call removes
+-- Arguments: budget  the most turns that this call removes
 -- Invariant: it is the least recently used leaf of the tenant that gives room (choosing.lua). Where there are too many trees,
 -- it is the least recently used tree of those LOOKS whose tenant has more than its share, with all its turns. What a run
 -- has pinned stays, and so do `kept`, which is about to be continued, and its tree; so all above them stays too. A tree goes
@@ -15,36 +11,6 @@
 -- `stays` has the rank below which a tenant's leaves were checked and have to stay, and the first tree to look at is that of
 -- `tree_rank`. That stays true while others go: a leaf enters with a score no lower than that of the child that made room
 -- for it.
-
-local evicted = {} -- how many turns went, by what there was too much of
-
--- The count of evicted turns, as `responses=3 bytes=1`.
-local function told_of_evicted()
-  local told = {}
-  for field, turns in pairs(evicted) do
-    told[#told + 1] = field .. '=' .. turns
-  end
-  return table.concat(told, ' ')
-end
-
--- The reply of a script that has made room, or tried to. What it has counted is recorded.
-local function reply_with_evicted(word)
-  record()
-  return { word, told_of_evicted() }
-end
-
--- The passed cap: its counter, its limit, and the addition of the turn that needs the room. Nothing if there is room.
-local function needed(most_bytes)
-  local responses_now, trees_now, bytes_now = stored()
-  local added = parent == '' and 1 or 0
-  if max_trees > 0 and trees_now + added > max_trees then
-    return 'trees', max_trees, added
-  elseif max_responses > 0 and responses_now + 1 > max_responses then
-    return 'responses', max_responses, 1
-  elseif bytes_now > most_bytes then
-    return 'bytes', most_bytes + room - uncounted(), room
-  end
-end
 
 -- The first leaf of the tenant that needs the room, its digits and its turn, where nobody has more, as the turn is counted
 -- besides, and that leaf may go. It is what nearly always goes, so it is found without what all other cases take.
@@ -88,14 +54,4 @@ local function evict_until(root, most_bytes, stays, tree_rank)
     field, limit, adds = needed(most_bytes)
   end
   return field and 'again' or 'ok', tree_rank
-end
-
--- The most bytes that may be left for the new turn to fit below the cap.
-local function most_before()
-  return max_bytes > 0 and max_bytes - room or math.huge
-end
-
--- Make room for the new turn, of the tree `root`: the word that evict_until says.
-local function make_room(root)
-  return needed(most_before()) and evict_until(root, most_before(), {}, 0) or 'ok'
 end

@@ -1,4 +1,4 @@
---- include log_room
+--- include ending_logs
 -- Take away event logs that were kept for long enough, and with them the responses that were to be kept no longer.
 --
 -- Arguments: kept_ms  for how long a log is kept after its response has ended

@@ -1,5 +1,6 @@
 --- include hearing
 --- include log_room
+--- include pins
 -- Add an entry to the log of a job, and hold its lease for longer.
 --
 -- Arguments: token     of who holds the lease

@@ -1,38 +1,8 @@
 --- include logs
---- include removal
--- Shared by the scripts that remove event logs, for new ones or as they were kept for long enough.
+--- later ending_logs: end_logs
+-- Shared by the scripts that write to a log, which may need room for that.
 -- Arguments: max_logged  the most bytes of all logs in the shard
--- Invariant: the log of a response under way stays; of the others the one that ended first goes first.
-
--- Remove the log of an ended response, and the response too if it is fleeting.
-local function end_log(tenant, digits)
-  local node = key('node', tenant, digits)
-  local log_bytes, fleeting = unpack(redis.call('HMGET', node, 'log_bytes', 'fleeting'))
-  redis.call('HDEL', node, 'log_bytes')
-  drop_log(tenant, digits, log_bytes or 0)
-  if fleeting then
-    take(tenant, digits, 1)
-  end
-end
-
--- Remove logs for as long as all have more than so many bytes: those that ended first go, at most `budget` of them. 'ok',
--- 'again' when that was not enough, or 'full' when only logs of what is under way are left.
-local function end_logs(max_logged, budget)
-  local verdict = 'ok'
-  while verdict == 'ok' and logged() > max_logged do
-    local oldest = redis.call('ZRANGE', shard_key('logs'), 0, 0)[1]
-    if not oldest then
-      verdict = 'full'
-    elseif budget == 0 then
-      verdict = 'again'
-    else
-      end_log(split(oldest))
-      budget = budget - 1
-    end
-  end
-  record()
-  return verdict
-end
+-- Invariant: that of ending_logs.lua, which most calls don't need.
 
 -- Note that so many bytes more are in logs, and make room for them as end_logs does. Where there is none, nothing is noted.
 local function take_log_room(bytes, max_logged, budget)

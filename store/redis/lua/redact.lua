@@ -1,7 +1,7 @@
 --- include held
 --- include idle
 --- include logs
---- include unarchived
+--- include noting
 -- Take an item out of a turn: what it had is stored anew without it, and nothing of it is left in any other place.
 --
 -- Arguments: redactions     how often that was done when the turn was read, or ''

@@ -1,7 +1,7 @@
 --- include held
 --- include pins
 --- include places
---- include unarchived
+--- include noting
 -- Shared by the scripts that say where a conversation stands.
 -- Invariant: a conversation is a turn without messages below the newest one that it has, its tip, and never has a child. So
 -- it is a leaf like others: evicted before what it names, gone with its tree, counted among its tenant's turns. What it

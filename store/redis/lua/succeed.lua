@@ -1,7 +1,7 @@
 --- include accepting
 --- include adding
 --- include ending
---- include eviction
+--- include making_room
 --- include log_room
 --- include outbox
 -- A background response to which something was said has ended, and another one goes on from it: store the turn of the one

@@ -12,7 +12,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import Keyspace
 from store.redis import scripts
 from store.redis.connection import Argument
-from store.redis.scripts import Script, files_of, lua
+from store.redis.scripts import Script, files_of, lua, text_of
 from tests.support.store.sample import TENANT, grow, said, turn
 
 AnyScript = Script[Any, ...]
@@ -23,7 +23,7 @@ _ARGUMENT = re.compile(r"(?:-- Arguments: |-- {12})(\w+)  ")
 
 def head(name: str) -> list[str]:
     """The comment that opens a script."""
-    lines = [line for line in lua(name).splitlines() if not line.startswith("--- include ")]
+    lines = [line for line in lua(name).splitlines() if not line.startswith("--- ")]
     return lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]
 
 
@@ -69,6 +69,13 @@ def test_what_is_included_comes_once_and_before_what_includes_it() -> None:
     assert (files[0], files[-1]) == ("names", "append")
     assert files.index("clock") < files.index("pins") < files.index("adding")
     assert len(files) == len(set(files))
+
+
+def test_what_is_for_later_is_defined_within_a_function_behind_all_that_it_shares() -> None:
+    at_once, _, later = text_of("append").partition("local function evict_until(...)\n")
+    assert [lua(file) in at_once for file in ("pins", "room", "choosing")] == [True, True, False]
+    assert [text_of("append").count(lua(file)) for file in files_of("append")] == [1] * len(files_of("append"))
+    assert lua("choosing") in later.partition("return evict_until(...)")[0]
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
