@@ -1,0 +1,44 @@
+"""`scripts/tour`: its steps against a service of its own, and its refusals."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import ROOT
+
+SECONDS = 120
+
+
+def tour(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """The command, without installing anything first."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HARMONIUM_")}
+    command = [sys.executable, "scripts/tour.py", *arguments]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment | {"PYTHONPATH": str(ROOT)} | settings,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+@pytest.mark.timeout(SECONDS + 10)
+def test_a_tour_creates_continues_outlives_its_worker_and_cancels() -> None:
+    done = tour("--json", HARMONIUM_LEASE_SECONDS="2", HARMONIUM_STORE_TIMEOUT_SECONDS="0.7")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert rows["versions"].endswith("store ok, engine ok, gpt-oss-20b")
+    assert "tokens/s" in rows["create, streamed"]
+    assert not rows["continue"].startswith("0 of")
+    assert rows["worker killed"].startswith("completed, ")
+    assert rows["cancel"].startswith("cancelled after ")
+
+
+def test_a_service_that_is_not_there_is_said_at_once() -> None:
+    done = tour("--url", "http://127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "127.0.0.1:9" in done.stderr
