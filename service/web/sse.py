@@ -8,6 +8,7 @@ on Accept: SDKs ask for JSON.
 import asyncio
 import secrets
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from time import monotonic
 from typing import get_args
@@ -84,8 +85,10 @@ def _noise() -> list[list[bytes]]:
     ]
 
 
-class Pulse:
-    """Sends a comment for every `seconds` in which nothing else is sent, so that no proxy closes the connection."""
+class Pulse(AbstractContextManager["Pulse"]):
+    """Sends a comment for every `seconds` in which nothing else is sent, so that no proxy closes the connection, until
+    the end of a `with` block.
+    """
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send = send
@@ -99,8 +102,7 @@ class Pulse:
         """Note that something else was sent."""
         self._since = monotonic()
 
-    def stop(self) -> None:
-        """Send no more."""
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         if self._comment is not None:
             self._comment.cancel()

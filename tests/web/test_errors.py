@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from service.logs import Ration
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
-from service.web.middleware import STRANGERS_LOGGED
+from service.web.gate import STRANGERS_LOGGED
 from store.redis.connection import connect
 from tests.support.engine.scripted import Stall
 from tests.support.service.inside import answer, opened, scripted, serving

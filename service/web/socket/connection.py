@@ -25,7 +25,8 @@ from service.responses.remembered import Memory, Remembered
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
-from service.web.middleware import Exchange, Visit
+from service.web.exchange import Exchange
+from service.web.gate import Visit
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
 from service.web.socket.lane import Lane, LaneRequest
 from service.web.socket.protocol import WIRE, SocketProtocol
@@ -74,7 +75,7 @@ class Connection:
         self._memory = sockets.memory
         self._wire = cast(SocketProtocol, scope["extensions"][WIRE])
         self._exchange, visit = cast(Exchange, scope["exchange"]), cast(Visit, scope["visit"])
-        self._opened = Opened(sockets.service, sockets.admission, scope, self._wire, self._exchange, visit)
+        self._opened = Opened(sockets.service, sockets.admission, self._wire, self._exchange, visit)
         self._room = visit.slot
         self._receive, self._send = receive, send
         self._lanes: dict[str | None, Lane] = {}

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.types import Scope
 from uvicorn.protocols.utils import ClientDisconnected
 
 from service import logs
@@ -25,7 +24,8 @@ from service.responses.run import Taken
 from service.responses.service import Service
 from service.web.admission.slots import Admission
 from service.web.event_stream import Noting
-from service.web.middleware import CREATE, Admitted, Exchange, Visit, admitted, new_request_id, note_create
+from service.web.exchange import CREATE, Admitted, Exchange, admitted
+from service.web.gate import Visit
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
@@ -41,7 +41,6 @@ class Opened:
 
     service: Service
     admission: Admission
-    scope: Scope
     wire: SocketProtocol
     exchange: Exchange
     """The request that opened it."""
@@ -58,9 +57,7 @@ class Reply:
         self.lane = lane
         self._recall = recall
         whole = opened.exchange
-        self.exchange = Exchange(
-            whole.tenant, new_request_id(), whole.headers, whole.metrics, opened.scope["path"], CREATE
-        )
+        self.exchange = Exchange(whole.scope, whole.metrics, CREATE, whole.tenant)
         self._continues: str | None = None
         self._leading: Steering | None = None
         """The steers that lead its input, until it is created."""
@@ -89,7 +86,7 @@ class Reply:
             lane.driver = lane.steering = None
             if successor is None:
                 opened.visit.slot.give_back(len(asked.frame))
-            note_create(opened.scope, exchange)
+            exchange.end()
             logs.request_id.reset(token)
         return successor
 
