@@ -54,8 +54,9 @@ GONE = 499
 
 
 class Visit(NamedTuple):
-    """A WebSocket that is open: its slot, and a check of its caller's key, which may become invalid meanwhile."""
+    """A WebSocket that may open: the request for it, its slot, and a check of its key, which may become invalid."""
 
+    exchange: Exchange
     slot: Slot
     identify: Callable[[], Awaitable[None]]
     """Raises ApiError."""
@@ -70,8 +71,8 @@ class Gate:
     entrance: Entrance
     lifespan: ASGIApp
     """Starts and stops the process."""
-    sockets: ASGIApp | None = None
-    """Serves WebSockets."""
+    sockets: Callable[[Visit, Receive, Send], Awaitable[None]] | None = None
+    """Serves a WebSocket to its end."""
     failed: FailedLogins | None = None
     """Hears of keys that open nothing."""
     strangers: logs.Ration = field(default_factory=lambda: logs.Ration(STRANGERS_LOGGED))
@@ -115,7 +116,13 @@ class Gate:
             check_scraper(self.entrance.keys, exchange.headers)
         elif found.way is not Way.OPEN:
             if scope["type"] == "websocket" and self.sockets is not None:
-                await self._open_socket(self.sockets, exchange, receive, answer)
+                if self.entrance.keys.open:
+                    refuse_foreign_page(exchange.headers)
+                await self._identify(exchange, "POST")
+                admission = self.process.admission
+                with exchange.metrics.sockets.track_inprogress(), admission.socket(exchange.tenant) as slot:
+                    visit = Visit(exchange, slot, partial(self._identify, exchange, "POST"))
+                    await self.sockets(visit, receive, answer)
                 return
             await self._identify(exchange, exchange.method)
             exchange.trace(self.process.service.tracer)
@@ -127,16 +134,6 @@ class Gate:
             query = () if route.query is None else read_query(request, route.query)
             answered = await route.endpoint(request, *query, **found.parts)
             await (answered if isinstance(answered, Response) else JsonResponse(answered))(scope, receive, answer)
-
-    async def _open_socket(self, sockets: ASGIApp, exchange: Exchange, receive: Receive, answer: Send) -> None:
-        """Serve a WebSocket to its end. Raises ApiError."""
-        scope, admission = exchange.scope, self.process.admission
-        if self.entrance.keys.open:
-            refuse_foreign_page(exchange.headers)
-        await self._identify(exchange, "POST")
-        with exchange.metrics.sockets.track_inprogress(), admission.socket(exchange.tenant) as slot:
-            scope["exchange"], scope["visit"] = exchange, Visit(slot, partial(self._identify, exchange, "POST"))
-            await sockets(scope, receive, answer)
 
     def _place(self, exchange: Exchange, found: Found) -> AbstractAsyncContextManager[Admitted | None]:
         """The place of a request while it is served, for which it waits where it asks a model; none without a key."""

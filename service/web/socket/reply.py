@@ -42,10 +42,8 @@ class Opened:
     service: Service
     admission: Admission
     wire: SocketProtocol
-    exchange: Exchange
-    """The request that opened it."""
     visit: Visit
-    """Its place among the WebSockets."""
+    """The request that opened it, and its place among the WebSockets."""
 
 
 class Reply:
@@ -56,7 +54,7 @@ class Reply:
         self.opened = opened
         self.lane = lane
         self._recall = recall
-        whole = opened.exchange
+        whole = opened.visit.exchange
         self.exchange = Exchange(whole.scope, whole.metrics, CREATE, whole.tenant)
         self._continues: str | None = None
         self._leading: Steering | None = None
@@ -75,7 +73,7 @@ class Reply:
         exchange.trace(opened.service.tracer)
         try:
             await opened.visit.identify()
-            exchange.entry = opened.exchange.entry
+            exchange.entry = opened.visit.exchange.entry
             async with admitted(exchange, opened.admission, opened.service.tenants.pacing) as place:
                 successor = await self._respond(asked, place)
         except ClientDisconnected:
