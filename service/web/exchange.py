@@ -9,9 +9,11 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 
+import msgspec
 from starlette.types import Message, Scope, Send
 
 from service import logs, spans
@@ -19,15 +21,17 @@ from service.engine.port import EngineError
 from service.errors import ApiError
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
+from service.responses.make import NO_KEY, Claim, Maker
 from service.responses.plan import Plan
-from service.responses.prepare import Prepared
+from service.responses.prepare import Prepared, Recall
 from service.responses.refusals import refusal_of
-from service.responses.service import Caller
+from service.responses.service import Caller, Service
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import Entry
 from service.web.dialect import dialect_of
+from store.keys import id_of
 
 logger = logging.getLogger(__name__)
 
@@ -106,15 +110,13 @@ class Exchange:
         id, scopes = ("", ()) if key is None else (key.id, key.scopes)
         return Caller(self.tenant, trace, session_of(self.headers), id, self.entry.project, scopes)
 
-    def reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
-        """A reservation as by `reserved_tokens`, for a planned response."""
+    def _reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
+        """A reservation for a planned response, as by `reserved`."""
         asked = plan.generation
-        return self.reserved_tokens(
-            limiter, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens
-        )
+        return self.reserved(limiter, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens)
 
     @asynccontextmanager
-    async def reserved_tokens(
+    async def reserved(
         self, limiter: Limiter, model: str, id: str, *, reads: int, writes: int
     ) -> AsyncGenerator[Reservation | None]:
         """A reservation against the caller's limits for an answer, until the end of the block; None without limits.
@@ -124,6 +126,21 @@ class Exchange:
             if reservation is not None:
                 self.answer_headers += reservation.headers
             yield reservation
+
+    def maker(
+        self,
+        service: Service,
+        preparing: AbstractAsyncContextManager[None],
+        *,
+        claim: Claim = NO_KEY,
+        recall: Recall | None = None,
+    ) -> Maker:
+        """The maker of the response that it asks for, which is read and planned within `preparing`."""
+        caller = self.caller
+        if claim.digits:
+            caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
+        reserve = partial(self._reserved, service.tenants.limiter)
+        return Maker(service, caller, reserve, preparing, note=self._planned, since=self.at, recall=recall, claim=claim)
 
     def trace(self, tracer: Tracer) -> None:
         """Trace what is done for it from now on, in this task."""
@@ -145,7 +162,7 @@ class Exchange:
             self.facts["param"] = known[0]
         return refusal
 
-    def planned(self, made: Prepared) -> None:
+    def _planned(self, made: Prepared) -> None:
         """Note the plan of its response."""
         self.facts["response_id"] = made.plan.id
         self.left_out(made.left_out, made.items_left_out)

@@ -21,7 +21,7 @@ from service.background.submit import submit
 from service.errors import ApiError
 from service.responses.append import AppendSink
 from service.responses.drive import Driver
-from service.responses.make import NO_KEY, Claim, Maker, Queued, Ran, make
+from service.responses.make import Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
 from service.responses.prepare import prepared
 from service.responses.prompt.compaction import Compacted, read_compact, window
@@ -61,7 +61,7 @@ async def create(request: Received) -> object:
         claim = await resources.enter_async_context(request.claim(body))
         if claim.made:
             return await _again(request, body, read, id_of(claim.made))
-        maker = _maker(request, len(body), claim)
+        maker = request.exchange.maker(request.service, request.preparing(len(body)), claim=claim)
         made = await make(maker, partial(read, body), resources)
         del body
         if isinstance(made, Queued):
@@ -91,7 +91,8 @@ async def compact(request: Received) -> object:
     settings = request.service.settings
     async with AsyncExitStack() as resources:
         body = await request.body()
-        made = await make(_maker(request, len(body)), partial(read_compact, body, store=settings.store), resources)
+        maker = request.exchange.maker(request.service, request.preparing(len(body)))
+        made = await make(maker, partial(read_compact, body, store=settings.store), resources)
         assert isinstance(made, Ran)  # a compaction is never queued
         response = await _whole(request, made.driver, made.sink)
     compactions = [item for item in response.output if isinstance(item, Compaction)]
@@ -114,23 +115,6 @@ async def count(request: Received) -> object:
     exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length
     return exchange.dialect.answer(InputTokens(length))
-
-
-def _maker(request: Received, size: int, claim: Claim = NO_KEY) -> Maker:
-    """The maker of what a body of so many bytes asks for."""
-    service, exchange = request.service, request.exchange
-    caller = exchange.caller
-    if claim.digits:
-        caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
-    return Maker(
-        service,
-        caller,
-        partial(exchange.reserved, service.tenants.limiter),
-        preparing=request.preparing(size),
-        note=exchange.planned,
-        since=exchange.at,
-        claim=claim,
-    )
 
 
 async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpResponse:

@@ -102,7 +102,7 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
 
     writes = 0 if endpoint is Endpoint.EMBEDDINGS else settings.max_output_tokens * read.answers
     id = service.store.new_id()
-    within = exchange.reserved_tokens(service.tenants.limiter, card.id, id, reads=reads, writes=writes)
+    within = exchange.reserved(service.tenants.limiter, card.id, id, reads=reads, writes=writes)
     reserved = await admitted.resources.enter_async_context(within)
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 

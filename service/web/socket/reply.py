@@ -18,7 +18,7 @@ from service.api.steer import NotSteered, led_by_steers, required_input, succeed
 from service.engine.port import EngineError
 from service.errors import ApiError
 from service.responses.drive import Driver
-from service.responses.make import Maker, Ran, make
+from service.responses.make import Ran, make
 from service.responses.prepare import Prepared, Recall, standing_in
 from service.responses.run import Taken
 from service.responses.service import Service
@@ -99,15 +99,8 @@ class Reply:
         """
         exchange, service, lane = self.exchange, self.opened.service, self.lane
         async with AsyncExitStack() as resources:
-            maker = Maker(
-                service,
-                exchange.caller,
-                partial(exchange.reserved, service.tenants.limiter),
-                preparing=self.opened.admission.preparing(exchange.tenant, len(asked.frame)),
-                note=exchange.planned,
-                since=exchange.at,
-                recall=self._recall,
-            )
+            preparing = self.opened.admission.preparing(exchange.tenant, len(asked.frame))
+            maker = exchange.maker(service, preparing, recall=self._recall)
             made = await make(maker, partial(self._read, asked), resources)
             assert isinstance(made, Ran)  # a frame asks for no background response
             planned, driver = made.prepared, made.driver

@@ -16,8 +16,8 @@ class ServiceBeside(Served):
     def __init__(self, folder: Path, redis_url: str, **settings: object) -> None:
         """Starts it. `folder` is for its archive; `settings` are those of service/settings/settings.py."""
         super().__init__("")
-        known = {"redis_url": redis_url, "key_prefix": f"beside-{uuid.uuid4().hex}", "data_dir": folder, **settings}
-        self._settings = load_settings(**known)
+        own = {"key_prefix": f"beside-{uuid.uuid4().hex}", "data_dir": folder, "archive_url": "sqlite"}
+        self._settings = load_settings(**{"redis_url": redis_url, **own, **settings})
         self._started = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
         self._thread.start()
