@@ -9,7 +9,6 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from time import monotonic
 from typing import get_args
 
@@ -26,6 +25,13 @@ OBFUSCATION_STEP = 16
 
 _VARIANTS = 64
 _NO_NOISE = [[b"}\n\n"] * _VARIANTS] * OBFUSCATION_STEP
+_LETTERS = secrets.token_urlsafe(OBFUSCATION_STEP * _VARIANTS).encode()
+_NOISE = [
+    [b',"obfuscation":"%b"}\n\n' % _LETTERS[at * OBFUSCATION_STEP :][:size] for at in range(_VARIANTS)]
+    for size in range(OBFUSCATION_STEP)
+]
+"""How a padded delta may end, by the length of its noise; some of each. It hides lengths alone."""
+
 _HEADS = {kind: f"event: {kind.__struct_config__.tag}\ndata: ".encode() for kind in events.KINDS}
 _DELTAS: tuple[type[events.Delta], ...] = get_args(events.Delta)
 
@@ -40,7 +46,7 @@ class Encoder:
 
     def __init__(self, *, obfuscate: bool) -> None:
         self._encoder = msgspec.json.Encoder()
-        self._ends = _noise() if obfuscate else _NO_NOISE
+        self._ends = _NOISE if obfuscate else _NO_NOISE
         self._kind: type[Event] | None = None
         self._item_id = ""
         self._template = b""
@@ -73,16 +79,6 @@ class Encoder:
         template = (_HEADS[type(event)] + empty).replace(b"%", b"%%")
         template = template.replace(b'"delta":""', b'"delta":%b', 1)
         self._template = template.replace(b'"sequence_number":0}', b'"sequence_number":%d%b', 1)
-
-
-@cache
-def _noise() -> list[list[bytes]]:
-    """How a padded delta may end, by the length of its noise; some of each. It hides lengths alone."""
-    noise = secrets.token_urlsafe(OBFUSCATION_STEP * _VARIANTS).encode()
-    return [
-        [b',"obfuscation":"%b"}\n\n' % noise[variant * OBFUSCATION_STEP :][:size] for variant in range(_VARIANTS)]
-        for size in range(OBFUSCATION_STEP)
-    ]
 
 
 class Pulse(AbstractContextManager["Pulse"]):
