@@ -81,7 +81,7 @@ class Exchange:
     """A request and its answer; routes add what belongs in the log line."""
 
     scope: Scope
-    """That of the request, or of the WebSocket over which it came."""
+    """The scope of the request, or of the WebSocket over which it came."""
     metrics: Metrics
     method: str
     tenant: str = ""

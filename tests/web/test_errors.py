@@ -40,7 +40,7 @@ UNKNOWN = "resp_" + "0" * 48
             UNKNOWN,
         ),
         ({"input": "one " * 140_000}, openai.BadRequestError, "context_length_exceeded", "input", "131072"),
-        ({"input": 5, "stream": True}, openai.BadRequestError, "invalid_type", "input", "5"),
+        ({"input": 5, "stream": True}, openai.BadRequestError, "invalid_type", "input", "a list of items"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
