@@ -117,6 +117,11 @@ class Served:
         self._clients: dict[str, OpenAI] = {}
         self._https: dict[str | None, httpx.Client] = {}
 
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        return int(self.url.rpartition(":")[2])
+
     def client(self, key: str = "none") -> OpenAI:
         """The official client, which never tries twice."""
         if key not in self._clients:
@@ -151,8 +156,7 @@ class ServiceProcess(Served, Process):
 
     def __init__(self, folder: Path, *options: str, **settings: object) -> None:
         """Starts it. `folder` holds its data too; `options` are those of the command line."""
-        self.port = free_port()
-        Served.__init__(self, f"http://127.0.0.1:{self.port}")
+        Served.__init__(self, f"http://127.0.0.1:{free_port()}")
         known = {"port": self.port, "data_dir": folder / "data", **settings}
         Process.__init__(self, folder, "serve", *options, **known)
 
