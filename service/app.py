@@ -5,18 +5,13 @@ import ctypes
 import gc
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, cast
 
-from fastapi import APIRouter, FastAPI
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Match
-from starlette.types import ASGIApp, Lifespan
+from starlette.routing import Router as Starlette
+from starlette.types import ASGIApp
 
 from service.api.content import MAX_PARTS
 from service.background.tasks import Background
@@ -24,7 +19,6 @@ from service.background.timing import TIMING, Timing
 from service.configured_engines import reread
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineUnavailable
-from service.errors import ApiError
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
@@ -42,9 +36,9 @@ from service.web.auth import Entrance
 from service.web.console import health as holdings
 from service.web.console import page, trees, turns
 from service.web.dialect import DIALECTS, OPENAI
-from service.web.errors import envelope
-from service.web.middleware import METHODS, REFUSALS, Gate
-from service.web.plain import PlainFirst, PlainRouter
+from service.web.exchange import METHODS
+from service.web.gate import Gate
+from service.web.received import Process
 from service.web.routes import (
     containers,
     conversations,
@@ -56,14 +50,11 @@ from service.web.routes import (
     traces,
     welcome,
 )
-from service.web.routes.received import exchange_of
+from service.web.routing import Routes
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
 
 logger = logging.getLogger(__name__)
-
-MAX_SHOWN_PATH = 200
-"""How much of a path is shown, and compared with those of routes."""
 
 EXPOSED_HEADERS = (
     "x-request-id",
@@ -99,7 +90,7 @@ def create_app(
         bounded_list(limit)
     # engines in a file may change to servers for Chat Completions and their like
     passes_on = settings.pass_through and (bool(settings.engines) or service.engine.passes_on(""))
-    app = routed(_lifespan, passes_on=passes_on, administers=settings.has_projects)
+    routes = routed(passes_on=passes_on, administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -112,7 +103,8 @@ def create_app(
         several=lambda: tenants.keys.several,
         weight=partial(_weight, settings.weights, tenants.key_ring),
     )
-    gate = _gated(app, service, background, admission, Sockets(service, admission))
+    process = _process(service, background, admission)
+    gate = _gate(routes, process, partial(_lifespan, process), Sockets(service, admission))
     if not settings.cors_origins:
         return gate
     return CORSMiddleware(
@@ -125,34 +117,23 @@ def create_app(
     )
 
 
-def routed(lifespan: Lifespan[FastAPI] | None = None, *, passes_on: bool = True, administers: bool = True) -> FastAPI:
-    """The routes, with nothing behind them yet; `passes_on` and `administers` are as for `_routers`.
-    `/openapi.json` is a file that is made of them (routes/welcome.py)."""
-    app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False, exception_handlers=HANDLERS)
-    for prefix, router in _routers(passes_on=passes_on, administers=administers):
-        if isinstance(router, PlainRouter):
-            app.router.routes += [each.under(prefix) for each in router.routes]
-        else:
-            app.include_router(router)
-    return app
-
-
-def _routers(*, passes_on: bool, administers: bool) -> list[tuple[str, APIRouter | PlainRouter]]:
-    """The routers and their prefixes. With `passes_on` there is a server for Chat Completions and their like, with
-    `administers` there are projects in the store.
+def routed(*, passes_on: bool = True, administers: bool = True) -> Routes:
+    """The routes. With `passes_on` there is a server for Chat Completions and their like, with `administers` there are
+    projects in the store. `/openapi.json` is a file that is made of them (routes/welcome.py).
     """
-    ours: list[APIRouter | PlainRouter] = [conversations.router, containers.router, traces.router]
+    ours = [conversations.router, containers.router, traces.router]
+    bare = [page.router, trees.router, turns.router, welcome.router, health.router]
     if administers:
         ours.append(admin.router)
+        bare.append(holdings.router)
     if passes_on:
         ours.append(proxy.router)
-    bare = [holdings.router] if administers else []
-    bare += [page.router, trees.router, turns.router]
-    return [
+    routers = [
         *((each.prefix, router) for each in DIALECTS for router in (create.router, stored.router, models.router)),
         *((OPENAI.prefix, router) for router in ours),
-        *(("", router) for router in (*bare, welcome.router, health.router)),
+        *(("", router) for router in bare),
     ]
+    return Routes(route for prefix, router in routers for route in router.under(prefix))
 
 
 def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> float:
@@ -163,28 +144,27 @@ def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> fl
 
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
-    app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    app.include_router(health.router)
     admission = Admission(service.metrics, requests=PROBE_REQUESTS, followers=0, bodies=0)
-    return _gated(app, service, background, admission)
+    return _gate(Routes(health.router.under("")), _process(service, background, admission))
 
 
-def _gated(
-    app: FastAPI,
-    service: Service,
-    background: Background,
-    admission: Admission,
+def _process(service: Service, background: Background, admission: Admission) -> Process:
+    shards = partial(read_shards, service.jobs)
+    exposition = Exposition(service.metrics, shards, service.engine, limits_of(service.settings))
+    return Process(service, background, admission, exposition)
+
+
+def _gate(
+    routes: Routes,
+    process: Process,
+    lifespan: Callable[[object], AbstractAsyncContextManager[None]] | None = None,
     sockets: Sockets | None = None,
 ) -> Gate:
-    """The application behind its gate; its state has what routes need."""
-    app.state.service, app.state.background, app.state.admission = service, background, admission
-    app.state.exposition = Exposition(
-        service.metrics, partial(read_shards, service.jobs), service.engine, limits_of(service.settings)
-    )
-    tenants = service.tenants
+    """The gate before these routes; `lifespan` is around the time in which they are served."""
+    tenants = process.service.tenants
     entrance = Entrance(tenants.keys, tenants.key_ring)
     failed = None if tenants.key_ring is None else FailedLogins(tenants.directory.registry)
-    return Gate(PlainFirst(app), entrance, admission, tenants.pacing, service.metrics, service.tracer, sockets, failed)
+    return Gate(routes, process, entrance, Starlette(lifespan=lifespan).lifespan, sockets, failed)
 
 
 def settle() -> None:
@@ -200,8 +180,9 @@ def settle() -> None:
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    service = cast(Service, app.state.service)
+async def _lifespan(process: Process, _: object) -> AsyncGenerator[None]:
+    """The process from its start to its end."""
+    service, background, admission = process.service, process.background, process.admission
     tenants = service.tenants
     try:
         await start_service(service)
@@ -211,7 +192,6 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
         await close_service(service)
         raise
     settle()
-    background, admission = cast(Background, app.state.background), cast(Admission, app.state.admission)
 
     def stop() -> None:
         background.stop()
@@ -232,46 +212,3 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
         await close_service(service)
-
-
-async def _on_error(request: Request, error: Exception) -> Response:
-    """The response to a refusal or a failure. Starlette raises a bug again after its response, so the gate logs it."""
-    return envelope(exchange_of(request).refused(error))
-
-
-async def _on_http_error(request: Request, error: HTTPException) -> Response:
-    """A route or a method that isn't there."""
-    path = request.url.path[:MAX_SHOWN_PATH]
-    allow = _served(request, path) if error.status_code == 405 else []
-    message = f"Invalid URL ({request.method} {path}). {_advice(request, path, allow)}"
-    return await _on_error(request, ApiError(error.status_code, message, allow=allow))
-
-
-def _advice(request: Request, path: str, allow: Sequence[str]) -> str:
-    """Where to go instead."""
-    if allow:
-        *others, last = allow
-        return f"It takes {', '.join(others)} and {last}." if others else f"It takes {last}."
-    for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
-        if likely != path and _served(request, likely):
-            return f"Did you mean {likely}?"
-    if path.rstrip("/").endswith("/completions"):
-        return "This service speaks the Responses API, not Chat Completions. Set your client to it: POST /v1/responses."
-    return "Paths begin with /v1 or /open-responses/v1."
-
-
-def _served(request: Request, path: str) -> list[str]:
-    """The methods with which there is a route for a path."""
-    routes = cast(FastAPI, request.app).routes
-    scope = {**request.scope, "path": path, "raw_path": path.encode()}
-    return [
-        method
-        for method in METHODS
-        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
-    ]
-
-
-HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
-    **dict.fromkeys((*REFUSALS, Exception), _on_error),
-    HTTPException: _on_http_error,
-}

@@ -33,16 +33,12 @@ class Share:
 
     def fits(self, tenant: str, amount: int = 1) -> bool:
         """Whether a tenant may have so much more."""
-        if self._taken + amount > self.limit:
-            return False
-        if self._taken + amount <= self.limit - self._reserved():
-            return True
+        taken = self._taken + amount
+        reserved = -(-self.limit // RESERVED) if self._several() and self.limit > 1 else 0
+        if taken <= self.limit - reserved or taken > self.limit:
+            return taken <= self.limit
         own, tenants = self.taken_by(tenant) + amount, len(self._by_tenant.keys() | {tenant})
         return own <= max(1, self.limit / (tenants + 1))  # as if one more tenant came
-
-    def _reserved(self) -> int:
-        """The part that is reserved for tenants within their share."""
-        return -(-self.limit // RESERVED) if self._several() and self.limit > 1 else 0
 
     def taken_by(self, tenant: str) -> int:
         """How much a tenant has."""

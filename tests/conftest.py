@@ -13,6 +13,7 @@ from service.settings.core import PREFIX
 from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.oracles.harmony import Oracle
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 
 examples.register_profile("busy machines", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -82,6 +83,20 @@ def start(tmp_path: Path) -> Iterator[Callable[..., ServiceProcess]]:
     yield starter
     for process in started:
         process.stop()
+
+
+@pytest.fixture
+def beside(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., ServiceBeside]]:
+    """Starts services with settings of one's own in a thread of this process; they end with the test."""
+    started: list[ServiceBeside] = []
+
+    def starter(**settings: object) -> ServiceBeside:
+        started.append(ServiceBeside(tmp_path / f"beside-{len(started)}", redis_url, **settings))
+        return started[-1]
+
+    yield starter
+    for each in started:
+        each.stop()
 
 
 @pytest.fixture(scope="session")

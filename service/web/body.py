@@ -1,14 +1,16 @@
-"""Reads a request's body, and afterwards watches for its client to disconnect.
+"""Reads a request's body, and afterwards watches for its client to disconnect; breaks an answer off.
 
 Both use ASGI's `receive` directly: nothing may stand between it and the server, or a disconnect is seen late.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from service.errors import ApiError, ClientGone, InvalidRequest
+from service.web.http_protocol import BREAK_OFF
 
 
 async def read_body(
@@ -70,6 +72,22 @@ async def watch(receive: Receive, gone: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     gone()
+
+
+@contextmanager
+def watched(receive: Receive, gone: Callable[[], None]) -> Generator[asyncio.Task[None]]:
+    """The block in which `gone` is called when the client disconnects, and the task that waits for that."""
+    watcher = asyncio.create_task(watch(receive, gone))
+    try:
+        yield watcher
+    finally:
+        watcher.cancel()
+
+
+async def break_off(scope: Scope, receive: Receive) -> None:
+    """End an answer without its end, so that no client takes what it has for all of it."""
+    scope["extensions"][BREAK_OFF]["now"]()
+    await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
 
 
 def _too_large(limit: int) -> ApiError:

@@ -9,9 +9,9 @@ connection is cut instead, so that no client takes what it has for all of it.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Protocol, cast
+from typing import Protocol
 
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
@@ -21,13 +21,12 @@ from service.api.response import Response
 from service.background.follow import Following, LogGone
 from service.logs import event
 from service.responses.drive import Driver
-from service.responses.output.endings import told_again
 from service.responses.refusals import events_gone
 from service.responses.run import Taken
 from service.settings.settings import Settings
-from service.web.body import watch
-from service.web.http_protocol import BODY, BREAK_OFF
-from service.web.middleware import Admitted, Exchange
+from service.web.body import break_off, watched
+from service.web.exchange import Admitted, Exchange
+from service.web.http_protocol import BODY
 from service.web.sse import DONE, Pulse
 from store.errors import StoreError
 
@@ -41,23 +40,6 @@ HEADERS = [
 
 BATCHES_A_NOTE = 8
 """Batches that may go out before it is counted what they took of its tenant's turn; at the end all is."""
-
-
-class Source(Protocol):
-    """The events of a background response."""
-
-    @property
-    def over(self) -> bool:
-        """Whether the response has ended, and all its events were handed over; else the connection is cut."""
-        ...
-
-    def events(self) -> AsyncGenerator[list[Event], None]:
-        """The events in batches, the first of which may be empty. An error before the first one is the answer."""
-        ...
-
-    def stop(self) -> None:
-        """The client is gone. Never blocks."""
-        ...
 
 
 class Body(Protocol):
@@ -127,23 +109,17 @@ class StreamedRun(HttpResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. Where its client goes, the run is stopped, and its turn is stored all the same."""
-        watcher = asyncio.create_task(watch(receive, self._gone))
-        try:
+        with watched(receive, self._gone):
             async with self._admitted.resources:
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 opened = scope.get("extensions", {}).get(BODY)
                 self._body: Body = AsgiBody(send) if opened is None else opened["open"]()
-                self._pulse = Pulse(send, self._keepalive_seconds)
-                try:
+                with Pulse(send, self._keepalive_seconds) as self._pulse:
                     await self._driver.make(self)
-                finally:
-                    self._pulse.stop()
             if self._over:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            watcher.cancel()
         if not self._over:
-            await _break_off(scope, receive)
+            await break_off(scope, receive)
 
     def _gone(self) -> None:
         self._exchange.facts["client"] = "gone"
@@ -172,129 +148,85 @@ class StreamedRun(HttpResponse):
         """See Outlet. Nothing is kept before the end."""
 
 
-class FollowSource:
-    """A background response that is followed. The request needs a follower's slot, and gives the other one back."""
-
-    def __init__(self, following: Following, admitted: Admitted, retention_seconds: float) -> None:
-        """`retention_seconds` is for how long events are kept, as a refusal says."""
-        self._following = following
-        self._admitted, self._exchange = admitted, admitted.exchange
-        self._retention_seconds = retention_seconds
-        self.stop = following.stop
-
-    @property
-    def over(self) -> bool:
-        """See Source."""
-        return self._following.over
-
-    async def events(self) -> AsyncGenerator[list[Event], None]:
-        """See Source. Raises ApiError or StoreError where there is nothing to follow."""
-        with self._exchange.metrics.followers.track_inprogress():
-            async with aclosing(self._following.events()) as batches:
-                try:
-                    first = await anext(batches)
-                except LogGone as error:
-                    raise events_gone(self._retention_seconds) from error
-                self._admitted.follow()
-                yield self._noted(first)
-                try:
-                    async for batch in batches:
-                        yield self._noted(batch)
-                except (LogGone, StoreError) as failure:
-                    id, reason = self._following.id, str(failure)
-                    event(logger, logging.WARNING, "a stream was broken off", response_id=id, reason=reason)
-        if not self.over and self._exchange.facts.get("client") != "gone":
-            self._exchange.facts["outcome"] = "broken off"
-
-    def _noted(self, batch: list[Event]) -> list[Event]:
-        if batch and isinstance(batch[-1], Terminal):
-            note_outcome(self._exchange, batch[-1].response)
-        return batch
-
-
-class EndedSource:
-    """A background response that has ended, and whose events are no longer kept: how it ended."""
-
-    over = True
-
-    def __init__(self, response: Response, after: int, exchange: Exchange) -> None:
-        """`after` is the number of the last event that the client has, or -1."""
-        self._events = told_again(response, after)
-        self._exchange = exchange
-
-    async def events(self) -> AsyncGenerator[list[Event], None]:
-        """See Source."""
-        last = self._events[-1]
-        if isinstance(last, Terminal):
-            note_outcome(self._exchange, last.response)
-        yield self._events
-
-    def stop(self) -> None:
-        """See Source."""
-
-
 class EventStream(HttpResponse):
-    """The streaming answer to one request for the events of a background response."""
+    """The streaming answer to one request for the events of a background response. It needs a follower's slot, and
+    gives the request's back.
+    """
 
-    def __init__(self, source: Source, exchange: Exchange, settings: Settings, *, obfuscate: bool) -> None:
+    def __init__(
+        self, source: Following | list[Event], admitted: Admitted, settings: Settings, *, obfuscate: bool
+    ) -> None:
+        """`source` is followed; or it has the last events of a response that has ended, where they aren't kept."""
         self.status_code = 200
         self.background = None
         self._source = source
-        self._exchange = exchange
-        self._keepalive_seconds = settings.keepalive_seconds
-        self._encoder = exchange.dialect.encoder(obfuscate=obfuscate)
+        self._admitted, self._exchange = admitted, admitted.exchange
+        self._settings = settings
+        self._encoder = self._exchange.dialect.encoder(obfuscate=obfuscate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer. An error of the source before its first batch is raised before the answer has begun.
+        """Answer. An error before the first batch is raised before the answer has begun.
 
         It is a task of its own: each token wakes the frames of a task one by one, and those around this need not wake.
         """
         await asyncio.create_task(self._answer(scope, receive, send))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        def gone() -> None:
-            self._exchange.facts["client"] = "gone"
-            self._source.stop()
-
-        watcher = asyncio.create_task(watch(receive, gone))
-        try:
-            async with aclosing(self._source.events()) as batches:
+        done = False
+        with watched(receive, self._gone):
+            async with aclosing(self._batches()) as batches:
                 first = await anext(batches)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-                done = await self._send_all(first, batches, send)
-            if self._source.over:
+                with Pulse(send, self._settings.keepalive_seconds) as pulse:
+                    if first:
+                        done = await self._send(first, send)
+                    async for batch in batches:
+                        done = await self._send(batch, send)
+                        pulse.sent()
+            if over := isinstance(self._source, list) or self._source.over:
                 await send({"type": "http.response.body", "body": b"" if done else DONE, "more_body": False})
-        finally:
-            watcher.cancel()
-        if not self._source.over:
-            await _break_off(scope, receive)
+        if not over:
+            await break_off(scope, receive)
 
-    async def _send_all(self, first: list[Event], batches: AsyncGenerator[list[Event], None], send: Send) -> bool:
-        """Send all batches; whether [DONE] was sent with the last."""
-        pulse, done = Pulse(send, self._keepalive_seconds), False
-        try:
-            if first:
-                done = await self._send(first, send)
-            async for batch in batches:
-                done = await self._send(batch, send)
-                pulse.sent()
-        finally:
-            pulse.stop()
-        return done
+    def _gone(self) -> None:
+        self._exchange.facts["client"] = "gone"
+        if not isinstance(self._source, list):
+            self._source.stop()
+
+    async def _batches(self) -> AsyncGenerator[list[Event], None]:
+        """The events in batches, the first of which may be empty. Raises ApiError or StoreError where there is nothing
+        to follow.
+        """
+        following = self._source
+        if isinstance(following, list):
+            yield following
+            return
+        with self._exchange.metrics.followers.track_inprogress():
+            async with aclosing(following.events()) as batches:
+                try:
+                    first = await anext(batches)
+                except LogGone as error:
+                    raise events_gone(self._settings.stream_retention_seconds) from error
+                self._admitted.follow()
+                yield first
+                try:
+                    async for batch in batches:
+                        yield batch
+                except (LogGone, StoreError) as failure:
+                    id, reason = following.id, str(failure)
+                    event(logger, logging.WARNING, "a stream was broken off", response_id=id, reason=reason)
+        if not following.over and self._exchange.facts.get("client") != "gone":
+            self._exchange.facts["outcome"] = "broken off"
 
     async def _send(self, batch: list[Event], send: Send) -> bool:
-        buffer, done = bytearray(), isinstance(batch[-1], Terminal)
+        """Send a batch; whether it was the last one."""
+        buffer, last = bytearray(), batch[-1]
         self._encoder.append(batch, buffer)
-        if done:
+        if done := isinstance(last, Terminal):
+            note_outcome(self._exchange, last.response)
             buffer += DONE
         await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})
         return done
-
-
-async def _break_off(scope: Scope, receive: Receive) -> None:
-    """End an answer without its end."""
-    cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
-    await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
 
 
 def note_outcome(exchange: Exchange, response: Response) -> None:

@@ -25,8 +25,8 @@ from service.responses.make import Claim
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from service.store_away import retry
-from service.web.body import watch
-from service.web.middleware import Exchange
+from service.web.body import watched
+from service.web.exchange import Exchange
 from store.errors import StoreError
 from store.history.approvals import Use
 from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
@@ -118,22 +118,20 @@ class IdempotentCreate(Claim):
         """The request's state, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
         self.waited = True
         async with self._service.store.listening.channel(self._requests.channel(self._request)) as listener:
-            watcher = asyncio.create_task(watch(receive, listener.wake))
             try:
-                async with asyncio.timeout(self._service.settings.request_seconds):
-                    while (taken := await self._requests.take(self._request, self._owner)).found is Found.THEIRS:
-                        if watcher.done():
-                            raise ClientGone
-                        if leaving():
-                            raise stopping()
-                        await listener.messages(QUIET_SECONDS)
+                with watched(receive, listener.wake) as watcher:
+                    async with asyncio.timeout(self._service.settings.request_seconds):
+                        while (taken := await self._requests.take(self._request, self._owner)).found is Found.THEIRS:
+                            if watcher.done():
+                                raise ClientGone
+                            if leaving():
+                                raise stopping()
+                            await listener.messages(QUIET_SECONDS)
             except TimeoutError:
                 raise unavailable(
                     "Another request with the same Idempotency-Key is still under way. Send it again, to be given its "
                     "answer."
                 ) from None
-            finally:
-                watcher.cancel()
         return taken
 
     async def renew(self) -> None:

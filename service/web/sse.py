@@ -8,7 +8,7 @@ on Accept: SDKs ask for JSON.
 import asyncio
 import secrets
 from collections.abc import Sequence
-from functools import cache
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import get_args
 
@@ -25,6 +25,13 @@ OBFUSCATION_STEP = 16
 
 _VARIANTS = 64
 _NO_NOISE = [[b"}\n\n"] * _VARIANTS] * OBFUSCATION_STEP
+_LETTERS = secrets.token_urlsafe(OBFUSCATION_STEP * _VARIANTS).encode()
+_NOISE = [
+    [b',"obfuscation":"%b"}\n\n' % _LETTERS[at * OBFUSCATION_STEP :][:size] for at in range(_VARIANTS)]
+    for size in range(OBFUSCATION_STEP)
+]
+"""How a padded delta may end, by the length of its noise; some of each. It hides lengths alone."""
+
 _HEADS = {kind: f"event: {kind.__struct_config__.tag}\ndata: ".encode() for kind in events.KINDS}
 _DELTAS: tuple[type[events.Delta], ...] = get_args(events.Delta)
 
@@ -39,7 +46,7 @@ class Encoder:
 
     def __init__(self, *, obfuscate: bool) -> None:
         self._encoder = msgspec.json.Encoder()
-        self._ends = _noise() if obfuscate else _NO_NOISE
+        self._ends = _NOISE if obfuscate else _NO_NOISE
         self._kind: type[Event] | None = None
         self._item_id = ""
         self._template = b""
@@ -74,18 +81,10 @@ class Encoder:
         self._template = template.replace(b'"sequence_number":0}', b'"sequence_number":%d%b', 1)
 
 
-@cache
-def _noise() -> list[list[bytes]]:
-    """How a padded delta may end, by the length of its noise; some of each. It hides lengths alone."""
-    noise = secrets.token_urlsafe(OBFUSCATION_STEP * _VARIANTS).encode()
-    return [
-        [b',"obfuscation":"%b"}\n\n' % noise[variant * OBFUSCATION_STEP :][:size] for variant in range(_VARIANTS)]
-        for size in range(OBFUSCATION_STEP)
-    ]
-
-
-class Pulse:
-    """Sends a comment for every `seconds` in which nothing else is sent, so that no proxy closes the connection."""
+class Pulse(AbstractContextManager["Pulse"]):
+    """Sends a comment for every `seconds` in which nothing else is sent, so that no proxy closes the connection, until
+    the end of a `with` block.
+    """
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send = send
@@ -99,8 +98,7 @@ class Pulse:
         """Note that something else was sent."""
         self._since = monotonic()
 
-    def stop(self) -> None:
-        """Send no more."""
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         if self._comment is not None:
             self._comment.cancel()

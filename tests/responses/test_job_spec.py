@@ -35,7 +35,7 @@ from service.settings.settings import Settings
 from service.tools.toolbox import Toolbox, no_server
 from service.web.admission.slots import Admission
 from service.web.event_stream import StreamedRun
-from service.web.middleware import Admitted, Exchange
+from service.web.exchange import Admitted, Exchange
 from store.errors import ParentNotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -217,7 +217,7 @@ async def test_what_was_read_of_a_request_is_let_go_of_once_its_plan_is_made(ser
 async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, batches: int) -> None:
     parent, held = await stored(service), contextlib.AsyncExitStack()
     made = await held.enter_async_context(asked(service, previous_response_id=parent, store=False))
-    exchange = Exchange("acme", "req_1", {}, make_metrics())
+    exchange = Exchange({"type": "http", "path": "/v1/responses", "headers": []}, make_metrics(), "POST", "acme")
     work, admission = await Pacing().begin("acme"), Admission(make_metrics(), requests=1, followers=0, bodies=0)
     slot = held.enter_context(admission.slot("acme"))
     answer = StreamedRun(

@@ -89,9 +89,20 @@ def test_the_sdk_raises_its_own_error_for_a_wrong_key(tenants: ServiceProcess) -
         tenants.client("wrong").responses.create(model=MODEL, input="hi")
 
 
-def test_probes_need_no_key(tenants: ServiceProcess) -> None:
-    assert tenants.http().get("/health").status_code == 200
-    assert tenants.http().get("/ready").status_code == 200
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health", 200),
+        ("GET", "/ready", 200),
+        ("PUT", "/health", 405),
+        ("GET", "/console/static/a/b.js", 404),
+        ("GET", "/metrics", 401),
+        ("PUT", "/v1/responses", 401),
+        ("GET", "/v1/nothing", 401),
+    ],
+)
+def test_probes_and_pages_alone_need_no_key(tenants: ServiceProcess, method: str, path: str, status: int) -> None:
+    assert tenants.http().request(method, path).status_code == status
 
 
 @pytest.mark.parametrize(

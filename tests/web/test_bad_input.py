@@ -1,6 +1,6 @@
 """Bad input: each is refused in the envelope, names what is wrong, stores nothing, and hurts nobody else.
 
-Small bodies are a dozen of each kind here; tests/api/test_bad_requests.py has all of them, without HTTP.
+Small bodies are a few of each kind here; tests/api/test_bad_requests.py has all of them, without HTTP.
 """
 
 import socket

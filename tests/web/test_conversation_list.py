@@ -13,9 +13,9 @@ from service.process import close_service, open_service
 from service.responses.edit_conversation import begin
 from service.responses.service import Service
 from service.settings.settings import Settings
-from service.web.plain import OrderedQuery
 from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, MAX_LOOKED_AT_BYTES, page_of_conversations
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from service.web.routing import OrderedQuery
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
 
 UNKNOWN = "conv_00" + "636f6e766572" + "0" * 34
 
@@ -32,9 +32,9 @@ def listed(client: OpenAI, **parameters: Any) -> Any:
 
 
 @pytest.fixture
-def own(start: Callable[..., ServiceProcess]) -> OpenAI:
+def own(beside: Callable[..., Served]) -> OpenAI:
     """A client of a service with two shards that has no conversations yet."""
-    return start(shards=2).client()
+    return beside(shards=2).client()
 
 
 def test_all_conversations_are_listed_page_by_page_the_newest_first(own: OpenAI) -> None:
@@ -95,7 +95,7 @@ def test_any_text_may_be_looked_for(own: OpenAI) -> None:
     assert [each["id"] for each in listed(own, metadata=metadata)["data"]] == [id]
 
 
-def test_another_tenants_conversations_are_not_listed(tenants: ServiceProcess) -> None:
+def test_another_tenants_conversations_are_not_listed(tenants: Served) -> None:
     acme, globex = tenants.client(ACME_KEY), tenants.client(GLOBEX_KEY)
     theirs = acme.conversations.create(metadata={"whose": "acme's"}).id
     assert listed(acme, metadata={"whose": "acme's"}, limit=1)["data"][0]["id"] == theirs

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from service.settings.settings import SettingsError, load_settings
-from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, MODEL, Served
 
-Start = Callable[..., ServiceProcess]
+Start = Callable[..., Served]
 PAGE = "https://chat.example.com"
 
 
-def preflight(service: ServiceProcess, origin: str) -> tuple[int, str | None]:
+def preflight(service: Served, origin: str) -> tuple[int, str | None]:
     asked = {
         "origin": origin,
         "access-control-request-method": "POST",
@@ -21,8 +21,8 @@ def preflight(service: ServiceProcess, origin: str) -> tuple[int, str | None]:
     return answer.status_code, answer.headers.get("access-control-allow-origin")
 
 
-def test_a_page_that_is_named_may_call_and_read_the_answer(start: Start) -> None:
-    service = start(api_keys=f"acme:{ACME_KEY}", cors_origins=f"{PAGE}, http://localhost:3000")
+def test_a_page_that_is_named_may_call_and_read_the_answer(beside: Start) -> None:
+    service = beside(api_keys=f"acme:{ACME_KEY}", cors_origins=f"{PAGE}, http://localhost:3000")
     assert preflight(service, PAGE) == (200, PAGE)
     assert preflight(service, "https://elsewhere.example.com")[1] is None
 
@@ -42,7 +42,7 @@ def test_a_page_that_is_named_may_call_and_read_the_answer(start: Start) -> None
     assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, PAGE)
 
 
-def test_without_the_setting_there_is_no_such_header(tenants: ServiceProcess) -> None:
+def test_without_the_setting_there_is_no_such_header(tenants: Served) -> None:
     assert preflight(tenants, PAGE) == (401, None)
 
 

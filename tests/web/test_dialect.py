@@ -5,9 +5,10 @@ from typing import Any
 
 import httpx
 
+from service.app import routed
 from service.engine.port import EngineError
 from service.settings.settings import Settings
-from service.web.console import trees, turns
+from service.web.auth import CONSOLE, HEALTH
 from tests.responses.test_continue import WEATHER
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
@@ -16,9 +17,6 @@ from tests.support.service.inside import answer, called, opened, scripted, servi
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.scraped import scraped
 from tests.support.service.streams import parsed, sent
-
-CONSOLE = [each for router in (trees.router, turns.router) for each in router.routes]
-"""The routes of the console's API."""
 
 Json = dict[str, Any]
 OPEN = "/open-responses/v1"
@@ -208,6 +206,8 @@ def left_out(given: httpx.Response) -> set[str]:
 def test_every_route_has_its_row_in_the_document(service: ServiceProcess) -> None:
     paths: Json = service.http().get("/openapi.json").json()["paths"]
     served = {f"`{verb.upper()} {path}`" for path, on in paths.items() for verb in on}
-    of_console = {f"`{verb} {each.path}`" for each in CONSOLE for verb in each.methods or () if verb != "HEAD"}
+    of_console = {
+        f"`{each.method} {each.path}`" for each in routed() if each.path.startswith(CONSOLE) and each.path != HEALTH
+    }
     served |= of_console | {"`GET /console`"}  # which stand in no description of the API
     assert {row[0] for row in rows(section(read("docs/api.md"), "Routes"))} == served

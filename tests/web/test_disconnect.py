@@ -10,6 +10,7 @@ from service.engine.port import Generation
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Stall, Step
 from tests.support.engine.watched import Engine, WatchedDemo
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import CARD, Inside, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess, raw_request
 from tests.support.store.counted import usage
@@ -132,8 +133,8 @@ def test_a_client_that_leaves_in_the_middle_of_its_request_is_logged_as_gone(ser
     assert "client=gone" in line
 
 
-def test_a_body_that_never_arrives_gives_its_place_back(start: Callable[..., ServiceProcess]) -> None:
-    service = start(send_seconds=0.5, max_concurrent_requests=1)
+def test_a_body_that_never_arrives_gives_its_place_back(beside: Callable[..., ServiceBeside]) -> None:
+    service = beside(send_seconds=0.5, max_concurrent_requests=1)
     with socket.create_connection(("127.0.0.1", service.port), timeout=10) as slow:
         slow.sendall(raw_request()[:-10])
         answer = slow.recv(65_536)

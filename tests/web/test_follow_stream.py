@@ -14,9 +14,9 @@ from service.pacing import Pacing
 from service.responses.output.machine import Ending
 from service.settings.settings import load_settings
 from service.web.admission.slots import Admission
-from service.web.event_stream import EventStream, FollowSource
+from service.web.event_stream import EventStream
+from service.web.exchange import Admitted, Exchange
 from service.web.http_protocol import BREAK_OFF
-from service.web.middleware import Admitted, Exchange
 from service.web.sse import KEEP_ALIVE
 from store.errors import StoreUnavailable
 from tests.support.responses import samples
@@ -38,7 +38,7 @@ class Client:
         self, world: World, after: int = -1, *, obfuscate: bool = False, keepalive_seconds: float = 60
     ) -> None:
         metrics = make_metrics()
-        self.exchange = Exchange(TENANT, "req_1", {}, metrics)
+        self.exchange = Exchange({"type": "http", "path": "/v1/responses", "headers": []}, metrics, "GET", TENANT)
         self.admission = Admission(metrics, requests=1, followers=1, bodies=1)
         self.following = following(world, after)
         self.obfuscate = obfuscate
@@ -52,8 +52,7 @@ class Client:
         with self.admission.slot(TENANT) as slot:
             slot.take_follower()
             admitted = Admitted(self.exchange, slot, await Pacing().begin(TENANT))
-            source = FollowSource(self.following, admitted, self.settings.stream_retention_seconds)
-            stream = EventStream(source, self.exchange, self.settings, obfuscate=self.obfuscate)
+            stream = EventStream(self.following, admitted, self.settings, obfuscate=self.obfuscate)
             await stream(scope, self._receive, self._send)
         return b"".join(self.bodies)
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 ADA: Any = {"role": "user", "content": "My name is Ada."}
 EVE: Any = {"role": "user", "content": "My name is Eve."}
@@ -105,8 +105,8 @@ def test_a_fork_of_nothing_is_a_new_conversation(service: ServiceProcess, harmon
     assert (answer.status_code, answer.json()["metadata"]) == (200, {})
 
 
-def test_a_response_that_is_under_way_is_not_forked(start: Callable[..., ServiceProcess]) -> None:
-    client = start(demo_tokens_per_second=1).client()
+def test_a_response_that_is_under_way_is_not_forked(beside: Callable[..., Served]) -> None:
+    client = beside(demo_tokens_per_second=1).client()
     waiting = client.responses.create(model=MODEL, input="Tell me a story.", background=True)
     error = refused(client, waiting.id)
     assert (error.status_code, error.param) == (400, "harmonium.fork_of")

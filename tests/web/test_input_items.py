@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from service.web.plain import OrderedQuery
 from service.web.routes.input_items import BYTES_A_READ, TURNS_A_READ, page_of
+from service.web.routing import OrderedQuery
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 
 

@@ -31,7 +31,13 @@ AMONG_OTHERS = (
 CASES: dict[str, Callable[[], bytes]] = LEGAL | {name: bad.body for name, bad in HEAVY.items() if callable(bad.body)}
 
 
-@pytest.mark.parametrize("name", [*CASES, *BODIES])
+ON_A_PUSH = (*AMONG_OTHERS, *LEGAL, *list(BODIES)[::4])
+"""Those that are sent by themselves in every run."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ON_A_PUSH else pytest.mark.full) for name in (*CASES, *BODIES)]
+)
 async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> None:
     async with serving(settings, scripted([answer("Fine.")])) as inside:
         stall = await least_stall(inside.port, (CASES | BODIES)[name])

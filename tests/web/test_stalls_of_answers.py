@@ -92,7 +92,14 @@ ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize(("stream", "path"), [(False, CREATE), (True, CREATE), (True, f"/open-responses{CREATE}")])
+@pytest.mark.parametrize(
+    ("stream", "path"),
+    [
+        (True, CREATE),
+        pytest.param(False, CREATE, marks=pytest.mark.full),
+        pytest.param(True, f"/open-responses{CREATE}", marks=pytest.mark.full),
+    ],
+)
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_the_loop_never_stops_for_long_over_an_answer(
     settings: Settings, name: str, stream: bool, path: str

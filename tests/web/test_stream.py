@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.process import MODEL, Served, ServiceProcess
 from tests.support.service.streams import parsed
 
 WEATHER = {
@@ -99,8 +99,8 @@ def test_a_stream_says_what_proxies_need_to_hear(service: ServiceProcess) -> Non
     assert answer.headers["x-request-id"].startswith("req_")
 
 
-def test_silence_is_filled_with_comments_that_clients_skip(start: Callable[..., ServiceProcess]) -> None:
-    slow = start(demo_tokens_per_second=10, keepalive_seconds=0.03)
+def test_silence_is_filled_with_comments_that_clients_skip(beside: Callable[..., Served]) -> None:
+    slow = beside(demo_tokens_per_second=10, keepalive_seconds=0.03)
     request = {"model": MODEL, "input": "hi", "max_output_tokens": 16}
     answer = slow.http().post("/v1/responses", json={**request, "stream": True})
     assert answer.text.count(": keep-alive\n\n") > 5

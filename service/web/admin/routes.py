@@ -9,7 +9,6 @@ from time import time
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import Request
 from pydantic import Field
 
 from service.errors import invalid_value, missing, unsupported
@@ -19,11 +18,11 @@ from service.tenants.limits import Limit, filled
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.admin import shapes
-from service.web.plain import Page, PageQuery, PlainRouter, Query
-from service.web.routes.received import body_of, exchange_of, service_of
+from service.web.received import Received
+from service.web.routing import Page, PageQuery, Query, Router
 from store.spending import HOUR_SECONDS, Spender, Sums
 
-router = PlainRouter()
+router = Router()
 
 _PROJECT = "/organization/projects/{project_id}"
 _MODELS = f"{_PROJECT}/model_permissions"
@@ -43,14 +42,14 @@ class KeysQuery(PageQuery):
     owner_project_access: Literal["active", "inactive", "any"] = "any"
 
 
-def directory_of(request: Request) -> Directory:
+def directory_of(request: Received) -> Directory:
     """The projects, accounts and keys of this service."""
-    return service_of(request).tenants.directory
+    return request.service.tenants.directory
 
 
-def actor_of(request: Request) -> Actor:
+def actor_of(request: Received) -> Actor:
     """The administrator who makes a request."""
-    actor = exchange_of(request).entry.actor
+    actor = request.exchange.entry.actor
     assert actor is not None  # the gate lets nobody else in
     return actor
 
@@ -63,104 +62,104 @@ def page_of(listed: RecordPage[Project] | RecordPage[Account] | RecordPage[Key],
 
 
 @router.route("GET", "/organization/projects", query=ProjectsQuery)
-async def list_projects(request: Request, query: ProjectsQuery) -> object:
+async def list_projects(request: Received, query: ProjectsQuery) -> object:
     """Projects in the order in which they were made."""
     page = await directory_of(request).projects(after=query.after, limit=query.limit, archived=query.include_archived)
     return page_of(page, [shapes.project_shown(each) for each in page.records])
 
 
 @router.route("POST", "/organization/projects")
-async def create_project(request: Request) -> object:
+async def create_project(request: Received) -> object:
     """A project: a tenant of its own, whose keys see nothing of any other."""
-    name, weight = shapes.read_project(await body_of(request))
+    name, weight = shapes.read_project(await request.body())
     return shapes.project_shown(await directory_of(request).create_project(actor_of(request), name, weight))
 
 
 @router.route("GET", _PROJECT)
-async def retrieve_project(request: Request, project_id: str) -> object:
+async def retrieve_project(request: Received, project_id: str) -> object:
     """One project."""
     return shapes.project_shown(await directory_of(request).project(project_id))
 
 
 @router.route("POST", _PROJECT)
-async def update_project(request: Request, project_id: str) -> object:
+async def update_project(request: Received, project_id: str) -> object:
     """Give a project another `name`, or another `weight`."""
-    wished = shapes.read_changed_project(await body_of(request))
+    wished = shapes.read_changed_project(await request.body())
     project = await directory_of(request).update_project(actor_of(request), project_id, wished)
     return shapes.project_shown(project)
 
 
 @router.route("POST", f"{_PROJECT}/archive")
-async def archive_project(request: Request, project_id: str) -> object:
+async def archive_project(request: Received, project_id: str) -> object:
     """End a project for good: its keys open nothing any more."""
     return shapes.project_shown(await directory_of(request).archive_project(actor_of(request), project_id))
 
 
 @router.route("GET", _MODELS)
-async def retrieve_models(request: Request, project_id: str) -> object:
+async def retrieve_models(request: Received, project_id: str) -> object:
     """Which models a project may use; all but none where nobody said it."""
     return shapes.models_shown(await directory_of(request).project(project_id))
 
 
 @router.route("POST", _MODELS)
-async def update_models(request: Request, project_id: str) -> object:
+async def update_models(request: Received, project_id: str) -> object:
     """Say which models a project may use. The others are not there for it."""
-    models = shapes.read_models(await body_of(request))
+    models = shapes.read_models(await request.body())
     return shapes.models_shown(await directory_of(request).permit_models(actor_of(request), project_id, models))
 
 
 @router.route("DELETE", _MODELS)
-async def delete_models(request: Request, project_id: str) -> object:
+async def delete_models(request: Received, project_id: str) -> object:
     """Let a project use all models."""
     await directory_of(request).permit_models(actor_of(request), project_id, None)
     return shapes.ModelsDeleted()
 
 
 @router.route("GET", _ACCOUNTS, query=PageQuery)
-async def list_accounts(request: Request, query: PageQuery, project_id: str) -> object:
+async def list_accounts(request: Received, query: PageQuery, project_id: str) -> object:
     """The service accounts of a project."""
     page = await directory_of(request).accounts(project_id, after=query.after, limit=query.limit)
     return page_of(page, [shapes.account_shown(each) for each in page.records])
 
 
 @router.route("POST", _ACCOUNTS)
-async def create_account(request: Request, project_id: str) -> object:
+async def create_account(request: Received, project_id: str) -> object:
     """A service account, and its first key, whose value is shown here and nowhere else."""
     directory, actor = directory_of(request), actor_of(request)
-    name, wish = shapes.read_account(await body_of(request))
+    name, wish = shapes.read_account(await request.body())
     return shapes.account_shown(*await directory.create_account(actor, project_id, name, wish))
 
 
 @router.route("GET", f"{_ACCOUNTS}/{{account_id}}")
-async def retrieve_account(request: Request, project_id: str, account_id: str) -> object:
+async def retrieve_account(request: Received, project_id: str, account_id: str) -> object:
     """One service account."""
     return shapes.account_shown(await directory_of(request).account(project_id, account_id))
 
 
 @router.route("POST", f"{_ACCOUNTS}/{{account_id}}")
-async def update_account(request: Request, project_id: str, account_id: str) -> object:
+async def update_account(request: Received, project_id: str, account_id: str) -> object:
     """Give a service account another `name`."""
-    name = shapes.read_renamed_account(await body_of(request))
+    name = shapes.read_renamed_account(await request.body())
     account = await directory_of(request).rename_account(actor_of(request), project_id, account_id, name)
     return shapes.account_shown(account)
 
 
 @router.route("DELETE", f"{_ACCOUNTS}/{{account_id}}")
-async def delete_account(request: Request, project_id: str, account_id: str) -> object:
+async def delete_account(request: Received, project_id: str, account_id: str) -> object:
     """End a service account, and all of its keys."""
     await directory_of(request).delete_account(actor_of(request), project_id, account_id)
     return shapes.Deleted(account_id, "organization.project.service_account.deleted")
 
 
 @router.route("POST", f"{_ACCOUNTS}/{{account_id}}/api_keys")
-async def create_key(request: Request, project_id: str, account_id: str) -> object:
+async def create_key(request: Received, project_id: str, account_id: str) -> object:
     """Another key of a service account, whose value is shown here and nowhere else."""
-    wish = shapes.read_key(await body_of(request))
+    wish = shapes.read_key(await request.body())
     return shapes.made_shown(await directory_of(request).create_key(actor_of(request), project_id, account_id, wish))
 
 
 @router.route("GET", _KEYS, query=KeysQuery)
-async def list_keys(request: Request, query: KeysQuery, project_id: str) -> object:
+async def list_keys(request: Received, query: KeysQuery, project_id: str) -> object:
     """The keys of a project, without their values."""
     directory = directory_of(request)
     page = await directory.keys(project_id, after=query.after, limit=query.limit)
@@ -171,27 +170,27 @@ async def list_keys(request: Request, query: KeysQuery, project_id: str) -> obje
 
 
 @router.route("GET", f"{_KEYS}/{{key_id}}")
-async def retrieve_key(request: Request, project_id: str, key_id: str) -> object:
+async def retrieve_key(request: Received, project_id: str, key_id: str) -> object:
     """One key, without its value."""
     return await _key(request, await directory_of(request).key(project_id, key_id))
 
 
 @router.route("POST", f"{_KEYS}/{{key_id}}")
-async def update_key(request: Request, project_id: str, key_id: str) -> object:
+async def update_key(request: Received, project_id: str, key_id: str) -> object:
     """Give a key other `scopes`, or have it expire."""
-    wished = shapes.read_changed_key(await body_of(request))
+    wished = shapes.read_changed_key(await request.body())
     key = await directory_of(request).change_key(actor_of(request), project_id, key_id, wished)
     return await _key(request, key)
 
 
 @router.route("DELETE", f"{_KEYS}/{{key_id}}")
-async def delete_key(request: Request, project_id: str, key_id: str) -> object:
+async def delete_key(request: Received, project_id: str, key_id: str) -> object:
     """End a key: it opens nothing any more, within a second in all processes."""
     await directory_of(request).delete_key(actor_of(request), project_id, key_id)
     return shapes.Deleted(key_id, "organization.project.api_key.deleted")
 
 
-async def _key(request: Request, key: Key) -> object:
+async def _key(request: Received, key: Key) -> object:
     directory = directory_of(request)
     (owner,), (used,) = await directory.owners([key]), await directory.last_used([key])
     return shapes.key_shown(key, owner, used)
@@ -215,37 +214,37 @@ def shown(project: Project, default: Limit) -> shapes.LimitShown:
 
 
 @router.route("GET", _LIMITS, query=LimitsQuery)
-async def list_limits(request: Request, query: LimitsQuery, project_id: str) -> object:
+async def list_limits(request: Received, query: LimitsQuery, project_id: str) -> object:
     """The limits of a project: a list of one."""
     after, before = query.after, query.before
     project = await directory_of(request).project(project_id)
     for name, cursor in (("after", after), ("before", before)):
         if cursor not in (None, shapes.ID):
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
-    data = [shown(project, service_of(request).tenants.limiter.default)] if after is before is None else []
+    data = [shown(project, request.service.tenants.limiter.default)] if after is before is None else []
     first = data[0].id if data else None
     return Page(data, first, first, has_more=False)
 
 
 @router.route("GET", _ONE)
-async def retrieve_limit(request: Request, project_id: str, rate_limit_id: str) -> object:
+async def retrieve_limit(request: Received, project_id: str, rate_limit_id: str) -> object:
     """The limits of a project."""
     _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return shown(project, service_of(request).tenants.limiter.default)
+    return shown(project, request.service.tenants.limiter.default)
 
 
 @router.route("POST", _ONE)
-async def update_limit(request: Request, project_id: str, rate_limit_id: str) -> object:
+async def update_limit(request: Received, project_id: str, rate_limit_id: str) -> object:
     """Change limits of a project; what isn't sent stays."""
     _check(rate_limit_id)
-    wished = shapes.read_limits(await body_of(request))
+    wished = shapes.read_limits(await request.body())
     project = await directory_of(request).limit(actor_of(request), project_id, wished)
-    return shown(project, service_of(request).tenants.limiter.default)
+    return shown(project, request.service.tenants.limiter.default)
 
 
 @router.route("DELETE", _ONE)
-async def delete_limit(request: Request, project_id: str, rate_limit_id: str) -> object:
+async def delete_limit(request: Received, project_id: str, rate_limit_id: str) -> object:
     """Take away all limits that a project has of its own."""
     _check(rate_limit_id)
     await directory_of(request).limit(actor_of(request), project_id, None)
@@ -289,7 +288,7 @@ class EntriesQuery(PageQuery):
 
 
 @router.route("GET", _ADMIN_KEYS, query=AdminKeysQuery)
-async def list_admin_keys(request: Request, query: AdminKeysQuery) -> object:
+async def list_admin_keys(request: Received, query: AdminKeysQuery) -> object:
     """The keys of administrators, without their values; not the one in the settings."""
     directory = directory_of(request)
     page = await directory.admin_keys(after=query.after, limit=query.limit, ascending=query.order == "asc")
@@ -298,16 +297,14 @@ async def list_admin_keys(request: Request, query: AdminKeysQuery) -> object:
 
 
 @router.route("POST", _ADMIN_KEYS)
-async def create_admin_key(request: Request) -> object:
+async def create_admin_key(request: Received) -> object:
     """A key of an administrator, whose value is shown here and nowhere else."""
-    made = await directory_of(request).create_admin_key(
-        actor_of(request), shapes.read_admin_key(await body_of(request))
-    )
+    made = await directory_of(request).create_admin_key(actor_of(request), shapes.read_admin_key(await request.body()))
     return shapes.admin_key_shown(made.key, None, made.value)
 
 
 @router.route("GET", f"{_ADMIN_KEYS}/{{key_id}}")
-async def retrieve_admin_key(request: Request, key_id: str) -> object:
+async def retrieve_admin_key(request: Received, key_id: str) -> object:
     """One key of an administrator, without its value."""
     directory = directory_of(request)
     key = await directory.admin_key(key_id)
@@ -316,14 +313,14 @@ async def retrieve_admin_key(request: Request, key_id: str) -> object:
 
 
 @router.route("DELETE", f"{_ADMIN_KEYS}/{{key_id}}")
-async def delete_admin_key(request: Request, key_id: str) -> object:
+async def delete_admin_key(request: Received, key_id: str) -> object:
     """End a key of an administrator."""
     await directory_of(request).delete_admin_key(actor_of(request), key_id)
     return shapes.Deleted(key_id, "organization.admin_api_key.deleted")
 
 
 @router.route("GET", "/organization/audit_logs", query=EntriesQuery)
-async def list_entries(request: Request, query: EntriesQuery) -> object:
+async def list_entries(request: Received, query: EntriesQuery) -> object:
     """The audit log, the newest entry first."""
     begin = [each for each in (None if query.above is None else query.above + 1, query.first) if each is not None]
     end = [each for each in (None if query.below is None else query.below - 1, query.last) if each is not None]
@@ -405,7 +402,7 @@ class UsagePage(msgspec.Struct):
 
 
 @router.route("GET", "/organization/usage/completions", query=UsageQuery)
-async def completions(request: Request, query: UsageQuery) -> object:
+async def completions(request: Received, query: UsageQuery) -> object:
     """Tokens and requests, in buckets; of hours that are over or have begun."""
     if query.start_time is None:
         raise missing("start_time", "Give the seconds since 1970 from which usage is wanted.")
@@ -426,7 +423,7 @@ async def completions(request: Request, query: UsageQuery) -> object:
         models=_named("models[]", query.models),
         by=_grouping(query.group_by),
     )
-    usage = await usage_of(service_of(request).tenants.tally.spending, asked)
+    usage = await usage_of(request.service.tenants.tally.spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
     shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
     return UsagePage(shown, goes_on is not None, goes_on)

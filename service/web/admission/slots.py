@@ -101,6 +101,10 @@ class Admission:
         """A WebSocket's slot until the end of a block. Raises ApiError 503 where none is free."""
         return Slot(self, tenant, self._sockets)
 
+    def _begin(self, tenant: str) -> "Slot":
+        """The slot of a request for a response, whose turn it is."""
+        return self._slot(tenant, self._requests, self._served.begin(tenant))
+
     def _slot(self, tenant: str, place: "_Slots", bill: Bill | None = None) -> "Slot":
         slot = Slot(self, tenant, place, bill)
         self.open_slots.add(slot)
@@ -115,11 +119,16 @@ class Admission:
         `waited` is told how many seconds that took, if it had to wait; `when_gone` when its client disconnects. Raises
         ApiError 503 where it is not its turn in time, or too many wait. Raises ClientGone.
         """
-        ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
-        self.let_begin()
-        if not ticket.answer.done():
-            await self._wait(ticket, waited, when_gone)
-        with ticket.answer.result() as slot:
+        if not len(self._queue) and self._requests.fits(tenant):
+            self._served.come(tenant, ())
+            slot = self._begin(tenant)
+        else:
+            ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
+            self.let_begin()
+            if not ticket.answer.done():
+                await self._wait(ticket, waited, when_gone)
+            slot = ticket.answer.result()
+        with slot:
             yield slot
 
     def stop(self) -> None:
@@ -132,7 +141,7 @@ class Admission:
         """A slot may have come free: let those begin whose turn it is."""
         while (ticket := self._queue.take(self._requests.fits)) is not None:
             if not ticket.answer.done():
-                ticket.answer.set_result(self._slot(ticket.tenant, self._requests, self._served.begin(ticket.tenant)))
+                ticket.answer.set_result(self._begin(ticket.tenant))
 
     async def _wait(self, ticket: "_Ticket", waited: Callable[[float], None], when_gone: DisconnectHook) -> None:
         """Wait until a ticket is answered. Raises ApiError 503 where it may not wait, or did in vain."""

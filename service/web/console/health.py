@@ -1,18 +1,16 @@
 """How full the store is and whether the engine's servers are up, for administrators: some of what `/metrics` has."""
 
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
-from fastapi import Request
-from starlette.responses import Response as HttpResponse
 
-from service.metrics.scrape import LEVELS, Exposition
+from service.metrics.scrape import LEVELS
 from service.web.auth import HEALTH
-from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
+from service.web.received import Received
+from service.web.routing import Router
 from store.jobs.model import Queue
 
-router = PlainRouter()
+router = Router()
 
 
 class ShardShown(msgspec.Struct):
@@ -53,15 +51,15 @@ class Health(msgspec.Struct):
 
 
 @router.route("GET", HEALTH)
-async def health(request: Request) -> HttpResponse:
+async def health(request: Received) -> object:
     """The store, its queues and the engine's servers. The gate lets administrators in, and nobody else."""
-    found = await cast(Exposition, request.app.state.exposition).holdings()
+    found = await request.process.exposition.holdings()
     shards = None if found.shards is None else [_shown(number, shard) for number, shard in found.shards.items()]
     engines = list[ServerShown]()
     for name, up in found.servers.items():
         load = found.loads.get(name)
         engines.append(ServerShown(name, up, load and load.tokens, (load and load.room) or None))
-    return JsonResponse(Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting))
+    return Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting)
 
 
 def _shown(number: int, shard: Queue) -> ShardShown:

@@ -6,12 +6,12 @@ Never put anything here that is of a service, a tenant or a request.
 
 from pathlib import Path
 
-from fastapi import APIRouter
-from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
-from starlette.responses import Response as HttpResponse
 
-router = APIRouter(include_in_schema=False)
+from service.web.received import Received
+from service.web.routing import Router, Way, no_such_url
+
+router = Router()
 
 FILES = Path(__file__).parent / "static"
 INDEX = FILES / "index.html"
@@ -32,20 +32,17 @@ _ONCE = _SAFE | {"cache-control": "no-store"}
 _FOREVER = _SAFE | {"cache-control": "public, max-age=31536000, immutable"}
 
 
-@router.head("/console")
-@router.get("/console")
-@router.head("/console/")
-@router.get("/console/")
-async def console() -> HttpResponse:
+@router.route("GET HEAD", "/console", query=None, way=Way.OPEN)
+@router.route("GET HEAD", "/console/", query=None, way=Way.OPEN)
+async def console(_: Received) -> FileResponse:
     """The page."""
     return FileResponse(INDEX, headers=_ONCE)
 
 
-@router.head("/console/static/{name}")
-@router.get("/console/static/{name}")
-async def asset(name: str) -> HttpResponse:
+@router.route("GET HEAD", "/console/static/{name:path}", query=None, way=Way.OPEN)
+async def asset(request: Received, name: str) -> FileResponse:
     """A file of the page."""
     file = _ASSETS.get(name)
     if file is None:
-        raise HTTPException(404)
+        raise no_such_url(request.exchange.method, request.exchange.scope["path"])
     return FileResponse(file, headers=_FOREVER)

@@ -16,16 +16,13 @@ from time import monotonic
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
-from fastapi import Request
 from pydantic import Field
-from starlette.responses import Response as HttpResponse
 
 from service.api.ids import response_of
 from service.errors import invalid_value
-from service.web.errors import JsonResponse
-from service.web.plain import FILTER, PageQuery, PlainRouter, Query
+from service.web.received import Received
 from service.web.routes.conversations import read_filter
-from service.web.routes.received import service_of, tenant_of, with_room
+from service.web.routing import FILTER, PageQuery, Query, Router
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
@@ -391,7 +388,7 @@ class Search:
         return TreePage(found, more, cursor_of(last) if more and last is not None else None, searched)
 
 
-router = PlainRouter()
+router = Router()
 
 CUT_AT_ONCE = 50
 """How many excerpts are cut before others have their turn: a millisecond or two."""
@@ -420,31 +417,31 @@ class TreesQuery(PageQuery):
 
 
 @router.route("GET", "/console/api/trees", query=TreesQuery)
-async def list_trees(request: Request, query: TreesQuery) -> HttpResponse:
+async def list_trees(request: Received, query: TreesQuery) -> object:
     """Trees, the one used last first; all, or those whose newest turn is as is asked for."""
-    filters = read_filter(request.query_params.multi_items())
+    filters = read_filter(request.parameters.multi_items())
     wanted = Wanted(query.status, query.model, query.since, query.until, filters)
     place = None if query.after is None else read_cursor(query.after)
-    service = service_of(request)
-    search = Search(service.store, tenant_of(request), wanted, place, Box())
+    service = request.service
+    search = Search(service.store, request.tenant, wanted, place, Box())
     page = msgspec.structs.replace(await search.page(query.limit), has_archive=service.archive is not None)
-    return with_room(request, JsonResponse(page))
+    return request.with_room(page)
 
 
 @router.route("GET", "/console/api/archived_trees", query=PageQuery)
-async def list_archived_trees(request: Request, query: PageQuery) -> HttpResponse:
+async def list_archived_trees(request: Received, query: PageQuery) -> object:
     """Trees that are in the archive, in no order of use, whether or not memory has them too."""
     if query.after is not None and not _ARCHIVED.fullmatch(query.after):
         raise invalid_value("after", query.after, "Give the 'after' of the page before.")
-    found = await service_of(request).store.elsewhere.trees(tenant_of(request), query.after or "", query.limit)
+    found = await request.service.store.elsewhere.trees(request.tenant, query.after or "", query.limit)
     trees = [ArchivedTree(name_of(root), name_of(end)) for root, end in found.trees]
-    return with_room(request, JsonResponse(ArchivedTreePage(trees, bool(found.after), found.after or None)))
+    return request.with_room(ArchivedTreePage(trees, bool(found.after), found.after or None))
 
 
 @router.route("GET", "/console/api/trees/{id}")
-async def retrieve_tree(request: Request, id: str) -> HttpResponse:
+async def retrieve_tree(request: Received, id: str) -> object:
     """The tree that has a response, an item, a call or a conversation, with all its turns."""
-    store, tenant = service_of(request).store, tenant_of(request)
+    store, tenant = request.service.store, request.tenant
     asked = named(id)
     tree = await turns_of(store, tenant, asked)
     readable = [node for node in tree.nodes if node.size and not node.is_conversation]
@@ -459,7 +456,7 @@ async def retrieve_tree(request: Request, id: str) -> HttpResponse:
         excerpts_complete=len(excerpts) >= len(readable),
         archived=await archived_of(store, tenant, tree),
     )
-    return with_room(request, JsonResponse(answer))
+    return request.with_room(answer)
 
 
 async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> Archived | None:
@@ -512,13 +509,13 @@ class JobsQuery(Query):
 
 
 @router.route("GET", "/console/api/jobs", query=JobsQuery)
-async def list_jobs(request: Request, query: JobsQuery) -> HttpResponse:
+async def list_jobs(request: Received, query: JobsQuery) -> object:
     """Background responses that wait or run, the newest first."""
-    store, tenant = service_of(request).store, tenant_of(request)
+    store, tenant = request.service.store, request.tenant
     found, whole = await under_way(store, tenant, query.limit)
     excerpts = await excerpts_of(store, tenant, {each.digits: each.size for each in found})
     data = [with_excerpt(_shown_job(each), excerpts.get(each.digits)) for each in found]
-    return with_room(request, JsonResponse(Jobs(data, not whole)))
+    return request.with_room(Jobs(data, not whole))
 
 
 def _shown_job(job: Node) -> ShownTurn:

@@ -20,9 +20,7 @@ from hashlib import blake2b
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
-from fastapi import Request
 from pydantic import Field
-from starlette.responses import Response as HttpResponse
 
 from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
@@ -31,9 +29,8 @@ from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealab
 from service.responses.seal import Sealer
 from service.responses.templated import READ, sampled_in
 from service.web.console.trees import US, Kind, kind_of
-from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter, Query
-from service.web.routes.received import body_of, preparing, service_of, tenant_of, with_room
+from service.web.received import Received
+from service.web.routing import Query, Router
 from store import codec
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
@@ -158,7 +155,7 @@ def _digest(packed: bytes) -> bytes:
 BODIES = 2
 """How many times the size of a request a turn may have that comes back: it has what was asked and what came of it."""
 
-router = PlainRouter()
+router = Router()
 
 
 class WholeTurn(msgspec.Struct):
@@ -200,9 +197,9 @@ class Imported(msgspec.Struct):
 
 
 @router.route("GET", "/console/api/turns/{id}")
-async def retrieve_turn(request: Request, id: str) -> HttpResponse:
+async def retrieve_turn(request: Received, id: str) -> object:
     """A turn of a tree, or a conversation, that no longer changes."""
-    service, tenant = service_of(request), tenant_of(request)
+    service, tenant = request.service, request.tenant
     async with ended_turn(request, id) as (name, root, turn):
         sealed = await portable((await service.seals.of(tenant)), turn)
         digits = digits_of(turn.id)
@@ -219,15 +216,15 @@ async def retrieve_turn(request: Request, id: str) -> HttpResponse:
             turn=sealed.turn,
             seal=sealed.seal,
         )
-        return with_room(request, JsonResponse(answer))
+        return request.with_room(answer)
 
 
 @router.route("POST", "/console/api/turns")
-async def import_turn(request: Request) -> HttpResponse:
+async def import_turn(request: Received) -> object:
     """Store a turn again, under its id, behind the one that it continues."""
-    service, tenant = service_of(request), tenant_of(request)
-    body = await body_of(request, times=BODIES)
-    async with preparing(request, len(body)):
+    service, tenant = request.service, request.tenant
+    body = await request.body(times=BODIES)
+    async with request.preparing(len(body)):
         turn = await read_portable(await service.seals.of(tenant), decode(body, Portable))
         name = name_of(digits_of(turn.id))
         try:
@@ -254,24 +251,24 @@ async def import_turn(request: Request) -> HttpResponse:
                 code="conflict",
                 param="turn",
             ) from None
-    return JsonResponse(Imported(name, became is Brought.NEW, became is Brought.DELETED))
+    return Imported(name, became is Brought.NEW, became is Brought.DELETED)
 
 
 @asynccontextmanager
-async def ended_turn(request: Request, id: str, *, deleted: bool = True) -> AsyncGenerator[EndedTurn]:
+async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> AsyncGenerator[EndedTurn]:
     """A turn of the caller's, or a conversation, which isn't used by that; a few large ones at once.
 
     Raises NotFound, without `deleted` also for one that was deleted and that others continue, InvalidRequest for what
     is under way, StoreUnavailable.
     """
-    store, tenant = service_of(request).store, tenant_of(request)
+    store, tenant = request.service.store, request.tenant
     try:
         found = await look_up(store, tenant, id)
     except NotTerminal:
         raise InvalidRequest(
             f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
         ) from None
-    async with preparing(request, found.bytes):
+    async with request.preparing(found.bytes):
         turn = await take_out(tenant, found)
         if turn.deleted and not deleted:
             raise NotFound(id)
@@ -366,7 +363,7 @@ class TokensQuery(Query):
 
 
 @router.route("GET", "/console/api/turns/{id}/tokens", query=TokensQuery)
-async def list_tokens(request: Request, query: TokensQuery, id: str) -> HttpResponse:
+async def list_tokens(request: Received, query: TokensQuery, id: str) -> object:
     """The tokens of a turn that no longer changes, those behind the first `after` ones."""
     async with ended_turn(request, id, deleted=False) as (name, _, turn):
         page = page_of(turn.messages, query.after, query.limit)
@@ -385,7 +382,7 @@ async def list_tokens(request: Request, query: TokensQuery, id: str) -> HttpResp
         has_more=more,
         after=end if more else None,
     )
-    return with_room(request, JsonResponse(answer))
+    return request.with_room(answer)
 
 
 def page_of(messages: Iterable[StoredMessage], after: int, limit: int) -> TokenPage:

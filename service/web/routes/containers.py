@@ -10,10 +10,8 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from starlette.responses import Response as HttpResponse
 from starlette.responses import StreamingResponse
 
 from service.api.containers import (
@@ -27,9 +25,8 @@ from service.api.containers import (
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, unavailable, unsupported
 from service.sandbox.port import Full, Gone, Unusable
 from service.tools.containers import Containers, KeptFile, Record, not_found
-from service.web.errors import JsonResponse
-from service.web.plain import OrderedQuery, Page, PlainRouter
-from service.web.routes.received import body_of, exchange_of, service_of, tenant_of, with_room
+from service.web.received import Received
+from service.web.routing import OrderedQuery, Page, Router
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 30
 """When a client may come back to a sandbox that is full."""
 
-router = PlainRouter("Containers")
+router = Router("Containers")
 
 R = TypeVar("R", ContainerResource, ContainerFile)
 
@@ -50,9 +47,9 @@ class ContainersQuery(OrderedQuery):
 
 
 @router.route("POST", "/containers", "Create a container", "createContainer")
-async def create(request: Request) -> HttpResponse:
+async def create(request: Received) -> object:
     """A container with a `name`, in which code has variables and files of its own."""
-    tenant, sent = tenant_of(request), read_new(await body_of(request))
+    tenant, sent = request.tenant, read_new(await request.body())
     containers = _containers(request)
     if containers is None or not containers.usable:
         raise unsupported("name", sent.name, "There is no sandbox here; its operator can set one up.")
@@ -63,40 +60,40 @@ async def create(request: Request) -> HttpResponse:
         )
     except (Full, Gone, Unusable) as error:
         raise _no_room(error) from error
-    return JsonResponse(_shown(containers, made.id, made.record))
+    return _shown(containers, made.id, made.record)
 
 
 @router.route("GET", "/containers", "List containers", "listContainers", query=ContainersQuery)
-async def list_containers(request: Request, query: ContainersQuery) -> HttpResponse:
+async def list_containers(request: Received, query: ContainersQuery) -> object:
     """All containers, or those of a `name`, by when they were made, page by page."""
     shown: list[ContainerResource] = []
     if (containers := _containers(request)) is not None:
-        kept = await containers.all(tenant_of(request))
+        kept = await containers.all(request.tenant)
         shown = [_shown(containers, id, record) for id, record in kept if query.name in (None, record.name)]
     page = page_of(shown if query.order == "desc" else shown[::-1], query, "container")
-    return with_room(request, JsonResponse(page))
+    return request.with_room(page)
 
 
 @router.route("GET", "/containers/{container_id}", "Retrieve a container", "retrieveContainer")
-async def retrieve(request: Request, container_id: str) -> HttpResponse:
+async def retrieve(request: Received, container_id: str) -> object:
     """The container, also where it has expired."""
     containers = existing(request, container_id)
-    record = await containers.record(tenant_of(request), container_id)
-    return JsonResponse(_shown(containers, container_id, record))
+    record = await containers.record(request.tenant, container_id)
+    return _shown(containers, container_id, record)
 
 
 @router.route("DELETE", "/containers/{container_id}", "Delete a container", "deleteContainer")
-async def delete(request: Request, container_id: str) -> HttpResponse:
+async def delete(request: Received, container_id: str) -> object:
     """End a container, and delete its variables and files."""
-    await existing(request, container_id).delete(tenant_of(request), container_id)
-    return JsonResponse(ContainerDeleted(container_id))
+    await existing(request, container_id).delete(request.tenant, container_id)
+    return ContainerDeleted(container_id)
 
 
-def _containers(request: Request) -> Containers | None:
-    return service_of(request).toolbox.containers
+def _containers(request: Received) -> Containers | None:
+    return request.service.toolbox.containers
 
 
-def existing(request: Request, id: str) -> Containers:
+def existing(request: Received, id: str) -> Containers:
     """The containers, of which one has this id. Raises ApiError 404 where there can be none."""
     containers = _containers(request)
     if containers is None:
@@ -142,46 +139,46 @@ PARSED_IN_THREAD_BYTES = 65_536
 """Forms from this size on are read in a thread."""
 
 
-@router.route("POST", "/containers/{container_id}/files", "Upload a file", "createContainerFile")
-async def create_file(request: Request, container_id: str) -> HttpResponse:
+@router.route("POST", "/containers/{container_id}/files", "Upload a file", "createContainerFile", uploads=True)
+async def create_file(request: Received, container_id: str) -> object:
     """Put a file into a container: a form with a part `file`."""
-    containers, exchange = existing(request, container_id), exchange_of(request)
+    containers, exchange = existing(request, container_id), request.exchange
     await containers.found(exchange.tenant, container_id)
-    kind, body = exchange.headers.get(b"content-type", b""), await body_of(request, text=False)
+    kind, body = exchange.headers.get(b"content-type", b""), await request.body(text=False)
     if len(body) > PARSED_IN_THREAD_BYTES:
         upload = await asyncio.to_thread(read_upload, body, kind)
     else:
         upload = read_upload(body, kind)
     kept = await containers.write(exchange.tenant, container_id, upload.name, _whole(upload.content))
-    return JsonResponse(_file(container_id, kept))
+    return _file(container_id, kept)
 
 
 @router.route(
     "GET", "/containers/{container_id}/files", "List a container's files", "listContainerFiles", query=OrderedQuery
 )
-async def list_files(request: Request, query: OrderedQuery, container_id: str) -> HttpResponse:
+async def list_files(request: Received, query: OrderedQuery, container_id: str) -> object:
     """The files of a container by when they were last written, page by page."""
-    kept = await existing(request, container_id).files(tenant_of(request), container_id)
+    kept = await existing(request, container_id).files(request.tenant, container_id)
     kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=query.order == "desc")
     shown = [_file(container_id, each) for each in kept]
-    return with_room(request, JsonResponse(page_of(shown, query, "file")))
+    return request.with_room(page_of(shown, query, "file"))
 
 
 @router.route(
     "GET", "/containers/{container_id}/files/{file_id}", "Retrieve a container's file", "retrieveContainerFile"
 )
-async def retrieve_file(request: Request, container_id: str, file_id: str) -> HttpResponse:
+async def retrieve_file(request: Received, container_id: str, file_id: str) -> object:
     """A file's name, size and source."""
-    kept = await existing(request, container_id).file(tenant_of(request), container_id, file_id)
-    return JsonResponse(_file(container_id, kept))
+    kept = await existing(request, container_id).file(request.tenant, container_id, file_id)
+    return _file(container_id, kept)
 
 
 @router.route(
     "GET", "/containers/{container_id}/files/{file_id}/content", "Download a container's file", "downloadContainerFile"
 )
-async def content(request: Request, container_id: str, file_id: str) -> HttpResponse:
+async def content(request: Received, container_id: str, file_id: str) -> object:
     """The content of a file, as it is."""
-    pieces = await existing(request, container_id).read(tenant_of(request), container_id, file_id)
+    pieces = await existing(request, container_id).read(request.tenant, container_id, file_id)
     headers = {"content-disposition": "attachment"}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
@@ -189,10 +186,10 @@ async def content(request: Request, container_id: str, file_id: str) -> HttpResp
 @router.route(
     "DELETE", "/containers/{container_id}/files/{file_id}", "Delete a container's file", "deleteContainerFile"
 )
-async def delete_file(request: Request, container_id: str, file_id: str) -> HttpResponse:
+async def delete_file(request: Received, container_id: str, file_id: str) -> object:
     """Delete a file."""
-    await existing(request, container_id).remove(tenant_of(request), container_id, file_id)
-    return JsonResponse(ContainerFileDeleted(file_id))
+    await existing(request, container_id).remove(request.tenant, container_id, file_id)
+    return ContainerFileDeleted(file_id)
 
 
 def _file(container: str, kept: KeptFile) -> ContainerFile:

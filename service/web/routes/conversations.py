@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
-from fastapi import Request
-from starlette.responses import Response as HttpResponse
 
 from service.api.conversation import ConversationDeleted, decode_conversation, read_added, read_changed, read_new
 from service.api.request import MAX_METADATA_PAIRS, check_pair
@@ -17,26 +15,16 @@ from service.errors import invalid_value, shown
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.tenants.permissions import check_scope
-from service.web.errors import JsonResponse
-from service.web.plain import FILTER, OrderedQuery, Page, PlainRouter, Query, not_in_list
+from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answered, listed
 from service.web.routes.input_items import added, item_of, page_of
-from service.web.routes.received import (
-    body_of,
-    claim_of,
-    exchange_of,
-    noted,
-    preparing,
-    service_of,
-    tenant_of,
-    with_room,
-)
+from service.web.routing import FILTER, OrderedQuery, Page, Query, Router, not_in_list
 from store.errors import ConversationNotFound
 from store.history.conversations import Conversations
 from store.keys import CONVERSATION_PREFIX, id_of
 from store.keys import conversation_id as id_of_conversation
 
-router = PlainRouter("Conversations")
+router = Router("Conversations")
 
 
 class ListQuery(OrderedQuery):
@@ -52,47 +40,47 @@ class EraseQuery(Query):
 
 
 @router.route("POST", "/conversations", "Create a conversation", "createConversation")
-async def create(request: Request) -> HttpResponse:
+async def create(request: Received) -> object:
     """A conversation, with `metadata`, and with up to 20 `items` in it; with `harmonium.fork_of` a fork."""
-    service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    async with claim_of(request, body) as once:
+    service, exchange, body = request.service, request.exchange, await request.body()
+    async with request.claim(body) as once:
         if once.made:
-            return JsonResponse(await service.conversations.get(exchange.tenant, id_of_conversation(once.made)))
-        async with preparing(request, len(body)):
+            return await service.conversations.get(exchange.tenant, id_of_conversation(once.made))
+        async with request.preparing(len(body)):
             new = read_new(body)
             if new.fork_of is not None and not new.fork_of.startswith(CONVERSATION_PREFIX):
                 check_scope(exchange.entry.scopes, "api.responses.read")
             made = await edit_conversation.begin(service, exchange.tenant, new, once.named)
-    return JsonResponse(made)
+    return made
 
 
 @router.route("GET", "/conversations", "List conversations", "listConversations", query=ListQuery)
-async def list_conversations(request: Request, query: ListQuery) -> HttpResponse:
+async def list_conversations(request: Received, query: ListQuery) -> object:
     """All conversations, or those with `metadata[key]=value`, in the order in which they began, page by page."""
-    wanted = read_filter(request.query_params.multi_items())
-    page = await page_of_conversations(service_of(request).conversations, tenant_of(request), query, wanted)
-    return with_room(request, JsonResponse(page))
+    wanted = read_filter(request.parameters.multi_items())
+    page = await page_of_conversations(request.service.conversations, request.tenant, query, wanted)
+    return request.with_room(page)
 
 
 @router.route("GET", "/conversations/{conversation_id}", "Retrieve a conversation", "retrieveConversation")
-async def retrieve(request: Request, conversation_id: str) -> HttpResponse:
+async def retrieve(request: Received, conversation_id: str) -> object:
     """The conversation, without its items."""
-    return JsonResponse(await service_of(request).conversations.get(tenant_of(request), conversation_id))
+    return await request.service.conversations.get(request.tenant, conversation_id)
 
 
 @router.route("POST", "/conversations/{conversation_id}", "Update a conversation", "updateConversation")
-async def update(request: Request, conversation_id: str) -> HttpResponse:
+async def update(request: Received, conversation_id: str) -> object:
     """Give a conversation other `metadata` in the place of what it has."""
-    conversations, metadata = service_of(request).conversations, read_changed(await body_of(request))
-    return JsonResponse(await edit_conversation.change(conversations, tenant_of(request), conversation_id, metadata))
+    conversations, metadata = request.service.conversations, read_changed(await request.body())
+    return await edit_conversation.change(conversations, request.tenant, conversation_id, metadata)
 
 
 @router.route("DELETE", "/conversations/{conversation_id}", "Delete a conversation", "deleteConversation")
-async def delete(request: Request, conversation_id: str) -> HttpResponse:
+async def delete(request: Received, conversation_id: str) -> object:
     """Delete a conversation. Its responses can still be retrieved and continued."""
-    await service_of(request).conversations.delete(tenant_of(request), conversation_id)
-    await noted(request, "conversation.deleted", conversation_id)
-    return JsonResponse(ConversationDeleted(conversation_id))
+    await request.service.conversations.delete(request.tenant, conversation_id)
+    await request.noted("conversation.deleted", conversation_id)
+    return ConversationDeleted(conversation_id)
 
 
 @router.route(
@@ -102,18 +90,18 @@ async def delete(request: Request, conversation_id: str) -> HttpResponse:
     "createConversationItems",
     query=Including,
 )
-async def create_items(request: Request, query: Including, conversation_id: str) -> HttpResponse:
+async def create_items(request: Received, query: Including, conversation_id: str) -> object:
     """Add 1 to 20 `items`, which the next response is given; a list of them."""
     wanted = query.wanted
-    service, exchange, body = service_of(request), exchange_of(request), await body_of(request)
-    async with claim_of(request, body) as once:
+    service, exchange, body = request.service, request.exchange, await request.body()
+    async with request.claim(body) as once:
         if once.made:
             await service.conversations.get(exchange.tenant, conversation_id)  # where it is deleted, so are its items
             page = await added(service.store, exchange.tenant, id_of(once.made))
             if page is None:
                 raise ConversationNotFound(conversation_id)
         else:
-            async with preparing(request, len(body)):
+            async with request.preparing(len(body)):
                 sent = read_added(body)
                 items = await edit_conversation.add_items(service, exchange.tenant, conversation_id, sent, once.named)
             data = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
@@ -128,9 +116,9 @@ async def create_items(request: Request, query: Including, conversation_id: str)
     "listConversationItems",
     query=ItemsQuery,
 )
-async def list_items(request: Request, query: ItemsQuery, conversation_id: str) -> HttpResponse:
+async def list_items(request: Received, query: ItemsQuery, conversation_id: str) -> object:
     """All that was said in a conversation, page by page."""
-    service, tenant, wanted = service_of(request), tenant_of(request), query.wanted
+    service, tenant, wanted = request.service, request.tenant, query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
     return await answered(request, await page_of(service.store, tenant, turns, query, remains=True), wanted)
 
@@ -142,12 +130,12 @@ async def list_items(request: Request, query: ItemsQuery, conversation_id: str) 
     "retrieveConversationItem",
     query=Including,
 )
-async def retrieve_item(request: Request, query: Including, conversation_id: str, item_id: str) -> HttpResponse:
+async def retrieve_item(request: Received, query: Including, conversation_id: str, item_id: str) -> object:
     """One item."""
-    service, tenant, wanted = service_of(request), tenant_of(request), query.wanted
+    service, tenant, wanted = request.service, request.tenant, query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
     (item,) = await listed(request, [await item_of(service.store, tenant, turns, item_id)], wanted)
-    return with_room(request, JsonResponse(item))
+    return request.with_room(item)
 
 
 @router.route(
@@ -157,11 +145,11 @@ async def retrieve_item(request: Request, query: Including, conversation_id: str
     "deleteConversationItem",
     query=EraseQuery,
 )
-async def delete_item(request: Request, query: EraseQuery, conversation_id: str, item_id: str) -> HttpResponse:
+async def delete_item(request: Received, query: EraseQuery, conversation_id: str, item_id: str) -> object:
     """Delete an item: the next response is not given it. Responses that were keep it, but with `erase` it is gone for
     all, also where it was deleted before.
     """
-    service, tenant = service_of(request), tenant_of(request)
+    service, tenant = request.service, request.tenant
     async with joining(service, tenant, conversation_id) as joined:
         turns = await service.conversations.lineage(tenant, conversation_id)
         await item_of(service.store, tenant, turns, item_id, also_omitted=query.erase)
@@ -169,8 +157,8 @@ async def delete_item(request: Request, query: EraseQuery, conversation_id: str,
             await edit_conversation.erase_item(service.store, tenant, item_id)
         else:
             await edit_conversation.omit_item(service.conversations, joined, tenant, turns, item_id)
-    await noted(request, "item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
-    return JsonResponse(await service.conversations.get(tenant, conversation_id))
+    await request.noted("item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
+    return await service.conversations.get(tenant, conversation_id)
 
 
 # --- the list ---

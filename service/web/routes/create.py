@@ -6,14 +6,12 @@
 A compaction is a response in one piece that is never stored; a count has the same plan and never runs.
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Literal
 
 import msgspec
-from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.request import CreateRequest, read_count, read_create
@@ -23,33 +21,23 @@ from service.background.submit import submit
 from service.errors import ApiError
 from service.responses.append import AppendSink
 from service.responses.drive import Driver
-from service.responses.make import NO_KEY, Claim, Maker, Queued, Ran, make
+from service.responses.make import Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
 from service.responses.prepare import prepared
 from service.responses.prompt.compaction import Compacted, read_compact, window
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
 from service.web.admission.slots import Slot
-from service.web.body import watch
+from service.web.body import watched
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
-from service.web.plain import PlainRouter
-from service.web.routes.received import (
-    admitted_of,
-    body_of,
-    caller_of,
-    claim_of,
-    exchange_of,
-    follow,
-    preparing,
-    service_of,
-    with_room,
-)
+from service.web.received import Received
 from service.web.routes.stored import streamed
+from service.web.routing import Router, Way
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
 
-router = PlainRouter("Responses")
+router = Router("Responses")
 
 
 Read = Callable[[bytes], CreateRequest]
@@ -63,20 +51,17 @@ class InputTokens(msgspec.Struct):
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
-@router.route("POST", "/responses", "Create a response", "createResponse")
-async def create(request: Request) -> HttpResponse:
+@router.route("POST", "/responses", "Create a response", "createResponse", way=Way.ASKS)
+async def create(request: Received) -> object:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
-    settings = service_of(request).settings
-
-    def read(body: bytes) -> CreateRequest:
-        return read_create(body, store=settings.store, unstored_background=settings.background_without_store)
-
-    exchange, body = exchange_of(request), await body_of(request)
+    settings = request.service.settings
+    read = partial(read_create, store=settings.store, unstored_background=settings.background_without_store)
+    body = await request.body()
     async with AsyncExitStack() as resources:
-        claim = await resources.enter_async_context(claim_of(request, body))
+        claim = await resources.enter_async_context(request.claim(body))
         if claim.made:
             return await _again(request, body, read, id_of(claim.made))
-        maker = _maker(request, len(body), claim)
+        maker = request.exchange.maker(request.service, request.preparing(len(body)), claim=claim)
         made = await make(maker, partial(read, body), resources)
         del body
         if isinstance(made, Queued):
@@ -84,14 +69,13 @@ async def create(request: Request) -> HttpResponse:
         stream, obfuscate, driver, sink = made.prepared.stream, made.prepared.obfuscate, made.driver, made.sink
         del made, maker  # the items of its input: the plan has them as JSON
         if stream:
-            admitted = admitted_of(request)
-            admitted.resources.push_async_exit(resources.pop_all())
-            return StreamedRun(driver, admitted, settings, obfuscate=obfuscate, lasts=claim.lasts)
-        return exchange.dialect.answer(await _whole(request, driver, sink, lasts=claim.lasts))
+            request.admitted.resources.push_async_exit(resources.pop_all())
+            return StreamedRun(driver, request.admitted, settings, obfuscate=obfuscate, lasts=claim.lasts)
+        return request.exchange.dialect.answer(await _whole(request, driver, sink, lasts=claim.lasts))
 
 
 @router.route("GET", "/responses", "Open a WebSocket", "openWebSocket")
-async def open_socket(_: Request) -> HttpResponse:
+async def open_socket(_: Received) -> object:
     """Make many responses over one connection. A request that opens no WebSocket, or not in the right way, is a 426."""
     raise ApiError(
         426,
@@ -101,13 +85,14 @@ async def open_socket(_: Request) -> HttpResponse:
     )
 
 
-@router.route("POST", "/responses/compact", "Compact a conversation", "compactConversation")
-async def compact(request: Request) -> HttpResponse:
+@router.route("POST", "/responses/compact", "Compact a conversation", "compactConversation", way=Way.ASKS)
+async def compact(request: Received) -> object:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
-    settings = service_of(request).settings
+    settings = request.service.settings
     async with AsyncExitStack() as resources:
-        body = await body_of(request)
-        made = await make(_maker(request, len(body)), partial(read_compact, body, store=settings.store), resources)
+        body = await request.body()
+        maker = request.exchange.maker(request.service, request.preparing(len(body)))
+        made = await make(maker, partial(read_compact, body, store=settings.store), resources)
         assert isinstance(made, Ran)  # a compaction is never queued
         response = await _whole(request, made.driver, made.sink)
     compactions = [item for item in response.output if isinstance(item, Compaction)]
@@ -115,67 +100,50 @@ async def compact(request: Request) -> HttpResponse:
         raise not_compacted(response)
     items, rules = made.prepared.items, made.prepared.plan.rules
     output = window(response.id, items, rules.kept_messages, compactions[-1])
-    return exchange_of(request).dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
+    return request.exchange.dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
 
 
 @router.route("POST", "/responses/input_tokens", "Count the tokens of a request", "countInputTokens")
-async def count(request: Request) -> HttpResponse:
+async def count(request: Received) -> object:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
-    exchange, service = exchange_of(request), service_of(request)
-    body = await body_of(request)
-    async with preparing(request, len(body)), AsyncExitStack() as resources:
+    exchange, service = request.exchange, request.service
+    body = await request.body()
+    async with request.preparing(len(body)), AsyncExitStack() as resources:
         wanted = read_count(body, store=service.settings.store)
-        planned = await prepared(service, caller_of(request), wanted, resources)
+        planned = await prepared(service, request.exchange.caller, wanted, resources)
         length = planned.plan.input_tokens
     exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length
     return exchange.dialect.answer(InputTokens(length))
 
 
-def _maker(request: Request, size: int, claim: Claim = NO_KEY) -> Maker:
-    """The maker of what a body of so many bytes asks for."""
-    service, exchange = service_of(request), exchange_of(request)
-    caller = caller_of(request)
-    if claim.digits:
-        caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
-    return Maker(
-        service,
-        caller,
-        partial(exchange.reserved, service.tenants.limiter),
-        preparing=preparing(request, size),
-        note=exchange.planned,
-        since=exchange.at,
-        claim=claim,
-    )
-
-
-async def _again(request: Request, body: bytes, read: Read, id: str) -> HttpResponse:
+async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpResponse:
     """The result of an earlier request with the same key, as this one wants it: the response as it stands, or its
     events. Raises ApiError, StoreError.
     """
-    service, exchange = service_of(request), exchange_of(request)
+    service, exchange = request.service, request.exchange
     exchange.facts["response_id"] = id
-    async with preparing(request, len(body)):
+    async with request.preparing(len(body)):
         wanted = read(body)
     if wanted.stream:
         return streamed(request, id, await service.store.find(exchange.tenant, id), obfuscate=wanted.obfuscate)
     found = await find(service.jobs, exchange.tenant, id)
-    return with_room(request, exchange.dialect.answer(found))
+    return request.with_room(exchange.dialect.answer(found))
 
 
-async def _queued(request: Request, maker: Maker, made: Queued) -> HttpResponse:
+async def _queued(request: Received, maker: Maker, made: Queued) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on.
 
     Once it is queued nothing is refused any more: a refused client would ask again and have it made twice.
     """
-    exchange, stream, obfuscate = exchange_of(request), made.prepared.stream, made.prepared.obfuscate
+    exchange, stream, obfuscate = request.exchange, made.prepared.stream, made.prepared.obfuscate
     if stream:
-        admitted_of(request).slot.take_follower()
+        request.admitted.slot.take_follower()
     response, events = await submit(maker, made)
     exchange.facts["outcome"] = response.status.value
     if not stream:
         return exchange.dialect.answer(response)
-    return follow(request, response.id, begun=events, obfuscate=obfuscate)
+    return request.follow(response.id, begun=events, obfuscate=obfuscate)
 
 
 class Folded:
@@ -199,24 +167,21 @@ class Folded:
         """See Outlet. Nothing is kept before the end."""
 
 
-async def _whole(request: Request, driver: Driver, sink: AppendSink, *, lasts: bool = False) -> Response:
+async def _whole(request: Received, driver: Driver, sink: AppendSink, *, lasts: bool = False) -> Response:
     """The response of a run, which `lasts` though its client is gone, or ends then.
 
     Raises ApiError if it failed before anything was said, if the store is full, or if another request with its key has
     stored it.
     """
-    exchange, outlet = exchange_of(request), Folded(driver, admitted_of(request).slot)
+    exchange, outlet = request.exchange, Folded(driver, request.admitted.slot)
 
     def gone() -> None:
         exchange.facts["client"] = "gone"
         if not lasts:
             driver.stop()
 
-    watcher = asyncio.create_task(watch(request.receive, gone))
-    try:
+    with watched(request.receive, gone):
         await driver.make(outlet)
-    finally:
-        watcher.cancel()
     if driver.response is None:
         raise taken_over()
     response = outlet.fold.response

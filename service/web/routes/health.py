@@ -6,44 +6,40 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import cast
 
-from fastapi import APIRouter, Request
-from starlette.responses import Response as HttpResponse
+from starlette.responses import Response
 
 from service import logs
 from service.engine.port import EngineError
-from service.metrics.scrape import Exposition
 from service.web.errors import JsonResponse
-from service.web.routes.received import background_of, service_of
+from service.web.received import Received
+from service.web.routing import Router, Way
 from store.backup.upkeep.memory import waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout
 
-router = APIRouter(tags=["Service"])
+router = Router("Service")
 logger = logging.getLogger(__name__)
 
 
-ALSO = ["HEAD", "OPTIONS"]
+ALSO = "HEAD OPTIONS"
 """How probes of load balancers and uptime monitors ask besides."""
 
 
-@router.api_route("/health", methods=ALSO, include_in_schema=False)
-@router.get("/health", summary="Is the process alive?", operation_id="health")
-async def health() -> HttpResponse:
+@router.route(f"GET {ALSO}", "/health", "Is the process alive?", "health", query=None, way=Way.OPEN)
+async def health(_: Received) -> object:
     """Always yes; asks nobody else."""
-    return JsonResponse({"status": "ok"})
+    return {"status": "ok"}
 
 
-@router.api_route("/ready", methods=ALSO, include_in_schema=False)
-@router.get("/ready", summary="Can it serve?", operation_id="ready")
-async def ready(request: Request) -> HttpResponse:
+@router.route(f"GET {ALSO}", "/ready", "Can it serve?", "ready", query=None, way=Way.OPEN)
+async def ready(request: Received) -> object:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or has
     more shards or another layout than this process knows, or an archive that is an older copy, or not its own
     (`usable`). A worker that is paused, as the engine was away, and how many conversations wait to be archived, for how
     long, are no reason to send requests elsewhere."""
-    service, background = service_of(request), background_of(request)
+    service, background = request.service, request.process.background
     checking = _check_store(service.store, background.layout)
     store, engine, backlog = await asyncio.gather(
         _state(checking), _state(service.engine.check()), _backlog(service.store if service.archive else None)
@@ -51,9 +47,10 @@ async def ready(request: Request) -> HttpResponse:
     worker = background.state
     usable = service.archive is None or service.archive.foreign is None
     ready = store == engine == "ok" and worker != "broken" and usable
-    found = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
+    found: dict[str, object] = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
     also = {"worker": worker, "archive": backlog and backlog | {"usable": usable}}
-    return JsonResponse(found | {name: said for name, said in also.items() if said is not None}, 200 if ready else 503)
+    found |= {name: said for name, said in also.items() if said is not None}
+    return JsonResponse(found, 200 if ready else 503)
 
 
 async def _check_store(store: ConversationHistoryStore, layout: Layout) -> None:
@@ -94,9 +91,8 @@ async def _state(check: Coroutine[None, None, None]) -> str:
     return "ok"
 
 
-@router.get("/metrics", summary="Metrics for Prometheus", operation_id="metrics")
-async def metrics(request: Request) -> HttpResponse:
+@router.route("GET", "/metrics", "Metrics for Prometheus", "metrics", query=None, way=Way.SCRAPED)
+async def metrics(request: Received) -> Response:
     """In Prometheus's text format, or as OpenMetrics where Accept names it; docs/metrics.md lists them."""
-    exposition = cast(Exposition, request.app.state.exposition)
-    body, kind = await exposition.scrape(request.headers.get("accept", ""))
-    return HttpResponse(body, headers={"content-type": kind, "cache-control": "no-store"})
+    body, kind = await request.process.exposition.scrape(request.header(b"accept"))
+    return Response(body, headers={"content-type": kind, "cache-control": "no-store"})

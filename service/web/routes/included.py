@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import get_args
 
 import msgspec
-from fastapi import Request
-from starlette.responses import Response as HttpResponse
 
 from service.api.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
@@ -20,9 +18,8 @@ from service.errors import invalid_value, unsupported
 from service.responses.output.emitter import Seal
 from service.responses.output.sealed import REASONING, TooLong, reasoning
 from service.tools.python import OUTPUTS
-from service.web.errors import JsonResponse
-from service.web.plain import OrderedQuery, Page, Query
-from service.web.routes.received import service_of, tenant_of, with_room
+from service.web.received import Received
+from service.web.routing import OrderedQuery, Page, Query
 
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -54,7 +51,7 @@ class ItemsQuery(OrderedQuery, Including):
     """The query for a page of items."""
 
 
-async def shown(request: Request, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:
+async def shown(request: Received, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:
     """A response, or its JSON, with what is wanted. Raises InvalidRequest, StoreUnavailable."""
     if wanted & {LOGPROBS, OUTPUTS}:
         response = decode_response(found) if isinstance(found, bytes) else found
@@ -71,11 +68,11 @@ async def shown(request: Request, found: Response | bytes, wanted: frozenset[str
     return msgspec.json.encode(members)
 
 
-async def listed(request: Request, items: Sequence[msgspec.Raw], wanted: frozenset[str]) -> Sequence[msgspec.Raw]:
+async def listed(request: Received, items: Sequence[msgspec.Raw], wanted: frozenset[str]) -> Sequence[msgspec.Raw]:
     """Items with what is wanted of them. Raises StoreUnavailable."""
     if SEALED not in wanted:
         return items
-    sealer = await service_of(request).seals.of(tenant_of(request))
+    sealer = await request.service.seals.of(request.tenant)
     found: list[msgspec.Raw] = []
     for item in items:
         found.append(_with_seal(item, sealer.seal))
@@ -83,10 +80,10 @@ async def listed(request: Request, items: Sequence[msgspec.Raw], wanted: frozens
     return found
 
 
-async def answered(request: Request, page: Page[msgspec.Raw], wanted: frozenset[str]) -> HttpResponse:
+async def answered(request: Received, page: Page[msgspec.Raw], wanted: frozenset[str]) -> object:
     """The answer with a page of items, and what is wanted of them. Raises ApiError 503, StoreUnavailable."""
     page.data = await listed(request, page.data, wanted)
-    return with_room(request, JsonResponse(page))
+    return request.with_room(page)
 
 
 def _check_logprobs(response: Response) -> None:

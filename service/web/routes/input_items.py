@@ -12,7 +12,7 @@ import msgspec
 from service.api import ids
 from service.errors import ApiError, InvalidRequest
 from service.responses.references import omitted_items
-from service.web.plain import OrderedQuery, Page, not_in_list
+from service.web.routing import OrderedQuery, Page, not_in_list
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 

@@ -2,42 +2,38 @@
 
 from typing import Any
 
-from fastapi import Request
-from starlette.responses import Response as HttpResponse
-
 from service.engine.engines import Offer
 from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError
 from service.markup.tags import written_by
-from service.web.errors import JsonResponse
-from service.web.plain import PlainRouter
-from service.web.routes.received import caller_of, service_of
+from service.web.received import Received
+from service.web.routing import Router
 
-router = PlainRouter("Models")
+router = Router("Models")
 
 
 @router.route("GET", "/models", "List the models", "listModels")
-async def models(request: Request) -> HttpResponse:
+async def models(request: Received) -> object:
     """The models that a create request may name."""
     offers = await _offers(request)
-    return JsonResponse({"object": "list", "data": [_model(offer, name) for offer in offers for name in offer.names]})
+    return {"object": "list", "data": [_model(offer, name) for offer in offers for name in offer.names]}
 
 
 @router.route("GET", "/models/{model_id:path}", "Retrieve a model", "retrieveModel")
-async def model(request: Request, model_id: str) -> HttpResponse:
+async def model(request: Received, model_id: str) -> object:
     """One model. Its id may hold slashes."""
     for offer in await _offers(request):
         if model_id in offer.names:
-            return JsonResponse(_model(offer, model_id))
+            return _model(offer, model_id)
     raise ApiError(404, f"The model '{model_id[:100]}' does not exist here.", code="model_not_found", param="model")
 
 
-async def _offers(request: Request) -> list[Offer]:
+async def _offers(request: Received) -> list[Offer]:
     """The caller's models. Raises EngineUnavailable where the only engine has yet to say what it serves."""
-    engine = service_of(request).engine
+    engine = request.service.engine
     if not engine.offers()[0].names:
         await engine.find("")
-    return engine.offers(caller_of(request).may_use)
+    return engine.offers(request.exchange.caller.may_use)
 
 
 def _model(offer: Offer, name: str) -> dict[str, Any]:

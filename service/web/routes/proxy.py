@@ -11,10 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import cast
 
 import msgspec
-from fastapi import Request
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
@@ -31,13 +29,12 @@ from service.settings.settings import Settings
 from service.spans import Fact, Kind
 from service.steps import in_steps
 from service.tenants.limits import Reservation
-from service.web.body import watch
+from service.web.body import break_off, watched
 from service.web.errors import envelope
 from service.web.event_stream import HEADERS
-from service.web.http_protocol import BREAK_OFF
-from service.web.middleware import Admitted
-from service.web.plain import PlainRouter
-from service.web.routes.received import admitted_of, body_of, caller_of, exchange_of, preparing, service_of
+from service.web.exchange import Admitted
+from service.web.received import Received
+from service.web.routing import Router, Way
 from service.web.sse import Pulse
 from store.limits import Spent, Unspent
 from store.turn import Expense
@@ -47,37 +44,37 @@ logger = logging.getLogger(__name__)
 TOKEN_BYTES = 4
 """About how many bytes of a request are a token: its server alone counts them, and tells at the end."""
 
-router = PlainRouter("Passed on")
+router = Router("Passed on")
 
 
-@router.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion")
-async def chat(request: Request) -> HttpResponse:
+@router.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion", way=Way.ASKS)
+async def chat(request: Received) -> object:
     """Passed on to the engine's server. Nothing is stored."""
     return await _passed_on(request, Endpoint.CHAT)
 
 
-@router.route("POST", "/completions", "Create a completion", "createCompletion")
-async def complete(request: Request) -> HttpResponse:
+@router.route("POST", "/completions", "Create a completion", "createCompletion", way=Way.ASKS)
+async def complete(request: Received) -> object:
     """Passed on to the engine's server. Nothing is stored."""
     return await _passed_on(request, Endpoint.COMPLETIONS)
 
 
-@router.route("POST", "/embeddings", "Create embeddings", "createEmbedding")
-async def embed(request: Request) -> HttpResponse:
+@router.route("POST", "/embeddings", "Create embeddings", "createEmbedding", way=Way.ASKS)
+async def embed(request: Received) -> object:
     """Passed on to the engine's server, where its model makes embeddings."""
     return await _passed_on(request, Endpoint.EMBEDDINGS)
 
 
-async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
+async def _passed_on(request: Received, endpoint: Endpoint) -> object:
     """The server's answer to a request. Raises ApiError, EngineUnavailable."""
-    service, admitted, exchange = service_of(request), admitted_of(request), exchange_of(request)
+    service, admitted, exchange = request.service, request.admitted, request.exchange
     settings = service.settings
-    body = await body_of(request)
-    async with preparing(request, len(body)):
+    body = await request.body()
+    async with request.preparing(len(body)):
         read = await in_steps(read_passed(body, endpoint, PassedLimits()))
     reads = len(body) // TOKEN_BYTES
     del body  # its members: what goes on is of them
-    caller = caller_of(request)
+    caller = request.exchange.caller
     card = await model_of(service, caller, read.model)
     if not service.engine.passes_on(card.id):
         message = f"No server of '{card.id}' has {endpoint}. Ask by POST /v1/responses, or another model."
@@ -105,7 +102,7 @@ async def _passed_on(request: Request, endpoint: Endpoint) -> HttpResponse:
 
     writes = 0 if endpoint is Endpoint.EMBEDDINGS else settings.max_output_tokens * read.answers
     id = service.store.new_id()
-    within = exchange.reserved_tokens(service.tenants.limiter, card.id, id, reads=reads, writes=writes)
+    within = exchange.reserved(service.tenants.limiter, card.id, id, reads=reads, writes=writes)
     reserved = await admitted.resources.enter_async_context(within)
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 
@@ -192,9 +189,9 @@ class PassedAnswer(HttpResponse):
             self._exchange.facts["client"] = "gone"
             answering.cancel()
 
-        watching = asyncio.create_task(watch(receive, gone))
         try:
-            right = await answering
+            with watched(receive, gone):
+                right = await answering
         except asyncio.CancelledError:
             if not self._gone:
                 raise
@@ -202,14 +199,12 @@ class PassedAnswer(HttpResponse):
                 raise ClientGone from None
             return
         finally:
-            watching.cancel()
             if self._reserved is not None:
                 self._reserved.settle()
             if self._usage is not None:
                 await self._tell(self._usage)
         if not right:
-            cast(Callable[[], None], scope["extensions"][BREAK_OFF]["now"])()
-            await watch(receive, lambda: None)  # uvicorn would log an error if this returned before
+            await break_off(scope, receive)
 
     async def _traced(self, send: Send) -> bool:
         """Send all, as `_answer` does, with a span around what the engine is asked where that is traced."""
@@ -261,8 +256,7 @@ class PassedAnswer(HttpResponse):
     async def _stream(self, reply: PassedReply, send: Send) -> None:
         """Send events as they come. Raises EngineError."""
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        pulse = Pulse(send, self._keepalive_seconds)
-        try:
+        with Pulse(send, self._keepalive_seconds) as pulse:
             async with aclosing(reply.pieces()) as pieces:
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -270,8 +264,6 @@ class PassedAnswer(HttpResponse):
                     self._events += piece.count(DATA)
                     self._admitted.slot.served(self._prompt, self._events)
                     await self._admitted.work.go_on()
-        finally:
-            pulse.stop()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         await reply.end()
 

@@ -12,10 +12,8 @@ from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
-from fastapi import Request
 from pydantic import Field
 from starlette.responses import Response
-from starlette.responses import Response as HttpResponse
 
 from service import spans
 from service.api.request import MAX_INT
@@ -24,27 +22,16 @@ from service.background.control import cancel as cancel_response
 from service.background.control import steer as steer_response
 from service.background.follow import find
 from service.errors import invalid_value
+from service.responses.output.endings import told_again
 from service.spans import Fact, Span, conversation
-from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
-from service.web.plain import PlainRouter, Query
+from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answered, shown
 from service.web.routes.input_items import page_of
-from service.web.routes.received import (
-    admitted_of,
-    background_of,
-    body_of,
-    exchange_of,
-    follow,
-    noted,
-    service_of,
-    tell_end,
-    tenant_of,
-    with_room,
-)
+from service.web.routing import Query, Router
 from store.turn import Found
 
-router = PlainRouter("Responses")
+router = Router("Responses")
 
 STREAMED = "stream"
 """How the store calls a background response whose events may be followed."""
@@ -66,31 +53,31 @@ class DeleteQuery(Query):
 
 
 @router.route("GET", "/responses/{response_id}", "Retrieve a response", "retrieveResponse", query=RetrieveQuery)
-async def retrieve(request: Request, query: RetrieveQuery, response_id: str) -> HttpResponse:
+async def retrieve(request: Received, query: RetrieveQuery, response_id: str) -> object:
     """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
     answer in `If-None-Match`, a 304 and no body where nothing has changed since.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
     """
-    service, wanted, after = service_of(request), query.wanted, query.starting_after
+    service, wanted, after = request.service, query.wanted, query.starting_after
     if query.stream:
         return await _stream(request, response_id, after, query.include_obfuscation is not False)
     if after is not None:
         raise invalid_value("starting_after", after, "It is only allowed with stream=true.")
     with fetching() as span:
-        response = await find(service.jobs, tenant_of(request), response_id)
+        response = await find(service.jobs, request.tenant, response_id)
         if span.kept:
             span.note(fetched(response))
     response = await shown(request, response, wanted)
-    answer = with_room(request, exchange_of(request).dialect.answer(response))
-    return await unless_known(request.scope["headers"], answer)
+    answer = request.with_room(request.exchange.dialect.answer(response))
+    return await unless_known(request.exchange.scope["headers"], answer)
 
 
-async def _stream(request: Request, response_id: str, after: int | None, obfuscate: bool) -> HttpResponse:
-    service = service_of(request)
+async def _stream(request: Received, response_id: str, after: int | None, obfuscate: bool) -> object:
+    service = request.service
     with fetching(after) as span:
-        found = await service.store.find(tenant_of(request), response_id)
+        found = await service.store.find(request.tenant, response_id)
         if span.kept:
             span.note(fetched(found.response) | {"gen_ai.response.status": found.status.value})
     if found.background != STREAMED:
@@ -100,52 +87,52 @@ async def _stream(request: Request, response_id: str, after: int | None, obfusca
     return streamed(request, response_id, found, -1 if after is None else after, obfuscate=obfuscate)
 
 
-def streamed(request: Request, id: str, found: Found, after: int = -1, *, obfuscate: bool) -> EventStream:
+def streamed(request: Received, id: str, found: Found, after: int = -1, *, obfuscate: bool) -> EventStream:
     """The events of a response behind the one with a number: those that are kept, or else how it has ended. Raises
     ApiError 503 where there is no room for that.
     """
     if not found.logged and not found.under_way:
-        admitted_of(request).slot.take_body(len(found.response))
-        return tell_end(request, decode_response(found.response), after, obfuscate=obfuscate)
-    admitted_of(request).slot.take_follower()
-    return follow(request, id, after, obfuscate=obfuscate)
+        request.admitted.slot.take_body(len(found.response))
+        ending = told_again(decode_response(found.response), after)
+        return EventStream(ending, request.admitted, request.service.settings, obfuscate=obfuscate)
+    request.admitted.slot.take_follower()
+    return request.follow(id, after, obfuscate=obfuscate)
 
 
 @router.route("DELETE", "/responses/{response_id}", "Delete a response", "deleteResponse", query=DeleteQuery)
-async def delete(request: Request, query: DeleteQuery, response_id: str) -> HttpResponse:
+async def delete(request: Received, query: DeleteQuery, response_id: str) -> object:
     """Forget a response. Responses that continue it keep their history.
 
     With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
     is forgotten, with every response before and after this one and all forks.
     """
-    store, tenant = service_of(request).store, tenant_of(request)
+    store, tenant = request.service.store, request.tenant
     if query.tree:
         await store.forget_tree(tenant, response_id)
-        await noted(request, "response.erased", response_id, tree=True)
+        await request.noted("response.erased", response_id, tree=True)
     else:
         await store.forget(tenant, response_id, erase=query.erase)
-        await noted(request, "response.erased" if query.erase else "response.deleted", response_id)
-    return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
+        await request.noted("response.erased" if query.erase else "response.deleted", response_id)
+    return {"id": response_id, "object": "response.deleted", "deleted": True}
 
 
 @router.route("POST", "/responses/{response_id}/cancel", "Cancel a background response", "cancelResponse")
-async def cancel(request: Request, response_id: str) -> HttpResponse:
+async def cancel(request: Received, response_id: str) -> object:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
-    service = service_of(request)
-    response = await cancel_response(service, tenant_of(request), response_id)
-    background_of(request).ended(response_id)
-    return exchange_of(request).dialect.answer(response)
+    service = request.service
+    response = await cancel_response(service, request.tenant, response_id)
+    request.process.background.ended(response_id)
+    return request.exchange.dialect.answer(response)
 
 
 @router.route("POST", "/responses/{response_id}/steer", "Say something to a background response", "steerResponse")
-async def steer(request: Request, response_id: str) -> HttpResponse:
+async def steer(request: Received, response_id: str) -> object:
     """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
     another one goes on from it with that.
     """
-    body, exchange = await body_of(request), exchange_of(request)
+    body, exchange = await request.body(), request.exchange
     key = exchange.headers.get(b"idempotency-key", b"")
-    accepted = await steer_response(service_of(request), exchange.tenant, response_id, body, key)
-    return JsonResponse(accepted)
+    return await steer_response(request.service, exchange.tenant, response_id, body, key)
 
 
 @router.route(
@@ -155,9 +142,9 @@ async def steer(request: Request, response_id: str) -> HttpResponse:
     "listInputItems",
     query=ItemsQuery,
 )
-async def input_items(request: Request, query: ItemsQuery, response_id: str) -> HttpResponse:
+async def input_items(request: Received, query: ItemsQuery, response_id: str) -> object:
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
-    store, tenant, wanted = service_of(request).store, tenant_of(request), query.wanted
+    store, tenant, wanted = request.service.store, request.tenant, query.wanted
     turns = await store.lineage(tenant, response_id)
     return await answered(request, await page_of(store, tenant, turns, query, asked=response_id), wanted)
 

@@ -8,16 +8,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from time import time_ns
 
-from fastapi import Request
 from starlette.responses import Response as HttpResponse
 
 from service.api.traces import EARLIEST, SpanData, ToldSpan, ToldTrace, read_told, utc
 from service.decoding import ABSENT
 from service.spans import Fact, IngestedSpan, conversation
-from service.web.plain import PlainRouter
-from service.web.routes.received import body_of, exchange_of, preparing, service_of
+from service.web.received import Received
+from service.web.routing import Router
 
-router = PlainRouter("Traces")
+router = Router("Traces")
 
 OPERATIONS = {"agent": "invoke_agent", "generation": "chat", "function": "execute_tool"}
 """The names in OpenTelemetry's GenAI conventions of the kinds of spans that they know."""
@@ -27,11 +26,11 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
 
 @router.route("POST", "/traces/ingest", "Take in traces of a client", "ingestTraces")
-async def ingest(request: Request) -> HttpResponse:
+async def ingest(request: Received) -> object:
     """Traces and spans as the Agents SDK exports them, in `data`. They go where the service's own traces go."""
-    exchange, tracer = exchange_of(request), service_of(request).tracer
-    body = await body_of(request)
-    async with preparing(request, len(body)):
+    exchange, tracer = request.exchange, request.service.tracer
+    body = await request.body()
+    async with request.preparing(len(body)):
         told = read_told(body)
         kept = tracer.take(exchange.tenant, [*_spans(told, time_ns(), shows=tracer.shows)]) if tracer.on else 0
     exchange.facts |= {"spans": len(told), "spans_kept": kept}

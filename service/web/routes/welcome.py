@@ -8,15 +8,15 @@ import re
 from html import escape
 from pathlib import Path
 
-from fastapi import APIRouter, Request
-from starlette.responses import FileResponse, HTMLResponse
-from starlette.responses import Response as HttpResponse
+from starlette.responses import FileResponse, HTMLResponse, Response
 
 from service.build import this_build
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import JsonResponse
+from service.web.received import Received
+from service.web.routing import Router, Way
 
-router = APIRouter(tags=["Service"])
+router = Router("Service")
 
 BASE_URLS = {dialect.name: dialect.prefix for dialect in DIALECTS}
 """The base paths for an SDK, by dialect."""
@@ -80,12 +80,11 @@ print(client.responses.create(model=client.models.list().data[0].id, input="Coun
 """
 
 
-@router.head("/", include_in_schema=False)
-@router.get("/", summary="What is this?", operation_id="welcome")
-async def welcome(request: Request) -> HttpResponse:
+@router.route("GET HEAD", "/", "What is this?", "welcome", query=None, way=Way.OPEN)
+async def welcome(request: Received) -> Response:
     """The name, the version and where to go."""
     version = this_build().version
-    if "text/html" in request.headers.get("accept", ""):
+    if "text/html" in request.header(b"accept"):
         links = "\n".join(f'<li><a href="{path}">{path}</a> {FOR_PEOPLE[what]}</li>' for what, path in LINKS.items())
         shown = {"version": escape(version), "address": escape(_address(request)), "base": BASE_URLS[OPENAI.name]}
         return HTMLResponse(PAGE.format(**shown, links=links), headers=HEADERS)
@@ -93,21 +92,19 @@ async def welcome(request: Request) -> HttpResponse:
     return JsonResponse(found, headers={"vary": "accept"})
 
 
-def _address(request: Request) -> str:
+def _address(request: Received) -> str:
     """The address to paste: this one, but a placeholder, as for the key, where a proxy may have changed the scheme."""
-    host = request.headers.get("host", "")
+    host = request.header(b"host")
     return f"http://{host}" if _LOOPBACK.fullmatch(host) else "THIS_ADDRESS"
 
 
-@router.head("/docs", include_in_schema=False)
-@router.get("/docs", include_in_schema=False)
-async def docs() -> HttpResponse:
+@router.route("GET HEAD", "/docs", query=None, way=Way.OPEN)
+async def docs(_: Received) -> FileResponse:
     """A page about each route."""
     return FileResponse(DOCS, headers=HEADERS)
 
 
-@router.head("/openapi.json", include_in_schema=False)
-@router.get("/openapi.json", include_in_schema=False)
-async def openapi() -> HttpResponse:
+@router.route("GET HEAD", "/openapi.json", query=None, way=Way.OPEN)
+async def openapi(_: Received) -> FileResponse:
     """The OpenAPI document."""
     return FileResponse(OPENAPI)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
@@ -25,7 +25,7 @@ from service.responses.remembered import Memory, Remembered
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
-from service.web.middleware import Exchange, Visit
+from service.web.gate import Visit
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
 from service.web.socket.lane import Lane, LaneRequest
 from service.web.socket.protocol import WIRE, SocketProtocol
@@ -53,28 +53,28 @@ IDLE_SECONDS = 900.0
 
 
 class Sockets:
-    """Serves WebSockets, as an ASGI application."""
+    """Serves WebSockets."""
 
     def __init__(self, service: Service, admission: Admission) -> None:
         self.service = service
         self.admission = admission
         self.memory = Memory(MEMORY_BYTES)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, visit: Visit, receive: Receive, send: Send) -> None:
         """Serve one, to its end."""
         await send({"type": "websocket.accept"})
-        await Connection(self, scope, receive, send).serve()
+        await Connection(self, visit, receive, send).serve()
 
 
 class Connection:
     """One WebSocket that was accepted."""
 
-    def __init__(self, sockets: Sockets, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, sockets: Sockets, visit: Visit, receive: Receive, send: Send) -> None:
         self._settings = sockets.service.settings
         self._memory = sockets.memory
-        self._wire = cast(SocketProtocol, scope["extensions"][WIRE])
-        self._exchange, visit = cast(Exchange, scope["exchange"]), cast(Visit, scope["visit"])
-        self._opened = Opened(sockets.service, sockets.admission, scope, self._wire, self._exchange, visit)
+        self._exchange = visit.exchange
+        self._wire = cast(SocketProtocol, visit.exchange.scope["extensions"][WIRE])
+        self._opened = Opened(sockets.service, sockets.admission, self._wire, visit)
         self._room = visit.slot
         self._receive, self._send = receive, send
         self._lanes: dict[str | None, Lane] = {}

@@ -8,24 +8,24 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.types import Scope
 from uvicorn.protocols.utils import ClientDisconnected
 
 from service import logs
 from service.api.events import Terminal
 from service.api.request import CreateRequest, read_frame
-from service.api.response import ResponseStatus
+from service.api.response import ResponseStatus, SteerCode
 from service.api.steer import NotSteered, led_by_steers, required_input, succeeding
 from service.engine.port import EngineError
 from service.errors import ApiError
 from service.responses.drive import Driver
-from service.responses.make import Maker, Ran, make
+from service.responses.make import Ran, make
 from service.responses.prepare import Prepared, Recall, standing_in
 from service.responses.run import Taken
 from service.responses.service import Service
 from service.web.admission.slots import Admission
 from service.web.event_stream import Noting
-from service.web.middleware import CREATE, Admitted, Exchange, Visit, admitted, new_request_id, note_create
+from service.web.exchange import CREATE, Admitted, Exchange, admitted
+from service.web.gate import Visit
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
@@ -41,29 +41,29 @@ class Opened:
 
     service: Service
     admission: Admission
-    scope: Scope
     wire: SocketProtocol
-    exchange: Exchange
-    """The request that opened it."""
     visit: Visit
-    """Its place among the WebSockets."""
+    """The request that opened it, and its place among the WebSockets."""
 
 
 class Reply:
-    """The making of one response in a lane."""
+    """The making of one response in a lane, and the outlet of its run: its events as frames."""
 
     def __init__(self, opened: Opened, lane: Lane, recall: Recall) -> None:
         """`recall` is what the connection remembers under an id."""
         self.opened = opened
         self.lane = lane
         self._recall = recall
-        whole = opened.exchange
-        self.exchange = Exchange(
-            whole.tenant, new_request_id(), whole.headers, whole.metrics, opened.scope["path"], CREATE
-        )
+        whole = opened.visit.exchange
+        self.exchange = Exchange(whole.scope, whole.metrics, CREATE, whole.tenant)
         self._continues: str | None = None
         self._leading: Steering | None = None
         """The steers that lead its input, until it is created."""
+        self._kept = False
+        """Whether some of its frames go out with `room`."""
+        self._created = False
+        """Whether its client was told that it is created, and what comes of that."""
+        self._client_gone = False
 
     async def answer(self, asked: LaneRequest) -> LaneRequest | None:
         """Make it: send its events, or its error. Returns the request to make next, where it was steered."""
@@ -73,7 +73,7 @@ class Reply:
         exchange.trace(opened.service.tracer)
         try:
             await opened.visit.identify()
-            exchange.entry = opened.exchange.entry
+            exchange.entry = opened.visit.exchange.entry
             async with admitted(exchange, opened.admission, opened.service.tenants.pacing) as place:
                 successor = await self._respond(asked, place)
         except ClientDisconnected:
@@ -89,7 +89,7 @@ class Reply:
             lane.driver = lane.steering = None
             if successor is None:
                 opened.visit.slot.give_back(len(asked.frame))
-            note_create(opened.scope, exchange)
+            exchange.end()
             logs.request_id.reset(token)
         return successor
 
@@ -99,23 +99,18 @@ class Reply:
         """
         exchange, service, lane = self.exchange, self.opened.service, self.lane
         async with AsyncExitStack() as resources:
-            maker = Maker(
-                service,
-                exchange.caller,
-                partial(exchange.reserved, service.tenants.limiter),
-                preparing=self.opened.admission.preparing(exchange.tenant, len(asked.frame)),
-                note=exchange.planned,
-                since=exchange.at,
-                recall=self._recall,
-            )
+            preparing = self.opened.admission.preparing(exchange.tenant, len(asked.frame))
+            maker = exchange.maker(service, preparing, recall=self._recall)
             made = await make(maker, partial(self._read, asked), resources)
             assert isinstance(made, Ran)  # a frame asks for no background response
             planned, driver = made.prepared, made.driver
-            lane.driver = driver
+            lane.driver = self._driver = driver
             lane.steering = Steering(driver, lane.name, exchange.metrics, supported=planned.steerable)
-            frames = Frames(self, place, driver, planned)
-            await driver.make(frames)
-        if frames.client_gone:
+            self._place, self._planned = place, planned
+            self._noting = Noting(driver, place)
+            self._encoder = exchange.dialect.encoder(obfuscate=planned.obfuscate)
+            await driver.make(self)
+        if self._client_gone:
             raise ClientDisconnected
         return await self._settle(asked, planned, driver)
 
@@ -131,7 +126,53 @@ class Reply:
         self._leading = lane.take_pending(wanted.previous_response_id)
         return wanted if self._leading is None else led_by_steers(wanted, self._leading.said)
 
-    async def created(self) -> None:
+    # --- the outlet of its run ---
+
+    def put(self, taken: Taken) -> bool:
+        """See Outlet. The first events go out with `room`, as what was said for the response is told of then."""
+        if not taken.events:
+            return True
+        wire, batch = self.opened.wire, shown_in_frames(taken.events)
+        self.exchange.status = 200
+        self._noting.note(last := batch[-1])
+        if isinstance(last, Terminal):  # it is remembered before anybody hears of its end
+            if self.lane.steering is not None:
+                self.lane.steering.close(last)
+            self.lane.remember(self._planned, self._driver)
+        if self._client_gone:
+            return True
+        frames = event_frames(self._encoder, batch, self.lane.name)
+        if not self._created or not wire.ready:
+            self._kept = True
+            wire.keep(frames)
+            return False
+        try:
+            wire.write(frames)
+        except ClientDisconnected:
+            self._gone()
+        return not self._place.work.crowded()
+
+    async def room(self) -> None:
+        """See Outlet."""
+        kept, self._kept = self._kept, False
+        try:
+            if kept:
+                await self.opened.wire.send_texts()
+            if not self._created:
+                self._created = True
+                await self._tell_created()
+        except ClientDisconnected:
+            self._gone()
+        await self._place.work.go_on()
+
+    async def settle(self) -> None:
+        """See Outlet. Nothing is kept before the end."""
+
+    def _gone(self) -> None:
+        self._client_gone = True
+        self._driver.stop()
+
+    async def _tell_created(self) -> None:
         """Its client knows of it: what was to lead its input has, and what else was pending in its lane has no place
         any more. Raises ClientDisconnected.
         """
@@ -140,8 +181,9 @@ class Reply:
             self._leading = None
         pending, self.lane.pending = self.lane.pending, None
         if pending is not None:
-            why = NotSteered("response_not_active", "Another response was made in its lane meanwhile.")
-            await self.opened.wire.send_texts(pending.give_back(why))
+            await self._give_back(pending, "response_not_active", "Another response was made in its lane meanwhile.")
+
+    # --- its end ---
 
     async def _settle(self, asked: LaneRequest, planned: Prepared, driver: Driver) -> LaneRequest | None:
         """See to what was said while the response was made: what is to be made next, if anything. Raises
@@ -151,13 +193,9 @@ class Reply:
         if steering is None or response is None or not steering.steers:
             return None
         if response.status is ResponseStatus.CANCELLED:
-            await self.opened.wire.send_texts(
-                steering.give_back(NotSteered("response_not_active", "The response was cancelled."))
-            )
+            await self._give_back(steering, "response_not_active", "The response was cancelled.")
         elif response.status is ResponseStatus.FAILED:
-            await self.opened.wire.send_texts(
-                steering.give_back(NotSteered("successor_creation_failed", "The response failed."))
-            )
+            await self._give_back(steering, "successor_creation_failed", "The response failed.")
         elif required := required_input(response):
             lane.steering, lane.pending = None, steering
             await self.opened.wire.send_texts(steering.pending(required))
@@ -167,11 +205,9 @@ class Reply:
             return LaneRequest(asked.frame, Succession(steering, planned.plan.base.instructions, standing))
         return None
 
-    def ended(self, last: Terminal, planned: Prepared, driver: Driver) -> None:
-        """Remember the response before anybody hears of its end."""
-        if self.lane.steering is not None:
-            self.lane.steering.close(last)
-        self.lane.remember(planned, driver)
+    async def _give_back(self, steering: Steering, code: SteerCode, message: str) -> None:
+        """Tell the client why its steers are given back. Raises ClientDisconnected."""
+        await self.opened.wire.send_texts(steering.give_back(NotSteered(code, message)))
 
     async def _refuse(self, asked: LaneRequest, error: Exception) -> None:
         """Say why there is no response, or no more of it. Steers that were to lead its input, or came for it, are given
@@ -187,65 +223,6 @@ class Reply:
                 await self.opened.wire.send_texts([error_frame(refusal, self.lane.name, exchange.request_id)])
             for steering in (self._leading, self.lane.steering):
                 if steering is not None:
-                    await self.opened.wire.send_texts(
-                        steering.give_back(NotSteered("successor_creation_failed", refusal.message))
-                    )
+                    await self._give_back(steering, "successor_creation_failed", refusal.message)
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
-
-
-class Frames:
-    """The outlet of a response in a lane: its events as frames."""
-
-    def __init__(self, reply: Reply, place: Admitted, driver: Driver, planned: Prepared) -> None:
-        self._reply, self._place, self._driver, self._planned = reply, place, driver, planned
-        self._wire = reply.opened.wire
-        self._encoder = reply.exchange.dialect.encoder(obfuscate=planned.obfuscate)
-        self._kept = False
-        """Whether some of its frames go out with `room`."""
-        self._noting = Noting(driver, place)
-        self._created = False
-        """Whether its client was told that it is created, and what comes of that."""
-        self.client_gone = False
-
-    def put(self, taken: Taken) -> bool:
-        """See Outlet. The first events go out with `room`, as what was said for the response is told of then."""
-        if not taken.events:
-            return True
-        reply, batch = self._reply, shown_in_frames(taken.events)
-        reply.exchange.status = 200
-        self._noting.note(last := batch[-1])
-        if isinstance(last, Terminal):
-            reply.ended(last, self._planned, self._driver)
-        if self.client_gone:
-            return True
-        frames = event_frames(self._encoder, batch, reply.lane.name)
-        if not self._created or not self._wire.ready:
-            self._kept = True
-            self._wire.keep(frames)
-            return False
-        try:
-            self._wire.write(frames)
-        except ClientDisconnected:
-            self._gone()
-        return not self._place.work.crowded()
-
-    async def room(self) -> None:
-        """See Outlet."""
-        kept, self._kept = self._kept, False
-        try:
-            if kept:
-                await self._wire.send_texts()
-            if not self._created:
-                self._created = True
-                await self._reply.created()
-        except ClientDisconnected:
-            self._gone()
-        await self._place.work.go_on()
-
-    async def settle(self) -> None:
-        """See Outlet. Nothing is kept before the end."""
-
-    def _gone(self) -> None:
-        self.client_gone = True
-        self._driver.stop()

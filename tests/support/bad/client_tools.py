@@ -2,7 +2,19 @@
 
 from typing import Any
 
-from tests.support.bad.table import FUNCTION, Bad, Table, chosen, items, tools
+from tests.support.bad.table import (
+    FUNCTION,
+    MISSING,
+    STRANGE,
+    TYPE,
+    UNSUPPORTED,
+    VALUE,
+    Bad,
+    Table,
+    chosen,
+    items,
+    tools,
+)
 
 SHELL: dict[str, Any] = {"type": "shell"}
 PATCH: dict[str, Any] = {"type": "apply_patch"}
@@ -46,191 +58,151 @@ def found(code: str | None, where: str, words: str, *values: Any) -> Bad:
 
 
 DECLARED: Table = {
-    "a shell nowhere": tools(
-        "missing_required_parameter", "tools[0].environment.type", "local", {**SHELL, "environment": {}}
-    ),
+    "a shell nowhere": tools(MISSING, "tools[0].environment.type", "local", {**SHELL, "environment": {}}),
     "a shell on the moon": tools(
-        "invalid_value", "tools[0].environment.type", "moon", {**SHELL, "environment": {"type": "moon"}}
+        VALUE, "tools[0].environment.type", "moon", {**SHELL, "environment": {"type": "moon"}}
     ),
     "a text for a shell's environment": tools(
-        "invalid_type", "tools[0].environment", "an object", {**SHELL, "environment": "local"}
+        TYPE, "tools[0].environment", "an object", {**SHELL, "environment": "local"}
     ),
-    "an unknown key of a shell": tools("unknown_parameter", "tools[0].speed", "speed", {**SHELL, "speed": 1}),
-    "an unknown key of an environment": tools(
-        "unknown_parameter", "tools[0].environment.speed", "speed", local(speed=1)
-    ),
-    "a text for skills": tools("invalid_type", "tools[0].environment.skills", "an array", local(skills="all")),
+    "an unknown key of a shell": tools(STRANGE, "tools[0].speed", "speed", {**SHELL, "speed": 1}),
+    "an unknown key of an environment": tools(STRANGE, "tools[0].environment.speed", "speed", local(speed=1)),
+    "a text for skills": tools(TYPE, "tools[0].environment.skills", "an array", local(skills="all")),
     "a skill without a path": tools(
-        *("missing_required_parameter", "tools[0].environment.skills[0].path", "path"),
-        local(skills=[{"name": "a", "description": "b"}]),
+        *(MISSING, "tools[0].environment.skills[0].path", "path"), local(skills=[{"name": "a", "description": "b"}])
     ),
     "a skill without a name": tools(
-        "invalid_value", "tools[0].environment.skills[0].name", "1", local(skills=[{**SKILL, "name": ""}])
+        VALUE, "tools[0].environment.skills[0].name", "1", local(skills=[{**SKILL, "name": ""}])
     ),
-    "65 skills": tools("invalid_value", "tools[0].environment.skills", "64", local(skills=[SKILL] * 65)),
+    "65 skills": tools(VALUE, "tools[0].environment.skills", "64", local(skills=[SKILL] * 65)),
     "a shell for programs alone": tools(
-        "unsupported_parameter", "tools[0].allowed_callers", "direct", {**SHELL, "allowed_callers": ["programmatic"]}
+        UNSUPPORTED, "tools[0].allowed_callers", "direct", {**SHELL, "allowed_callers": ["programmatic"]}
     ),
     "patches for programs alone": tools(
-        "unsupported_parameter", "tools[0].allowed_callers", "direct", {**PATCH, "allowed_callers": ["programmatic"]}
+        UNSUPPORTED, "tools[0].allowed_callers", "direct", {**PATCH, "allowed_callers": ["programmatic"]}
     ),
-    "an unknown key of patches": tools("unknown_parameter", "tools[0].path", "path", {**PATCH, "path": "/"}),
-    "an unknown key of a local shell": tools(
-        "unknown_parameter", "tools[0].env", "env", {"type": "local_shell", "env": {}}
-    ),
-    "a search by nobody": tools(
-        "invalid_value", "tools[0].execution", "nobody", {"type": "tool_search", "execution": "nobody"}
-    ),
+    "an unknown key of patches": tools(STRANGE, "tools[0].path", "path", {**PATCH, "path": "/"}),
+    "an unknown key of a local shell": tools(STRANGE, "tools[0].env", "env", {"type": "local_shell", "env": {}}),
+    "a search by nobody": tools(VALUE, "tools[0].execution", "nobody", {"type": "tool_search", "execution": "nobody"}),
     "a number for a search's description": tools(
-        "invalid_type", "tools[0].description", "a string", {**SEARCH, "description": 5}
+        TYPE, "tools[0].description", "a string", {**SEARCH, "description": 5}
     ),
-    "a list for a search's parameters": tools(
-        "invalid_type", "tools[0].parameters", "an object", {**SEARCH, "parameters": []}
-    ),
-    "an unknown key of a search": tools("unknown_parameter", "tools[0].limit", "limit", {**SEARCH, "limit": 8}),
-    "two shells": tools("invalid_value", "tools[1].name", "same name", SHELL, SHELL),
-    "a shell and a local shell": tools("invalid_value", "tools[1].name", "same name", SHELL, {"type": "local_shell"}),
+    "a list for a search's parameters": tools(TYPE, "tools[0].parameters", "an object", {**SEARCH, "parameters": []}),
+    "an unknown key of a search": tools(STRANGE, "tools[0].limit", "limit", {**SEARCH, "limit": 8}),
+    "two shells": tools(VALUE, "tools[1].name", "same name", SHELL, SHELL),
+    "a shell and a local shell": tools(VALUE, "tools[1].name", "same name", SHELL, {"type": "local_shell"}),
     "patches and a function of their name": tools(
-        "invalid_value", "tools[1].name", "same name", PATCH, {**FUNCTION, "name": "apply_patch"}
+        VALUE, "tools[1].name", "same name", PATCH, {**FUNCTION, "name": "apply_patch"}
     ),
     "a search in a namespace": tools(
-        "invalid_value", "tools[0].tools[0].type", "function", {"type": "namespace", "name": "n", "tools": [SEARCH]}
+        VALUE, "tools[0].tools[0].type", "function", {"type": "namespace", "name": "n", "tools": [SEARCH]}
     ),
-    "a shell that is not declared": chosen("invalid_value", "tool_choice.type", "Declare", SHELL, FUNCTION),
+    "a shell that is not declared": chosen(VALUE, "tool_choice.type", "Declare", SHELL, FUNCTION),
     "a shell in a container, chosen": chosen(
-        *("unsupported_parameter", "tool_choice.type", "can't run it", SHELL),
-        {**SHELL, "environment": {"type": "container_auto"}},
+        *(UNSUPPORTED, "tool_choice.type", "can't run it", SHELL), {**SHELL, "environment": {"type": "container_auto"}}
     ),
     "a server's search, chosen": chosen(
-        *("unsupported_parameter", "tool_choice.type", "can't run it", {"type": "tool_search"}), {"type": "tool_search"}
+        *(UNSUPPORTED, "tool_choice.type", "can't run it", {"type": "tool_search"}), {"type": "tool_search"}
     ),
     "patches among allowed tools, not declared": chosen(
-        *("invalid_value", "tool_choice.tools[0].type", "Declare"),
-        {"type": "allowed_tools", "tools": [PATCH]},
-        FUNCTION,
+        *(VALUE, "tool_choice.tools[0].type", "Declare"), {"type": "allowed_tools", "tools": [PATCH]}, FUNCTION
     ),
     "a shell, chosen as a function": chosen(
-        "invalid_value", "tool_choice.type", "shell", {"type": "function", "name": "exec"}, SHELL
+        VALUE, "tool_choice.type", "shell", {"type": "function", "name": "exec"}, SHELL
     ),
     "a function that is to be loaded": chosen(
-        "invalid_value", "tool_choice.name", "defer_loading", {"type": "function", "name": "f"}, DEFERRED, SEARCH
+        VALUE, "tool_choice.name", "defer_loading", {"type": "function", "name": "f"}, DEFERRED, SEARCH
     ),
-    "a deferred function of a broken name": tools(
-        "invalid_value", "tools[1].name", "a b", SEARCH, {**DEFERRED, "name": "a b"}
-    ),
+    "a deferred function of a broken name": tools(VALUE, "tools[1].name", "a b", SEARCH, {**DEFERRED, "name": "a b"}),
 }
 
 SENT: Table = {
     "a shell's call without its id": items(
-        *("missing_required_parameter", "input[0].call_id", "call_id"),
-        {"type": "shell_call", "action": {"commands": ["ls"]}},
+        *(MISSING, "input[0].call_id", "call_id"), {"type": "shell_call", "action": {"commands": ["ls"]}}
     ),
-    "a shell's call with an empty id": items("invalid_value", "input[0].call_id", "256", {**RAN, "call_id": ""}),
-    "a shell's call of nothing": items(
-        "missing_required_parameter", "input[0].action", "action", {"type": "shell_call", "call_id": "c"}
-    ),
-    "a text for a shell's action": items("invalid_type", "input[0].action", "an object", {**RAN, "action": "ls"}),
-    "a shell's action without commands": items(
-        "missing_required_parameter", "input[0].action.commands", "commands", {**RAN, "action": {}}
-    ),
-    "a text for commands": ran("invalid_type", ".commands", "an array", commands="ls"),
-    "a number for a command": ran("invalid_type", ".commands[0]", "a string", commands=[5]),
-    "too many commands": ran("invalid_value", ".commands", "1024", commands=["ls"] * 1025),
-    "a text for a command's time": ran("invalid_type", ".timeout_ms", "an integer", timeout_ms="long"),
+    "a shell's call with an empty id": items(VALUE, "input[0].call_id", "256", {**RAN, "call_id": ""}),
+    "a shell's call of nothing": items(MISSING, "input[0].action", "action", {"type": "shell_call", "call_id": "c"}),
+    "a text for a shell's action": items(TYPE, "input[0].action", "an object", {**RAN, "action": "ls"}),
+    "a shell's action without commands": items(MISSING, "input[0].action.commands", "commands", {**RAN, "action": {}}),
+    "a text for commands": ran(TYPE, ".commands", "an array", commands="ls"),
+    "a number for a command": ran(TYPE, ".commands[0]", "a string", commands=[5]),
+    "too many commands": ran(VALUE, ".commands", "1024", commands=["ls"] * 1025),
+    "a text for a command's time": ran(TYPE, ".timeout_ms", "an integer", timeout_ms="long"),
     "a text for a shell's environment, sent back": items(
-        "invalid_type", "input[0].environment", "an object", {**RAN, "environment": "local"}
+        TYPE, "input[0].environment", "an object", {**RAN, "environment": "local"}
     ),
-    "a shell's call of an unknown status": items("invalid_value", "input[0].status", "odd", {**RAN, "status": "odd"}),
+    "a shell's call of an unknown status": items(VALUE, "input[0].status", "odd", {**RAN, "status": "odd"}),
     "a shell's call without an output": items(None, "input", "No tool output found", RAN),
     "an output of no shell's call": items(
         None, "input", "No function call found", {"type": "shell_call_output", "call_id": "c", "output": []}
     ),
     "a text for what a shell printed": items(
-        *("invalid_type", "input[1].output", "an array", RAN),
-        {"type": "shell_call_output", "call_id": "c", "output": "x"},
+        *(TYPE, "input[1].output", "an array", RAN), {"type": "shell_call_output", "call_id": "c", "output": "x"}
     ),
-    "a number for what a command printed": printed("invalid_type", "[0].stdout", "a string", {"stdout": 5}),
-    "an unknown end of a command": printed("invalid_value", "[0].outcome.type", "odd", {"outcome": {"type": "odd"}}),
-    "an end without its code": printed(
-        "missing_required_parameter", "[0].outcome.exit_code", "exit", {"outcome": {"type": "exit"}}
-    ),
+    "a number for what a command printed": printed(TYPE, "[0].stdout", "a string", {"stdout": 5}),
+    "an unknown end of a command": printed(VALUE, "[0].outcome.type", "odd", {"outcome": {"type": "odd"}}),
+    "an end without its code": printed(MISSING, "[0].outcome.exit_code", "exit", {"outcome": {"type": "exit"}}),
     "a text for an exit code": printed(
-        "invalid_type", "[0].outcome.exit_code", "an integer", {"outcome": {"type": "exit", "exit_code": "0"}}
+        TYPE, "[0].outcome.exit_code", "an integer", {"outcome": {"type": "exit", "exit_code": "0"}}
     ),
     "two outputs of a shell's call": items(
-        *("invalid_value", "input[2].call_id", "once", RAN),
-        *[{"type": "shell_call_output", "call_id": "c", "output": []}] * 2,
+        *(VALUE, "input[2].call_id", "once", RAN), *[{"type": "shell_call_output", "call_id": "c", "output": []}] * 2
     ),
     "a local shell's text for a command": items(
-        "invalid_type", "input[0].action.command", "an array", {**RAN_LOCALLY, "action": {"command": "ls"}}
+        TYPE, "input[0].action.command", "an array", {**RAN_LOCALLY, "action": {"command": "ls"}}
     ),
     "a local shell's action of another type": items(
-        *("invalid_value", "input[0].action.type", "fly"), {**RAN_LOCALLY, "action": {"type": "fly", "command": ["ls"]}}
+        *(VALUE, "input[0].action.type", "fly"), {**RAN_LOCALLY, "action": {"type": "fly", "command": ["ls"]}}
     ),
     "a list for environment variables": items(
-        "invalid_type", "input[0].action.env", "an object", {**RAN_LOCALLY, "action": {"command": ["ls"], "env": []}}
+        TYPE, "input[0].action.env", "an object", {**RAN_LOCALLY, "action": {"command": ["ls"], "env": []}}
     ),
     "an output of a local shell without its call": items(
-        "missing_required_parameter", "input[0].id", "call_id", {"type": "local_shell_call_output", "output": "x"}
+        MISSING, "input[0].id", "call_id", {"type": "local_shell_call_output", "output": "x"}
     ),
     "an output of no local shell's call": items(
         None, "input", "No function call found", {"type": "local_shell_call_output", "id": "c", "output": "x"}
     ),
     "a list for what a local shell printed": items(
-        *("invalid_type", "input[1].output", "a string", RAN_LOCALLY),
+        *(TYPE, "input[1].output", "a string", RAN_LOCALLY),
         {"type": "local_shell_call_output", "id": "c", "output": []},
     ),
     "a patch of nothing": items(
-        "missing_required_parameter", "input[0].operation", "operation", {"type": "apply_patch_call", "call_id": "c"}
+        MISSING, "input[0].operation", "operation", {"type": "apply_patch_call", "call_id": "c"}
     ),
-    "an unknown operation": patched("invalid_value", "type", "burn_file", {"type": "burn_file", "path": "a"}),
-    "a patch of no file": patched("missing_required_parameter", "path", "path", {"type": "delete_file"}),
-    "a patch without its diff": patched(
-        "missing_required_parameter", "diff", "diff", {"type": "update_file", "path": "a"}
-    ),
-    "a path of two lines": patched("invalid_value", "path", "a\\nb", {"type": "delete_file", "path": "a\nb"}),
-    "a number for a diff": patched("invalid_type", "diff", "a string", {"type": "create_file", "path": "a", "diff": 5}),
+    "an unknown operation": patched(VALUE, "type", "burn_file", {"type": "burn_file", "path": "a"}),
+    "a patch of no file": patched(MISSING, "path", "path", {"type": "delete_file"}),
+    "a patch without its diff": patched(MISSING, "diff", "diff", {"type": "update_file", "path": "a"}),
+    "a path of two lines": patched(VALUE, "path", "a\\nb", {"type": "delete_file", "path": "a\nb"}),
+    "a number for a diff": patched(TYPE, "diff", "a string", {"type": "create_file", "path": "a", "diff": 5}),
     "an output of a patch without its status": items(
-        *("missing_required_parameter", "input[1].status", "status", PATCHED),
-        {"type": "apply_patch_call_output", "call_id": "c"},
+        *(MISSING, "input[1].status", "status", PATCHED), {"type": "apply_patch_call_output", "call_id": "c"}
     ),
     "an output of a patch that is neither": items(
-        *("invalid_value", "input[1].status", "perhaps", PATCHED),
+        *(VALUE, "input[1].status", "perhaps", PATCHED),
         {"type": "apply_patch_call_output", "call_id": "c", "status": "perhaps"},
     ),
     "a search without arguments": items(
-        "missing_required_parameter", "input[0].arguments", "arguments", {"type": "tool_search_call", "call_id": "c"}
+        MISSING, "input[0].arguments", "arguments", {"type": "tool_search_call", "call_id": "c"}
     ),
-    "a text for a search's arguments": items(
-        "invalid_type", "input[0].arguments", "an object", {**SEARCHED, "arguments": "x"}
-    ),
+    "a text for a search's arguments": items(TYPE, "input[0].arguments", "an object", {**SEARCHED, "arguments": "x"}),
     "a client's search without its id": items(
-        *("missing_required_parameter", "input[0].call_id", "client"),
-        {**SEARCHED, "call_id": None, "execution": "client"},
+        *(MISSING, "input[0].call_id", "client"), {**SEARCHED, "call_id": None, "execution": "client"}
     ),
-    "a search by an unknown side": items(
-        "invalid_value", "input[0].execution", "both", {**SEARCHED, "execution": "both"}
-    ),
+    "a search by an unknown side": items(VALUE, "input[0].execution", "both", {**SEARCHED, "execution": "both"}),
     "a search without what it found": items(None, "input", "No tool output found", SEARCHED),
     "what no search found": items(None, "input", "No function call found", FOUND),
     "found tools that are missing": items(
-        *("missing_required_parameter", "input[1].tools", "tools", SEARCHED),
-        {"type": "tool_search_output", "call_id": "c"},
+        *(MISSING, "input[1].tools", "tools", SEARCHED), {"type": "tool_search_output", "call_id": "c"}
     ),
-    "a text for found tools": items("invalid_type", "input[1].tools", "an array", SEARCHED, {**FOUND, "tools": "f"}),
-    "a found tool of an unknown type": found(
-        "invalid_value", "input[1].tools[0].type", "telepathy", {"type": "telepathy"}
-    ),
-    "a found tool without a name": found(
-        "missing_required_parameter", "input[1].tools[0].name", "name", {"type": "function"}
-    ),
-    "a found tool of a broken name": found(
-        "invalid_value", "input[1].tools[0].name", "a b", {**FUNCTION, "name": "a b"}
-    ),
+    "a text for found tools": items(TYPE, "input[1].tools", "an array", SEARCHED, {**FOUND, "tools": "f"}),
+    "a found tool of an unknown type": found(VALUE, "input[1].tools[0].type", "telepathy", {"type": "telepathy"}),
+    "a found tool without a name": found(MISSING, "input[1].tools[0].name", "name", {"type": "function"}),
+    "a found tool of a broken name": found(VALUE, "input[1].tools[0].name", "a b", {**FUNCTION, "name": "a b"}),
     "a found tool in a namespace of a broken name": found(
-        "invalid_value", "input[1].tools[0].name", "a b", {"type": "namespace", "name": "a b", "tools": [FUNCTION]}
+        VALUE, "input[1].tools[0].name", "a b", {"type": "namespace", "name": "a b", "tools": [FUNCTION]}
     ),
     "more found tools than there is room for": found(
-        "invalid_value", "tools", "at most 128", *({**FUNCTION, "name": f"f{number}"} for number in range(128))
+        VALUE, "tools", "at most 128", *({**FUNCTION, "name": f"f{number}"} for number in range(128))
     ),
 }

@@ -11,7 +11,7 @@ from struct import pack
 from typing import Any
 
 from tests.support.bad.readers import READ
-from tests.support.bad.table import CREATE, LIMIT, MODEL, Bad
+from tests.support.bad.table import CREATE, LIMIT, MISSING, MODEL, STRANGE, TYPE, UNSUPPORTED, VALUE, Bad
 from tests.support.bad.table import UNKNOWN as UNKNOWN_ID
 
 ASKED = {"type": "response.create", "model": MODEL, "input": "hi"}
@@ -74,13 +74,13 @@ LANES = (
 )
 
 STEERED: tuple[tuple[Any, str, str], ...] = (
-    (None, "missing_required_parameter", "the id of the response"),
-    ("", "missing_required_parameter", "the id of the response"),
-    (5, "invalid_type", "a string"),
-    (True, "invalid_type", "a string"),
-    ([], "invalid_type", "a string"),
-    ({}, "invalid_type", "a string"),
-    ("x" * 5000, "invalid_value", "5002 bytes"),
+    (None, MISSING, "the id of the response"),
+    ("", MISSING, "the id of the response"),
+    (5, TYPE, "a string"),
+    (True, TYPE, "a string"),
+    ([], TYPE, "a string"),
+    ({}, TYPE, "a string"),
+    ("x" * 5000, VALUE, "5002 bytes"),
 )
 
 
@@ -97,7 +97,7 @@ FRAMES: dict[str, BadFrame] = {
         for id, code, words in STEERED
     },
     "a steer without a response": frame(
-        "missing_required_parameter", "previous_response_id", "the id of the response", type="response.steer", input="x"
+        MISSING, "previous_response_id", "the id of the response", type="response.steer", input="x"
     ),
     "a steer that is too long": frame(
         "too_many_pending_steers",
@@ -117,31 +117,29 @@ FRAMES: dict[str, BadFrame] = {
     "a lone surrogate": BadFrame(json.dumps({**ASKED, "input": "\ud800"}), "invalid_json", None, "surrogate"),
     "NaN": BadFrame('{"type":NaN}', "invalid_json", None, "could not be parsed"),
     "deep": BadFrame('{"type":"response.create","x":' + "[" * 100_000, "invalid_json", None, "deep"),
-    "an array": BadFrame(json.dumps([ASKED]), "invalid_type", None, "expected an object"),
-    "a string": BadFrame('"response.create"', "invalid_type", None, "expected an object"),
-    "a number": BadFrame("5", "invalid_type", None, "expected an object"),
-    "null": BadFrame("null", "invalid_type", None, "expected an object"),
-    "true": BadFrame("true", "invalid_type", None, "expected an object"),
-    "no type": frame("missing_required_parameter", "type", "response.create", model=MODEL, input="hi"),
-    "a type that is null": frame("missing_required_parameter", "type", "response.create", type=None),
-    "a number for a type": frame("invalid_type", "type", "a string", type=5),
-    "a list for a type": frame("invalid_type", "type", "a string", type=["response.create"]),
-    "an object for a type": frame("invalid_type", "type", "a string", type={}),
+    "an array": BadFrame(json.dumps([ASKED]), TYPE, None, "expected an object"),
+    "a string": BadFrame('"response.create"', TYPE, None, "expected an object"),
+    "a number": BadFrame("5", TYPE, None, "expected an object"),
+    "null": BadFrame("null", TYPE, None, "expected an object"),
+    "true": BadFrame("true", TYPE, None, "expected an object"),
+    "no type": frame(MISSING, "type", "response.create", model=MODEL, input="hi"),
+    "a type that is null": frame(MISSING, "type", "response.create", type=None),
+    "a number for a type": frame(TYPE, "type", "a string", type=5),
+    "a list for a type": frame(TYPE, "type", "a string", type=["response.create"]),
+    "an object for a type": frame(TYPE, "type", "a string", type={}),
     "a binary frame": BadFrame(json.dumps(ASKED).encode(), "binary_frame", None, "text"),
     "an empty binary frame": BadFrame(b"", "binary_frame", None, "text"),
     "a binary frame of bytes": BadFrame(bytes(range(256)), "binary_frame", None, "text"),
-    "a body within": frame("unknown_parameter", "response", "response", type="response.create", response=ASKED),
-    "in the background": create("unsupported_parameter", "background", "POST", background=True),
-    "in the background and not stored": create(
-        "unsupported_parameter", "background", "POST", background=True, store=False
-    ),
-    "a text for background": create("invalid_type", "background", "a boolean", background="yes"),
-    "no stream": create("invalid_value", "stream", "always a stream", stream=False),
-    "a number for stream": create("invalid_type", "stream", "a boolean", stream=1),
-    "a text for generate": create("invalid_type", "generate", "a boolean", generate="no"),
-    "a number for generate": create("invalid_type", "generate", "a boolean", generate=0),
-    "a warm-up that is wrong": create("invalid_value", "temperature", "2", generate=False, temperature=9),
-    "a warm-up with a wrong tool": create("invalid_type", "tools[0]", "object", generate=False, tools=[5]),
+    "a body within": frame(STRANGE, "response", "response", type="response.create", response=ASKED),
+    "in the background": create(UNSUPPORTED, "background", "POST", background=True),
+    "in the background and not stored": create(UNSUPPORTED, "background", "POST", background=True, store=False),
+    "a text for background": create(TYPE, "background", "a boolean", background="yes"),
+    "no stream": create(VALUE, "stream", "always a stream", stream=False),
+    "a number for stream": create(TYPE, "stream", "a boolean", stream=1),
+    "a text for generate": create(TYPE, "generate", "a boolean", generate="no"),
+    "a number for generate": create(TYPE, "generate", "a boolean", generate=0),
+    "a warm-up that is wrong": create(VALUE, "temperature", "2", generate=False, temperature=9),
+    "a warm-up with a wrong tool": create(TYPE, "tools[0]", "object", generate=False, tools=[5]),
     "a warm-up of nothing known": create(
         "previous_response_not_found", "previous_response_id", "not found", generate=False, previous_response_id="a"
     ),
@@ -151,7 +149,7 @@ FRAMES: dict[str, BadFrame] = {
     "an unknown response that is not to be stored": create(
         "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID, store=False
     ),
-    "an unknown member": create("unknown_parameter", "event_id", "event_id", event_id="a"),
+    "an unknown member": create(STRANGE, "event_id", "event_id", event_id="a"),
     "a cancel of nothing": frame("response_not_active", "response_id", "under way", 404, type="response.cancel"),
     "a cancel of what is unknown": frame(
         "response_not_active", "response_id", "under way", 404, type="response.cancel", response_id=UNKNOWN_ID
@@ -165,8 +163,8 @@ FRAMES: dict[str, BadFrame] = {
     "a cancel in a lane that can't be": frame(
         "invalid_stream_id", "stream_id", "'stream_id'", type="response.cancel", stream_id="a b"
     ),
-    "a cancel of a number": frame("invalid_type", "response_id", "a string", type="response.cancel", response_id=5),
-    "a cancel of a list": frame("invalid_type", "response_id", "a string", type="response.cancel", response_id=[]),
+    "a cancel of a number": frame(TYPE, "response_id", "a string", type="response.cancel", response_id=5),
+    "a cancel of a list": frame(TYPE, "response_id", "a string", type="response.cancel", response_id=[]),
 }
 """Frames that are wrong in ways of their own."""
 

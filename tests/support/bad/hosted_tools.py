@@ -8,15 +8,29 @@ used.
 from dataclasses import replace
 from typing import Any
 
-from tests.support.bad.table import FUNCTION, JSON, MIB, MODEL, Bad, Table, chosen, get, items, tools
+from tests.support.bad.table import (
+    FUNCTION,
+    JSON,
+    MIB,
+    MISSING,
+    MODEL,
+    STRANGE,
+    TYPE,
+    UNSUPPORTED,
+    VALUE,
+    Bad,
+    Table,
+    chosen,
+    get,
+    items,
+    tools,
+)
 
 MCP: dict[str, Any] = {"type": "mcp", "server_label": "maths", "server_url": "{mcp}", "require_approval": "never"}
 CODE: dict[str, Any] = {"type": "code_interpreter", "container": {"type": "auto"}}
 SEARCH: dict[str, Any] = {"type": "web_search"}
 NOBODY = "cntr_" + "0" * 48
 FORM = "multipart/form-data; boundary=b"
-MISSING, TYPE, VALUE = "missing_required_parameter", "invalid_type", "invalid_value"
-UNKNOWN, UNSUPPORTED = "unknown_parameter", "unsupported_parameter"
 
 
 def server(code: str, member: str, words: str, **members: Any) -> Bad:
@@ -141,7 +155,7 @@ SERVERS: Table = {
     "a number among allowed tools": server(TYPE, "allowed_tools[0]", "a string", allowed_tools=[5]),
     "too many allowed tools": server(VALUE, "allowed_tools", "256", allowed_tools=["a"] * 257),
     "an allowed tool that is a book": server(VALUE, "allowed_tools[0]", "256", allowed_tools=["a" * 257]),
-    "an unknown key of allowed tools": server(UNKNOWN, "allowed_tools.names", "names", allowed_tools={"names": []}),
+    "an unknown key of allowed tools": server(STRANGE, "allowed_tools.names", "names", allowed_tools={"names": []}),
     "allowed tools that perhaps read": server(
         TYPE, "allowed_tools.read_only", "a boolean", allowed_tools={"read_only": "yes"}
     ),
@@ -149,7 +163,7 @@ SERVERS: Table = {
     "approvals that are a truth": server(TYPE, "require_approval", "", require_approval=True),
     "approvals in a list": server(TYPE, "require_approval", "", require_approval=["add"]),
     "an unknown key of approvals": server(
-        UNKNOWN, "require_approval.sometimes", "sometimes", require_approval={"sometimes": {}}
+        STRANGE, "require_approval.sometimes", "sometimes", require_approval={"sometimes": {}}
     ),
     "approvals never of a text": server(TYPE, "require_approval.never", "an object", require_approval={"never": "add"}),
     "approvals never of a number": server(
@@ -158,7 +172,7 @@ SERVERS: Table = {
     "a text for loading later": server(TYPE, "defer_loading", "a boolean", defer_loading="yes"),
     "a server for programs alone": server(UNSUPPORTED, "allowed_callers", "direct", allowed_callers=["programmatic"]),
     "an unknown caller of a server": server(VALUE, "allowed_callers[0]", "me", allowed_callers=["me"]),
-    "an unknown key of a server": server(UNKNOWN, "command", "command", command=["sh"]),
+    "an unknown key of a server": server(STRANGE, "command", "command", command=["sh"]),
     "two servers of one label": tools(VALUE, "tools[1].server_label", "same label", MCP, MCP),
     "17 servers": tools(VALUE, "tools", "16", *({**MCP, "server_label": f"s{n}"} for n in range(17))),
     "a server in a namespace": tools(
@@ -206,8 +220,8 @@ CODES: Table = {
     ),
     "a network of no type": auto(MISSING, "network_policy.type", "type", network_policy={}),
     "a text for a network": auto(TYPE, "network_policy", "an object", network_policy="disabled"),
-    "an unknown key of a container": auto(UNKNOWN, "image", "image", image="alpine"),
-    "an unknown key of code": code(UNKNOWN, "timeout", "timeout", timeout=5),
+    "an unknown key of a container": auto(STRANGE, "image", "image", image="alpine"),
+    "an unknown key of code": code(STRANGE, "timeout", "timeout", timeout=5),
     "code for programs alone": code(UNSUPPORTED, "allowed_callers", "direct", allowed_callers=["programmatic"]),
     "an unknown caller of code": code(VALUE, "allowed_callers[0]", "me", allowed_callers=["me"]),
     "code in a namespace": tools(
@@ -355,7 +369,7 @@ CONTAINERS: Table = {
     "a text for minutes": made(TYPE, "expires_after.minutes", "an integer", expires_after={"minutes": "5"}),
     "half a minute": made(TYPE, "expires_after.minutes", "an integer", expires_after={"minutes": 0.5}),
     "an unknown anchor": made(VALUE, "expires_after.anchor", "birth", expires_after={"anchor": "birth"}),
-    "an unknown key of its end": made(UNKNOWN, "expires_after.hours", "hours", expires_after={"hours": 1}),
+    "an unknown key of its end": made(STRANGE, "expires_after.hours", "hours", expires_after={"hours": 1}),
     "a container with files from elsewhere": made(UNSUPPORTED, "file_ids", "/files", file_ids=["file_1"]),
     "a text for its files": made(TYPE, "file_ids", "an array", file_ids="file_1"),
     "a container of odd memory": made(VALUE, "memory_limit", "3g", memory_limit="3g"),
@@ -364,7 +378,7 @@ CONTAINERS: Table = {
     ),
     "a list for a network": made(TYPE, "network_policy", "an object", network_policy=[]),
     "a container with skills": made(UNSUPPORTED, "skills", "", skills=[{"type": "inline"}]),
-    "an unknown key of a new container": made(UNKNOWN, "image", "image", image="alpine"),
+    "an unknown key of a new container": made(STRANGE, "image", "image", image="alpine"),
     "a container of no body": Bad(lambda: b"", "invalid_json", None, "no body", path="/v1/containers"),
     "a container of a list": Bad(lambda: b"[]", TYPE, None, "an object", path="/v1/containers"),
     "a container of half a JSON": Bad(lambda: b'{"na', "invalid_json", None, "parsed", path="/v1/containers"),
@@ -384,7 +398,7 @@ CONTAINERS: Table = {
     "some containers a page": get("/v1/containers?limit=some", VALUE, "limit", "some"),
     "containers in no order": get("/v1/containers?order=up", VALUE, "order", "up"),
     "containers after none": get("/v1/containers?after=cntr_1", VALUE, "after", "cntr_1"),
-    "an unknown query of containers": get("/v1/containers?color=red", UNKNOWN, "color", "color"),
+    "an unknown query of containers": get("/v1/containers?color=red", STRANGE, "color", "color"),
 }
 
 FILES: Table = {
@@ -435,7 +449,7 @@ FILES: Table = {
     "some files a page": get("/v1/containers/{container}/files?limit=x", VALUE, "limit", "x"),
     "files in no order": get("/v1/containers/{container}/files?order=up", VALUE, "order", "up"),
     "files after none": get("/v1/containers/{container}/files?after=cfile_1", VALUE, "after", "cfile_1"),
-    "an unknown query of files": get("/v1/containers/{container}/files?path=a", UNKNOWN, "path", "path"),
+    "an unknown query of files": get("/v1/containers/{container}/files?path=a", STRANGE, "path", "path"),
     "an unknown file": get(
         "/v1/containers/{container}/files/cfile_1", "container_file_not_found", "file_id", "cfile_1", 404
     ),

@@ -7,10 +7,14 @@ from tests.support.bad.table import (
     CALL,
     CUSTOM,
     FUNCTION,
+    MISSING,
     MODEL,
     OUTPUT,
+    TYPE,
     UNKNOWN,
+    UNSUPPORTED,
     USER,
+    VALUE,
     Bad,
     Table,
     create,
@@ -45,12 +49,12 @@ def encoded(content: bytes) -> str:
 
 
 ITEMS: Table = {
-    "an item that is a text": items("invalid_type", "input[0]", "an object", "hi"),
-    "an item that is null": items("invalid_type", "input[1]", "an object", USER, None),
-    "an item that is a list": items("invalid_type", "input[0]", "an object", [USER]),
-    "an item of no type": items("missing_required_parameter", "input[1].type", "role", USER, {"content": "hi"}),
-    "a number for an item's type": items("invalid_type", "input[0].type", "a string", {"type": 5}),
-    "an item of an unknown type": items("unsupported_parameter", "input[0].type", "telepathy", {"type": "telepathy"}),
+    "an item that is a text": items(TYPE, "input[0]", "an object", "hi"),
+    "an item that is null": items(TYPE, "input[1]", "an object", USER, None),
+    "an item that is a list": items(TYPE, "input[0]", "an object", [USER]),
+    "an item of no type": items(MISSING, "input[1].type", "role", USER, {"content": "hi"}),
+    "a number for an item's type": items(TYPE, "input[0].type", "a string", {"type": 5}),
+    "an item of an unknown type": items(UNSUPPORTED, "input[0].type", "telepathy", {"type": "telepathy"}),
     "a broken text of a shell": Bad(
         lambda: b'{"model":"%s","input":[{"type":"shell_call_output","output":"\\ud800"}]}' % MODEL.encode(),
         "invalid_json",
@@ -58,15 +62,15 @@ ITEMS: Table = {
         "surrogate",
     ),
     # messages
-    "an unknown role": items("invalid_value", "input[0].role", "robot", {**USER, "role": "robot"}),
-    "a tool's role": items("invalid_value", "input[0].role", "tool", {**USER, "role": "tool"}),
-    "a number for a role": items("invalid_type", "input[0].role", "a string", {**USER, "role": 5}),
-    "a message of no role": items("missing_required_parameter", "input[0].role", "role", {"type": "message"}),
-    "a message without content": items("missing_required_parameter", "input[0].content", "content", {"role": "user"}),
-    "a number for content": items("invalid_type", "input[0].content", "5", {**USER, "content": 5}),
-    "an object for content": items("invalid_type", "input[0].content", "{}", {**USER, "content": {}}),
+    "an unknown role": items(VALUE, "input[0].role", "robot", {**USER, "role": "robot"}),
+    "a tool's role": items(VALUE, "input[0].role", "tool", {**USER, "role": "tool"}),
+    "a number for a role": items(TYPE, "input[0].role", "a string", {**USER, "role": 5}),
+    "a message of no role": items(MISSING, "input[0].role", "role", {"type": "message"}),
+    "a message without content": items(MISSING, "input[0].content", "content", {"role": "user"}),
+    "a number for content": items(TYPE, "input[0].content", "5", {**USER, "content": 5}),
+    "an object for content": items(TYPE, "input[0].content", "{}", {**USER, "content": {}}),
     "an unknown phase": items(
-        "invalid_value", "input[0].phase", "final_answer", {"role": "assistant", "content": "hi", "phase": "middle"}
+        VALUE, "input[0].phase", "final_answer", {"role": "assistant", "content": "hi", "phase": "middle"}
     ),
     # functions
     "an output without a call": items(None, "input", "call_1", USER, OUTPUT),
@@ -76,41 +80,32 @@ ITEMS: Table = {
         None, "input", "call_2", CALL, {**CALL, "call_id": "call_2"}, OUTPUT, USER
     ),
     "an output of another call": items(None, "input", "call_2", CALL, {**OUTPUT, "call_id": "call_2"}),
-    "a call with a wild name": items("invalid_value", "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
-    "a call in a wild namespace": items("invalid_value", "input[0].namespace", "a b", {**CALL, "namespace": "a b"}),
-    "a call of a number": items("invalid_type", "input[0].name", "a string", {**CALL, "name": 5}),
+    "a call with a wild name": items(VALUE, "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
+    "a call in a wild namespace": items(VALUE, "input[0].namespace", "a b", {**CALL, "namespace": "a b"}),
+    "a call of a number": items(TYPE, "input[0].name", "a string", {**CALL, "name": 5}),
     "a call without arguments": items(
-        "missing_required_parameter",
-        "input[0].arguments",
-        "arguments",
-        {**OUTPUT, "type": "function_call", "name": "f"},
+        MISSING, "input[0].arguments", "arguments", {**OUTPUT, "type": "function_call", "name": "f"}
     ),
-    "arguments that are an object": items("invalid_type", "input[0].arguments", "a string", {**CALL, "arguments": {}}),
-    "an empty call id": items("invalid_value", "input[0].call_id", "256", {**CALL, "call_id": ""}),
-    "a call id of 257 letters": items("invalid_value", "input[0].call_id", "256", {**CALL, "call_id": "c" * 257}),
-    "a number for a call id": items("invalid_type", "input[1].call_id", "a string", CALL, {**OUTPUT, "call_id": 1}),
+    "arguments that are an object": items(TYPE, "input[0].arguments", "a string", {**CALL, "arguments": {}}),
+    "an empty call id": items(VALUE, "input[0].call_id", "256", {**CALL, "call_id": ""}),
+    "a call id of 257 letters": items(VALUE, "input[0].call_id", "256", {**CALL, "call_id": "c" * 257}),
+    "a number for a call id": items(TYPE, "input[1].call_id", "a string", CALL, {**OUTPUT, "call_id": 1}),
     "an output of no call": items(
-        "missing_required_parameter", "input[0].call_id", "call_id", {"type": "function_call_output", "output": "x"}
+        MISSING, "input[0].call_id", "call_id", {"type": "function_call_output", "output": "x"}
     ),
     "an output that is missing": items(
-        "missing_required_parameter", "input[0].output", "output", {"type": "function_call_output", "call_id": "call_1"}
+        MISSING, "input[0].output", "output", {"type": "function_call_output", "call_id": "call_1"}
     ),
-    "an output that is a number": items("invalid_type", "input[0].output", "string", {**OUTPUT, "output": 5}),
+    "an output that is a number": items(TYPE, "input[0].output", "string", {**OUTPUT, "output": 5}),
     "an output that is a video": items(
-        "unsupported_parameter", "input[0].output[0].type", "video", {**OUTPUT, "output": [{"type": "video"}]}
+        UNSUPPORTED, "input[0].output[0].type", "video", {**OUTPUT, "output": [{"type": "video"}]}
     ),
     # custom tools
     "a custom call without its input": items(
-        "missing_required_parameter",
-        "input[0].input",
-        "input",
-        {"type": "custom_tool_call", "call_id": "c", "name": "f"},
+        MISSING, "input[0].input", "input", {"type": "custom_tool_call", "call_id": "c", "name": "f"}
     ),
     "a custom call with an object": items(
-        "invalid_type",
-        "input[0].input",
-        "a string",
-        {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": {}},
+        TYPE, "input[0].input", "a string", {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": {}}
     ),
     "a custom output without a call": items(
         None, "input", "call_9", {"type": "custom_tool_call_output", "call_id": "call_9", "output": "x"}
@@ -124,110 +119,91 @@ ITEMS: Table = {
     ),
     # what is sealed
     "foreign reasoning": items(
-        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FOREIGN)
+        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FOREIGN)
     ),
     "forged reasoning": items(
-        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FORGED)
+        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FORGED)
     ),
     "reasoning sealed with emoji": items(
-        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="hs_😀")
+        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="hs_😀")
     ),
     "reasoning that is empty": items(
-        "invalid_value", "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="")
+        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="")
     ),
     "reasoning sealed by a number": items(
-        "invalid_type", "input[0].encrypted_content", "a string", reasoning(encrypted_content=5)
+        TYPE, "input[0].encrypted_content", "a string", reasoning(encrypted_content=5)
     ),
-    "reasoning that is a text": items("invalid_type", "input[0].content", "an array", reasoning(content="hm")),
-    "a summary that is an object": items("invalid_type", "input[0].summary", "an array", reasoning(summary={})),
-    "a foreign compaction": items(
-        "invalid_value", "input[0].encrypted_content", "can't be opened", compaction(FOREIGN)
-    ),
-    "a forged compaction": items(
-        "invalid_value", "input[1].encrypted_content", "can't be opened", USER, compaction(FORGED)
-    ),
+    "reasoning that is a text": items(TYPE, "input[0].content", "an array", reasoning(content="hm")),
+    "a summary that is an object": items(TYPE, "input[0].summary", "an array", reasoning(summary={})),
+    "a foreign compaction": items(VALUE, "input[0].encrypted_content", "can't be opened", compaction(FOREIGN)),
+    "a forged compaction": items(VALUE, "input[1].encrypted_content", "can't be opened", USER, compaction(FORGED)),
     "a compaction of nothing": items(
-        "missing_required_parameter", "input[0].encrypted_content", "encrypted_content", {"type": "compaction"}
+        MISSING, "input[0].encrypted_content", "encrypted_content", {"type": "compaction"}
     ),
-    "a compaction of null": items("invalid_type", "input[0].encrypted_content", "a string", compaction(None)),
+    "a compaction of null": items(TYPE, "input[0].encrypted_content", "a string", compaction(None)),
     # what changes the request
     "a wish to compact amid the input": items(
-        "invalid_value", "input[0].type", "the last item", {"type": "compaction_trigger"}, USER
+        VALUE, "input[0].type", "the last item", {"type": "compaction_trigger"}, USER
     ),
-    "nothing to compact": items("invalid_value", "input", "at least one item", {"type": "compaction_trigger"}),
+    "nothing to compact": items(VALUE, "input", "at least one item", {"type": "compaction_trigger"}),
     "tools that a user adds": items(
-        "invalid_value", "input[0].role", "developer", {"type": "additional_tools", "role": "user", "tools": []}
+        VALUE, "input[0].role", "developer", {"type": "additional_tools", "role": "user", "tools": []}
     ),
     "tools that aren't added": items(
-        "missing_required_parameter", "input[0].tools", "tools", {"type": "additional_tools", "role": "developer"}
+        MISSING, "input[0].tools", "tools", {"type": "additional_tools", "role": "developer"}
     ),
     "added tools that are an object": items(
-        "invalid_type", "input[0].tools", "an array", {"type": "additional_tools", "tools": {}}, USER
+        TYPE, "input[0].tools", "an array", {"type": "additional_tools", "tools": {}}, USER
     ),
     "an added tool without a name": items(
-        "missing_required_parameter",
+        MISSING,
         "input[0].tools[0].name",
         "name",
         {"type": "additional_tools", "role": "developer", "tools": [{"type": "function"}]},
         USER,
     ),
     "an added tool of an unknown type": items(
-        "invalid_value",
+        VALUE,
         "input[1].tools[1].type",
         "telepathy",
         USER,
         {"type": "additional_tools", "tools": [FUNCTION, {"type": "telepathy"}]},
     ),
     "many tools, a few in each item": items(
-        "invalid_value",
-        "input[10].tools",
-        "at most 1024",
-        *[{"type": "additional_tools", "tools": [FUNCTION] * 100}] * 11,
+        VALUE, "input[10].tools", "at most 1024", *[{"type": "additional_tools", "tools": [FUNCTION] * 100}] * 11
     ),
     "an update to an unknown effort": items(
-        "invalid_value",
+        VALUE,
         "input[0].reasoning.effort",
         "great",
         {"type": "configuration_update", "reasoning": {"effort": "great"}},
         USER,
     ),
     "an update that is a text": items(
-        "invalid_type", "input[0].reasoning", "an object", {"type": "configuration_update", "reasoning": "low"}, USER
+        TYPE, "input[0].reasoning", "an object", {"type": "configuration_update", "reasoning": "low"}, USER
     ),
-    "a reference": items("invalid_value", "input[0].id", "msg_1", {"id": "msg_1"}),
+    "a reference": items(VALUE, "input[0].id", "msg_1", {"id": "msg_1"}),
     "a reference to an item of nobody": items(
-        "invalid_value", "input[1].id", "No item", USER, {"type": "item_reference", "id": f"msg_{UNKNOWN[5:]}00000000"}
+        VALUE, "input[1].id", "No item", USER, {"type": "item_reference", "id": f"msg_{UNKNOWN[5:]}00000000"}
     ),
-    "an item referred to twice": items("invalid_value", "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
-    "a reference of no id": items("invalid_value", "input[0].id", "256", {"type": "item_reference", "id": ""}),
-    "a reference by a number": items("invalid_type", "input[0].id", "a string", {"type": "item_reference", "id": 5}),
+    "an item referred to twice": items(VALUE, "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
+    "a reference of no id": items(VALUE, "input[0].id", "256", {"type": "item_reference", "id": ""}),
+    "a reference by a number": items(TYPE, "input[0].id", "a string", {"type": "item_reference", "id": 5}),
     # what ran elsewhere
     "an MCP call of no server": items(
-        "missing_required_parameter",
-        "input[0].server_label",
-        "server_label",
-        {"type": "mcp_call", "name": "x", "arguments": "{}"},
+        MISSING, "input[0].server_label", "server_label", {"type": "mcp_call", "name": "x", "arguments": "{}"}
     ),
     "an MCP call with an object": items(
-        "invalid_type",
-        "input[0].arguments",
-        "a string",
-        {"type": "mcp_call", "server_label": "a", "name": "x", "arguments": {}},
+        TYPE, "input[0].arguments", "a string", {"type": "mcp_call", "server_label": "a", "name": "x", "arguments": {}}
     ),
     "a request for approval without a tool": items(
-        "missing_required_parameter",
-        "input[0].name",
-        "",
-        {"type": "mcp_approval_request", "server_label": "a", "arguments": "{}"},
+        MISSING, "input[0].name", "", {"type": "mcp_approval_request", "server_label": "a", "arguments": "{}"}
     ),
     "an answer to no request for approval": items(
-        "missing_required_parameter",
-        "input[0].approval_request_id",
-        "",
-        {"type": "mcp_approval_response", "approve": True},
+        MISSING, "input[0].approval_request_id", "", {"type": "mcp_approval_response", "approve": True}
     ),
     "an answer that neither approves nor denies": items(
-        "invalid_type",
+        TYPE,
         "input[0].approve",
         "bool",
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": "yes"},
@@ -239,7 +215,7 @@ ITEMS: Table = {
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
     ),
     "a reason that is a book": items(
-        "invalid_value",
+        VALUE,
         "input[0].reason",
         "at most 4096",
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "x" * 5_000},
@@ -250,58 +226,53 @@ ITEMS: Table = {
         "Duplicate item found with id mcpr_1",
         *[{"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "a", "name": "b", "arguments": "{}"}] * 2,
     ),
-    "code that is a number": items(
-        "invalid_type", "input[0].code", "a string", {"type": "code_interpreter_call", "code": 5}
-    ),
+    "code that is a number": items(TYPE, "input[0].code", "a string", {"type": "code_interpreter_call", "code": 5}),
     "code whose outputs are a text": items(
-        "invalid_type", "input[0].outputs", "an array", {"type": "code_interpreter_call", "outputs": "42"}
+        TYPE, "input[0].outputs", "an array", {"type": "code_interpreter_call", "outputs": "42"}
     ),
 }
 
 PARTS: Table = {
     "too many parts": items(
-        *("invalid_value", "input[0].content", "1024"),
-        {"role": "user", "content": [{"type": "input_text", "text": "."}] * 1025},
+        *(VALUE, "input[0].content", "1024"), {"role": "user", "content": [{"type": "input_text", "text": "."}] * 1025}
     ),
     "an output that is a picture of nothing": items(
-        *("missing_required_parameter", "input[0].output[0].image_url", "its URL"),
+        *(MISSING, "input[0].output[0].image_url", "its URL"),
         {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image"}]},
     ),
-    "a part that is a text": part("invalid_type", "", "an object", "hi"),
-    "a part of no type": part("missing_required_parameter", "type", "type", {"text": "hi"}),
-    "a part of an unknown type": part("unsupported_parameter", "type", "video", {"type": "video"}),
-    "a part that is a sound": part("unsupported_parameter", "type", "input_audio", {"type": "input_audio"}),
-    "a refusal of the user's": part("unsupported_parameter", "type", "refusal", {"type": "refusal", "refusal": "no"}),
-    "a part without text": part("missing_required_parameter", "text", "text", {"type": "input_text"}),
-    "a part whose text is a number": part("invalid_type", "text", "a string", {"type": "input_text", "text": 5}),
-    "an image that is nowhere": part("missing_required_parameter", "image_url", "its URL", {"type": "input_image"}),
+    "a part that is a text": part(TYPE, "", "an object", "hi"),
+    "a part of no type": part(MISSING, "type", "type", {"text": "hi"}),
+    "a part of an unknown type": part(UNSUPPORTED, "type", "video", {"type": "video"}),
+    "a part that is a sound": part(UNSUPPORTED, "type", "input_audio", {"type": "input_audio"}),
+    "a refusal of the user's": part(UNSUPPORTED, "type", "refusal", {"type": "refusal", "refusal": "no"}),
+    "a part without text": part(MISSING, "text", "text", {"type": "input_text"}),
+    "a part whose text is a number": part(TYPE, "text", "a string", {"type": "input_text", "text": 5}),
+    "an image that is nowhere": part(MISSING, "image_url", "its URL", {"type": "input_image"}),
     "an image that is no base64": part(
-        "invalid_value", "image_url", "base64", {"type": "input_image", "image_url": "data:image/png;base64,@@@"}
+        VALUE, "image_url", "base64", {"type": "input_image", "image_url": "data:image/png;base64,@@@"}
     ),
-    "an image of nothing": part("invalid_value", "image_url", "base64", {"type": "input_image", "image_url": "data:,"}),
-    "an image at no URL": part("invalid_value", "image_url", "http", {"type": "input_image", "image_url": "a.png"}),
+    "an image of nothing": part(VALUE, "image_url", "base64", {"type": "input_image", "image_url": "data:,"}),
+    "an image at no URL": part(VALUE, "image_url", "http", {"type": "input_image", "image_url": "a.png"}),
     "an image in an unknown detail": part(
-        "invalid_value", "detail", "original", {"type": "input_image", "image_url": "https://a.b/c", "detail": "huge"}
+        VALUE, "detail", "original", {"type": "input_image", "image_url": "https://a.b/c", "detail": "huge"}
     ),
     "chat's form of an image": part(
-        "invalid_type", "image_url", "a string", {"type": "input_image", "image_url": {"url": "https://example.org"}}
+        TYPE, "image_url", "a string", {"type": "input_image", "image_url": {"url": "https://example.org"}}
     ),
-    "a file that is nowhere": part("missing_required_parameter", "file_data", "base64", file(filename="a.txt")),
-    "a file that is stored": part("unsupported_parameter", "file_id", "file_data", file(file_id="file_1")),
+    "a file that is nowhere": part(MISSING, "file_data", "base64", file(filename="a.txt")),
+    "a file that is stored": part(UNSUPPORTED, "file_id", "file_data", file(file_id="file_1")),
     "a file that is elsewhere": part(
-        "unsupported_parameter", "file_url", "example.org", file(file_url="https://example.org/x.txt")
+        UNSUPPORTED, "file_url", "example.org", file(file_url="https://example.org/x.txt")
     ),
-    "a file that is no base64": part("invalid_value", "file_data", "base64", file(file_data="hello!")),
-    "a picture as a file": part(
-        "invalid_value", "file_data", "UTF-8", file(file_data="iVBORw0KGgo=", filename="x.png")
-    ),
-    "a PDF": part("invalid_value", "file_data", "text files", file(file_data=encoded(b"%PDF-1.7 words"))),
-    "a file with zeros": part("invalid_value", "file_data", "UTF-8", file(file_data=encoded(b"a\0b"))),
+    "a file that is no base64": part(VALUE, "file_data", "base64", file(file_data="hello!")),
+    "a picture as a file": part(VALUE, "file_data", "UTF-8", file(file_data="iVBORw0KGgo=", filename="x.png")),
+    "a PDF": part(VALUE, "file_data", "text files", file(file_data=encoded(b"%PDF-1.7 words"))),
+    "a file with zeros": part(VALUE, "file_data", "UTF-8", file(file_data=encoded(b"a\0b"))),
     "a file whose name is two lines": part(
-        "invalid_value", "filename", "printable", file(file_data=encoded(b"a"), filename="a\nb")
+        VALUE, "filename", "printable", file(file_data=encoded(b"a"), filename="a\nb")
     ),
     "a file with a name of 257 letters": part(
-        "invalid_value", "filename", "256", file(file_data=encoded(b"a"), filename="a" * 257)
+        VALUE, "filename", "256", file(file_data=encoded(b"a"), filename="a" * 257)
     ),
 }
 
@@ -309,54 +280,49 @@ WHERE = "previous_input_messages"
 ASKED = {"role": "user", "content": "hi"}
 
 HISTORIES: Table = {
-    "a history that is a text": create(WHERE, "hi", "invalid_type", "got a string"),
+    "a history that is a text": create(WHERE, "hi", TYPE, "got a string"),
     "a history beside a stored one": create(
-        WHERE, [ASKED], "invalid_value", "the one or from the other", previous_response_id=UNKNOWN
+        WHERE, [ASKED], VALUE, "the one or from the other", previous_response_id=UNKNOWN
     ),
-    "a history of texts": history("invalid_type", f"{WHERE}[0]", "an object", "hi"),
-    "a history of nobody": history("missing_required_parameter", f"{WHERE}[0].role", "'user'", {"content": "hi"}),
-    "a history of robots": history(
-        "invalid_value", f"{WHERE}[1].role", "robot", ASKED, {"role": "robot", "content": "hi"}
-    ),
-    "a history without words": history("missing_required_parameter", f"{WHERE}[0].content", "a text", {"role": "user"}),
+    "a history of texts": history(TYPE, f"{WHERE}[0]", "an object", "hi"),
+    "a history of nobody": history(MISSING, f"{WHERE}[0].role", "'user'", {"content": "hi"}),
+    "a history of robots": history(VALUE, f"{WHERE}[1].role", "robot", ASKED, {"role": "robot", "content": "hi"}),
+    "a history without words": history(MISSING, f"{WHERE}[0].content", "a text", {"role": "user"}),
     "a history on an unknown channel": history(
-        "invalid_value", f"{WHERE}[0].channel", "analysis", {"role": "assistant", "channel": "noise", "content": "hi"}
+        VALUE, f"{WHERE}[0].channel", "analysis", {"role": "assistant", "channel": "noise", "content": "hi"}
     ),
     "a history to a wild recipient": history(
-        "invalid_value", f"{WHERE}[0].recipient", "a b", {"role": "assistant", "recipient": "a b", "content": "hi"}
+        VALUE, f"{WHERE}[0].recipient", "a b", {"role": "assistant", "recipient": "a b", "content": "hi"}
     ),
     "a history of a strange type": history(
-        "invalid_value",
+        VALUE,
         f"{WHERE}[0].content_type",
         "constrain",
         {"role": "assistant", "channel": "final", "content_type": "a\nb", "content": "hi"},
     ),
     "a history of pictures of music": history(
-        "unsupported_parameter",
-        f"{WHERE}[0].content[0].type",
-        "music",
-        {"role": "user", "content": [{"type": "music"}]},
+        UNSUPPORTED, f"{WHERE}[0].content[0].type", "music", {"role": "user", "content": [{"type": "music"}]}
     ),
     "a tool of the history that answers nothing": history(
-        "invalid_value", f"{WHERE}[0]", "call_9", {"role": "tool", "tool_call_id": "call_9", "content": "5"}
+        VALUE, f"{WHERE}[0]", "call_9", {"role": "tool", "tool_call_id": "call_9", "content": "5"}
     ),
     "a tool of the history with a wild name": history(
-        "invalid_value", f"{WHERE}[0].name", "a b", {"role": "tool", "name": "a b", "content": "5"}
+        VALUE, f"{WHERE}[0].name", "a b", {"role": "tool", "name": "a b", "content": "5"}
     ),
     "a call of the history without a function": history(
-        "missing_required_parameter",
+        MISSING,
         f"{WHERE}[0].tool_calls[0].function",
         "function",
         {"role": "assistant", "tool_calls": [{"id": "call_1"}]},
     ),
     "a call of the history with a wild name": history(
-        "invalid_value",
+        VALUE,
         f"{WHERE}[0].tool_calls[0].function.name",
         "a b",
         {"role": "assistant", "tool_calls": [{"id": "call_1", "function": {"name": "a b", "arguments": "{}"}}]},
     ),
     "a call of the history with an empty id": history(
-        "invalid_value",
+        VALUE,
         f"{WHERE}[0].tool_calls[0].id",
         "256",
         {"role": "assistant", "tool_calls": [{"id": "", "function": {"name": "f"}}]},

@@ -27,17 +27,17 @@ READ: Table = {
 }
 """Those that a reader refuses. The others are refused for their path, their method, their query or their type."""
 
-DOZEN = 12
+FEW = 3
 
 
 def over_http() -> Table:
-    """Those that are sent to a service: a dozen of each kind that a reader refuses, and all others."""
+    """Those that are sent to a service: a few of each kind that a reader refuses, and all others."""
     kinds: dict[object, int] = {}
     sent: Table = {}
     for name, bad in SMALL.items():
         kind = (bad.path, bad.status, bad.code)
         kinds[kind] = kinds.get(kind, 0) + 1
-        if name not in READ or kinds[kind] <= DOZEN:
+        if name not in READ or kinds[kind] <= FEW:
             sent[name] = bad
     return sent
 

@@ -4,7 +4,7 @@ from tests.support.bad.client_tools import DECLARED, SENT
 from tests.support.bad.formats import FORMATS, SCHEMAS
 from tests.support.bad.items import HISTORIES, ITEMS, PARTS
 from tests.support.bad.routes import OTHERS, ROUTES
-from tests.support.bad.table import MODEL, UNKNOWN, Bad, Table, create, text
+from tests.support.bad.table import MISSING, MODEL, STRANGE, TYPE, UNKNOWN, UNSUPPORTED, VALUE, Bad, Table, create, text
 from tests.support.bad.tools import CHOICES, GRAMMARS, TOOLS
 
 BODIES: Table = {
@@ -12,9 +12,9 @@ BODIES: Table = {
     "no JSON": Bad(lambda: b"hello", "invalid_json", None, "could not be parsed"),
     "half of a JSON": Bad(lambda: b'{"model": "gp', "invalid_json", None, "could not be parsed"),
     "two JSONs": Bad(lambda: b'{"input": "hi"} {}', "invalid_json", None, "could not be parsed"),
-    "an array": Bad(lambda: b"[]", "invalid_type", None, "expected an object"),
-    "a string": Bad(lambda: b'"hi"', "invalid_type", None, "expected an object"),
-    "null": Bad(lambda: b"null", "invalid_type", None, "expected an object"),
+    "an array": Bad(lambda: b"[]", TYPE, None, "expected an object"),
+    "a string": Bad(lambda: b'"hi"', TYPE, None, "expected an object"),
+    "null": Bad(lambda: b"null", TYPE, None, "expected an object"),
     "invalid UTF-8": Bad(lambda: b'{"model": "\xff\xfe"}', "invalid_json", None, "UTF-8"),
     "invalid UTF-8 where nobody looks": Bad(
         lambda: b'{"model":"%s","input":"hi","user":"\xff"}' % MODEL.encode(), "invalid_json", None, "UTF-8"
@@ -28,113 +28,107 @@ BODIES: Table = {
     "a reversed pair": Bad(text(r"\udc00\ud800", 1), "invalid_json", None, "surrogate"),
     "a form": Bad(lambda: b"model=m", "unsupported_media_type", None, "application/json", 415, kind="text/plain"),
     "no content type": Bad(lambda: b"{}", "unsupported_media_type", None, "application/json", 415, kind=""),
-    "an empty object": Bad({}, "missing_required_parameter", "model", "'model'"),
-    "no input": Bad({"model": MODEL}, "missing_required_parameter", "input", "'input'"),
-    "null for an input": Bad({"model": MODEL, "input": None}, "missing_required_parameter", "input", "'input'"),
+    "an empty object": Bad({}, MISSING, "model", "'model'"),
+    "no input": Bad({"model": MODEL}, MISSING, "input", "'input'"),
+    "null for an input": Bad({"model": MODEL, "input": None}, MISSING, "input", "'input'"),
     "an unknown model": Bad({"model": "m", "input": "hi"}, "model_not_found", "model", MODEL, 404),
 }
 
 PARAMETERS: Table = {
-    "a number for a model": create("model", 5, "invalid_type", "a string"),
-    "an empty model": create("model", "", "missing_required_parameter", "'model'"),
-    "a number for an input": create("input", 5, "invalid_type", "a string or a list"),
-    "an object for an input": create("input", {}, "invalid_type", "a string or a list"),
-    "an empty list for an input": create("input", [], "invalid_value", "at least one item"),
-    "a list for instructions": create("instructions", ["hi"], "invalid_type", "a string"),
-    "a number for a previous response": create("previous_response_id", 5, "invalid_type", "a string"),
-    "a text for store": create("store", "yes", "invalid_type", "a boolean"),
-    "a number for stream": create("stream", 1, "invalid_type", "a boolean"),
-    "stream options without a stream": create("stream_options", {}, "invalid_value", "'stream': true"),
-    "a list for stream options": create("stream_options", [], "invalid_type", "an object"),
+    "a number for a model": create("model", 5, TYPE, "a string"),
+    "an empty model": create("model", "", MISSING, "'model'"),
+    "a number for an input": create("input", 5, TYPE, "a string or a list"),
+    "an object for an input": create("input", {}, TYPE, "a string or a list"),
+    "an empty list for an input": create("input", [], VALUE, "at least one item"),
+    "a list for instructions": create("instructions", ["hi"], TYPE, "a string"),
+    "a number for a previous response": create("previous_response_id", 5, TYPE, "a string"),
+    "a text for store": create("store", "yes", TYPE, "a boolean"),
+    "a number for stream": create("stream", 1, TYPE, "a boolean"),
+    "stream options without a stream": create("stream_options", {}, VALUE, "'stream': true"),
+    "a list for stream options": create("stream_options", [], TYPE, "an object"),
     "an unknown stream option": create(
-        "stream_options", {"fast": 1}, "unknown_parameter", "fast", named="stream_options.fast", stream=True
+        "stream_options", {"fast": 1}, STRANGE, "fast", named="stream_options.fast", stream=True
     ),
-    "a text for background": create("background", "yes", "invalid_type", "a boolean"),
+    "a text for background": create("background", "yes", TYPE, "a boolean"),
     "a background that is not stored": create(
-        "background", True, "unsupported_parameter", "can only be used when `store` is true", store=False
+        "background", True, UNSUPPORTED, "can only be used when `store` is true", store=False
     ),
-    "a list for metadata": create("metadata", [], "invalid_type", "an object"),
-    "a number in metadata": create("metadata", {"a": 1}, "invalid_type", "a string", named="metadata.a"),
-    "messages of Chat Completions": create("messages", [], "unknown_parameter", "'input'"),
-    "a limit of Chat Completions": create("max_tokens", 5, "unknown_parameter", "'max_output_tokens'"),
-    "a format of Chat Completions": create("response_format", {}, "unknown_parameter", "'text.format'"),
-    "an effort of Chat Completions": create("reasoning_effort", "low", "unknown_parameter", "'reasoning.effort'"),
-    "several choices": create("n", 2, "unknown_parameter", "one answer"),
-    "a letter too few": create("temprature", 1, "unknown_parameter", "Did you mean 'temperature'?"),
+    "a list for metadata": create("metadata", [], TYPE, "an object"),
+    "a number in metadata": create("metadata", {"a": 1}, TYPE, "a string", named="metadata.a"),
+    "messages of Chat Completions": create("messages", [], STRANGE, "'input'"),
+    "a limit of Chat Completions": create("max_tokens", 5, STRANGE, "'max_output_tokens'"),
+    "a format of Chat Completions": create("response_format", {}, STRANGE, "'text.format'"),
+    "an effort of Chat Completions": create("reasoning_effort", "low", STRANGE, "'reasoning.effort'"),
+    "several choices": create("n", 2, STRANGE, "one answer"),
+    "a letter too few": create("temprature", 1, STRANGE, "Did you mean 'temperature'?"),
     "a letter too few inside": create(
-        "reasoning", {"efort": "low"}, "unknown_parameter", "Did you mean 'effort'?", named="reasoning.efort"
+        "reasoning", {"efort": "low"}, STRANGE, "Did you mean 'effort'?", named="reasoning.efort"
     ),
-    "a number for a user": create("user", 5, "invalid_type", "a string"),
-    "a long user": create("user", "u" * 1025, "invalid_value", "1024"),
-    "a time of the cache that nobody knows": create("prompt_cache_retention", "bogus", "invalid_value", "24h"),
-    "a text for options of the cache": create("prompt_cache_options", "x", "invalid_type", "an object"),
+    "a number for a user": create("user", 5, TYPE, "a string"),
+    "a long user": create("user", "u" * 1025, VALUE, "1024"),
+    "a time of the cache that nobody knows": create("prompt_cache_retention", "bogus", VALUE, "24h"),
+    "a text for options of the cache": create("prompt_cache_options", "x", TYPE, "an object"),
     "an unknown option of the cache": create(
-        "prompt_cache_options", {"ttll": "1h"}, "unknown_parameter", "ttl", named="prompt_cache_options.ttll"
+        "prompt_cache_options", {"ttll": "1h"}, STRANGE, "ttl", named="prompt_cache_options.ttll"
     ),
     "a time to live that no cache has": create(
-        "prompt_cache_options", {"ttl": "1h"}, "invalid_value", "12h", named="prompt_cache_options.ttl"
+        "prompt_cache_options", {"ttl": "1h"}, VALUE, "12h", named="prompt_cache_options.ttl"
     ),
-    "a manner of speaking": create("personality", "friendly", "unsupported_parameter", "instructions"),
-    "a list for what a client knows": create("client_metadata", [], "invalid_value", "an object"),
-    "a wish for moderation": create("moderation", {"model": "x"}, "unsupported_parameter", "Nothing is moderated"),
-    "a wish for a program": create("access_programs", {"a": 1}, "unsupported_parameter", "Leave it out"),
-    "a template's arguments": create("chat_template_kwargs", {"a": 1}, "unsupported_parameter", "reasoning.effort"),
-    "vLLM's structured outputs": create(
-        "structured_outputs", {"choice": ["a"]}, "unsupported_parameter", "text.format"
-    ),
-    "a bias of tokens": create("logit_bias", {"1": 1}, "unsupported_parameter", "Leave it out"),
-    "no reasoning in the answer": create("include_reasoning", False, "unsupported_parameter", "item"),
-    "special tokens in the answer": create("skip_special_tokens", False, "unsupported_parameter", "enable_response"),
-    "an answer without end": create("ignore_eos", True, "unsupported_parameter", "Leave it out"),
-    "a number for a session": create("session_id", 5, "invalid_type", "a string"),
-    "too much metadata": create("metadata", {str(n): "" for n in range(17)}, "invalid_value", "17"),
-    "a long key of metadata": create("metadata", {"k" * 65: ""}, "invalid_value", "64"),
-    "a long value of metadata": create("metadata", {"k": "v" * 513}, "invalid_value", "512", named="metadata.k"),
-    "a long safety identifier": create("safety_identifier", "x" * 129, "invalid_value", "128"),
-    "a long cache key": create("prompt_cache_key", "x" * 1025, "invalid_value", "1024"),
-    "a number for a cache key": create("prompt_cache_key", 5, "invalid_type", "a string"),
-    "an empty cache salt": create("cache_salt", "", "invalid_value", "1"),
-    "a list for a cache salt": create("cache_salt", [], "invalid_type", "a string"),
-    "a tier of somebody else": create("service_tier", "gold", "invalid_value", "priority"),
-    "a number for a tier": create("service_tier", 1, "invalid_type", "a string"),
-    "a text for a priority": create("priority", "high", "invalid_type", "an integer"),
-    "a priority beyond numbers": create("priority", 2**31, "invalid_value", "2147483647"),
-    "a request id with spaces": create("request_id", "a b", "invalid_value", "a b"),
-    "a request id of two lines": create("request_id", "a\n", "invalid_value", "request_id"),
-    "a request id of 129 letters": create("request_id", "a" * 129, "invalid_value", "aaa"),
-    "a text for Harmony's messages": create("enable_response_messages", "yes", "invalid_type", "a boolean"),
-    "an unknown truncation": create("truncation", "middle", "invalid_value", "auto, disabled"),
-    "a boolean for truncation": create("truncation", True, "invalid_type", "a string"),
-    "a number for a conversation": create("conversation", 1, "invalid_type", "a string"),
-    "a conversation without an id": create(
-        "conversation", {}, "missing_required_parameter", "id", named="conversation.id"
-    ),
-    "a managed context that is no list": create("context_management", {}, "invalid_type", "an array"),
+    "a manner of speaking": create("personality", "friendly", UNSUPPORTED, "instructions"),
+    "a list for what a client knows": create("client_metadata", [], VALUE, "an object"),
+    "a wish for moderation": create("moderation", {"model": "x"}, UNSUPPORTED, "Nothing is moderated"),
+    "a wish for a program": create("access_programs", {"a": 1}, UNSUPPORTED, "Leave it out"),
+    "a template's arguments": create("chat_template_kwargs", {"a": 1}, UNSUPPORTED, "reasoning.effort"),
+    "vLLM's structured outputs": create("structured_outputs", {"choice": ["a"]}, UNSUPPORTED, "text.format"),
+    "a bias of tokens": create("logit_bias", {"1": 1}, UNSUPPORTED, "Leave it out"),
+    "no reasoning in the answer": create("include_reasoning", False, UNSUPPORTED, "item"),
+    "special tokens in the answer": create("skip_special_tokens", False, UNSUPPORTED, "enable_response"),
+    "an answer without end": create("ignore_eos", True, UNSUPPORTED, "Leave it out"),
+    "a number for a session": create("session_id", 5, TYPE, "a string"),
+    "too much metadata": create("metadata", {str(n): "" for n in range(17)}, VALUE, "17"),
+    "a long key of metadata": create("metadata", {"k" * 65: ""}, VALUE, "64"),
+    "a long value of metadata": create("metadata", {"k": "v" * 513}, VALUE, "512", named="metadata.k"),
+    "a long safety identifier": create("safety_identifier", "x" * 129, VALUE, "128"),
+    "a long cache key": create("prompt_cache_key", "x" * 1025, VALUE, "1024"),
+    "a number for a cache key": create("prompt_cache_key", 5, TYPE, "a string"),
+    "an empty cache salt": create("cache_salt", "", VALUE, "1"),
+    "a list for a cache salt": create("cache_salt", [], TYPE, "a string"),
+    "a tier of somebody else": create("service_tier", "gold", VALUE, "priority"),
+    "a number for a tier": create("service_tier", 1, TYPE, "a string"),
+    "a text for a priority": create("priority", "high", TYPE, "an integer"),
+    "a priority beyond numbers": create("priority", 2**31, VALUE, "2147483647"),
+    "a request id with spaces": create("request_id", "a b", VALUE, "a b"),
+    "a request id of two lines": create("request_id", "a\n", VALUE, "request_id"),
+    "a request id of 129 letters": create("request_id", "a" * 129, VALUE, "aaa"),
+    "a text for Harmony's messages": create("enable_response_messages", "yes", TYPE, "a boolean"),
+    "an unknown truncation": create("truncation", "middle", VALUE, "auto, disabled"),
+    "a boolean for truncation": create("truncation", True, TYPE, "a string"),
+    "a number for a conversation": create("conversation", 1, TYPE, "a string"),
+    "a conversation without an id": create("conversation", {}, MISSING, "id", named="conversation.id"),
+    "a managed context that is no list": create("context_management", {}, TYPE, "an array"),
     "a context managed by nothing": create(
-        "context_management", [{}], "missing_required_parameter", "type", named="context_management[0].type"
+        "context_management", [{}], MISSING, "type", named="context_management[0].type"
     ),
     "a context managed by magic": create(
-        "context_management", [{"type": "magic"}], "invalid_value", "magic", named="context_management[0].type"
+        "context_management", [{"type": "magic"}], VALUE, "magic", named="context_management[0].type"
     ),
-    "a context managed twice": create(
-        "context_management", [{"type": "compaction"}] * 2, "invalid_value", "length <= 1"
-    ),
+    "a context managed twice": create("context_management", [{"type": "compaction"}] * 2, VALUE, "length <= 1"),
     "a threshold of nothing": create(
         "context_management",
         [{"type": "compaction", "compact_threshold": 0}],
-        "invalid_value",
+        VALUE,
         ">= 1",
         named="context_management[0].compact_threshold",
     ),
     "a threshold in words": create(
-        *("context_management", [{"type": "compaction", "compact_threshold": "9"}], "invalid_type", "an integer"),
+        *("context_management", [{"type": "compaction", "compact_threshold": "9"}], TYPE, "an integer"),
         named="context_management[0].compact_threshold",
     ),
     "a context managed with a member too many": create(
-        *("context_management", [{"type": "compaction", "keep": 1}], "unknown_parameter", "keep"),
+        *("context_management", [{"type": "compaction", "keep": 1}], STRANGE, "keep"),
         named="context_management[0].keep",
     ),
-    "an image to make": create("image", {"size": "1024x1024"}, "unsupported_parameter", "1024"),
+    "an image to make": create("image", {"size": "1024x1024"}, UNSUPPORTED, "1024"),
     "an unknown previous response": create("previous_response_id", UNKNOWN, "previous_response_not_found", UNKNOWN),
     "a malformed previous response": create("previous_response_id", "../x", "previous_response_not_found", "../x"),
     "a previous response of another shard": create(
@@ -143,77 +137,67 @@ PARAMETERS: Table = {
 }
 
 SAMPLING: Table = {
-    "a text for a temperature": create("temperature", "hot", "invalid_type", "a number"),
-    "too hot": create("temperature", 2.01, "invalid_value", "2.01"),
-    "too cold": create("temperature", -1, "invalid_value", "-1"),
-    "top_p above one": create("top_p", 1.5, "invalid_value", "1.5"),
-    "a list for top_p": create("top_p", [], "invalid_type", "a number"),
-    "top_k below all": create("top_k", -2, "invalid_value", "-1"),
-    "half a top_k": create("top_k", 1.5, "invalid_type", "an integer"),
-    "min_p above one": create("min_p", 1.1, "invalid_value", "1.1"),
-    "a presence beyond penalty": create("presence_penalty", 2.5, "invalid_value", "2.5"),
-    "a frequency beyond penalty": create("frequency_penalty", -2.5, "invalid_value", "-2.5"),
-    "a penalty that is a text": create("frequency_penalty", "1", "invalid_type", "a number"),
-    "no repetition at all": create("repetition_penalty", 0, "invalid_value", "0"),
-    "too much repetition": create("repetition_penalty", 3, "invalid_value", "3"),
-    "a seed that is a text": create("seed", "42", "invalid_type", "an integer"),
-    "a seed beyond numbers": create("seed", 2**63, "invalid_value", "9223372036854775807"),
-    "a stop that is a number": create("stop", 7, "invalid_type", "7"),
-    "an empty stop": create("stop", "", "invalid_value", "256"),
-    "a long stop": create("stop", "x" * 257, "invalid_value", "256"),
-    "an empty stop among others": create("stop", ["END", ""], "invalid_value", "256"),
-    "too many stops": create("stop", ["END"] * 17, "invalid_value", "16"),
-    "a number among stops": create("stop", ["END", 5], "invalid_type", "a string", named="stop[1]"),
-    "too few output tokens": create("max_output_tokens", 15, "invalid_value", "15"),
-    "more output tokens than a program can count": create("max_output_tokens", 10**40, "invalid_value", "2147483647"),
-    "half an output token": create("max_output_tokens", 20.5, "invalid_type", "an integer"),
-    "no tool calls": create("max_tool_calls", 0, "invalid_value", "0"),
-    "a text for parallel calls": create("parallel_tool_calls", "no", "invalid_type", "a boolean"),
-    "too many alternatives": create("top_logprobs", 21, "invalid_value", "20"),
-    "alternatives below none": create("top_logprobs", -1, "invalid_value", "0"),
-    "alternatives by a boolean": create("top_logprobs", True, "invalid_type", "an integer"),
-    "an include that is a text": create("include", "reasoning.encrypted_content", "invalid_type", "an array"),
-    "an include of nobody": create("include", ["usage"], "invalid_value", "usage", named="include[0]"),
-    "an include of a number": create("include", [5], "invalid_type", "a string", named="include[0]"),
-    "too many includes": create("include", ["reasoning.encrypted_content"] * 65, "invalid_value", "64"),
-    "a text for reasoning": create("reasoning", "high", "invalid_type", "an object"),
-    "an unknown effort": create("reasoning", {"effort": "huge"}, "invalid_value", "huge", named="reasoning.effort"),
-    "a number for an effort": create("reasoning", {"effort": 3}, "invalid_type", "a string", named="reasoning.effort"),
-    "an unknown key of reasoning": create(
-        "reasoning", {"zeal": 1}, "unknown_parameter", "reasoning.zeal", named="reasoning.zeal"
-    ),
-    "an unknown summary": create(
-        "reasoning", {"summary": "epic"}, "invalid_value", "detailed", named="reasoning.summary"
-    ),
+    "a text for a temperature": create("temperature", "hot", TYPE, "a number"),
+    "too hot": create("temperature", 2.01, VALUE, "2.01"),
+    "too cold": create("temperature", -1, VALUE, "-1"),
+    "top_p above one": create("top_p", 1.5, VALUE, "1.5"),
+    "a list for top_p": create("top_p", [], TYPE, "a number"),
+    "top_k below all": create("top_k", -2, VALUE, "-1"),
+    "half a top_k": create("top_k", 1.5, TYPE, "an integer"),
+    "min_p above one": create("min_p", 1.1, VALUE, "1.1"),
+    "a presence beyond penalty": create("presence_penalty", 2.5, VALUE, "2.5"),
+    "a frequency beyond penalty": create("frequency_penalty", -2.5, VALUE, "-2.5"),
+    "a penalty that is a text": create("frequency_penalty", "1", TYPE, "a number"),
+    "no repetition at all": create("repetition_penalty", 0, VALUE, "0"),
+    "too much repetition": create("repetition_penalty", 3, VALUE, "3"),
+    "a seed that is a text": create("seed", "42", TYPE, "an integer"),
+    "a seed beyond numbers": create("seed", 2**63, VALUE, "9223372036854775807"),
+    "a stop that is a number": create("stop", 7, TYPE, "7"),
+    "an empty stop": create("stop", "", VALUE, "256"),
+    "a long stop": create("stop", "x" * 257, VALUE, "256"),
+    "an empty stop among others": create("stop", ["END", ""], VALUE, "256"),
+    "too many stops": create("stop", ["END"] * 17, VALUE, "16"),
+    "a number among stops": create("stop", ["END", 5], TYPE, "a string", named="stop[1]"),
+    "too few output tokens": create("max_output_tokens", 15, VALUE, "15"),
+    "more output tokens than a program can count": create("max_output_tokens", 10**40, VALUE, "2147483647"),
+    "half an output token": create("max_output_tokens", 20.5, TYPE, "an integer"),
+    "no tool calls": create("max_tool_calls", 0, VALUE, "0"),
+    "a text for parallel calls": create("parallel_tool_calls", "no", TYPE, "a boolean"),
+    "too many alternatives": create("top_logprobs", 21, VALUE, "20"),
+    "alternatives below none": create("top_logprobs", -1, VALUE, "0"),
+    "alternatives by a boolean": create("top_logprobs", True, TYPE, "an integer"),
+    "an include that is a text": create("include", "reasoning.encrypted_content", TYPE, "an array"),
+    "an include of nobody": create("include", ["usage"], VALUE, "usage", named="include[0]"),
+    "an include of a number": create("include", [5], TYPE, "a string", named="include[0]"),
+    "too many includes": create("include", ["reasoning.encrypted_content"] * 65, VALUE, "64"),
+    "a text for reasoning": create("reasoning", "high", TYPE, "an object"),
+    "an unknown effort": create("reasoning", {"effort": "huge"}, VALUE, "huge", named="reasoning.effort"),
+    "a number for an effort": create("reasoning", {"effort": 3}, TYPE, "a string", named="reasoning.effort"),
+    "an unknown key of reasoning": create("reasoning", {"zeal": 1}, STRANGE, "reasoning.zeal", named="reasoning.zeal"),
+    "an unknown summary": create("reasoning", {"summary": "epic"}, VALUE, "detailed", named="reasoning.summary"),
     "an unknown old summary": create(
-        "reasoning", {"generate_summary": "no"}, "invalid_value", "detailed", named="reasoning.generate_summary"
+        "reasoning", {"generate_summary": "no"}, VALUE, "detailed", named="reasoning.generate_summary"
     ),
     "an unknown context of reasoning": create(
-        "reasoning", {"context": "none"}, "invalid_value", "all_turns", named="reasoning.context"
+        "reasoning", {"context": "none"}, VALUE, "all_turns", named="reasoning.context"
     ),
-    "a mode of a later release": create(
-        "reasoning", {"mode": "pro"}, "unsupported_parameter", "pro", named="reasoning.mode"
-    ),
+    "a mode of a later release": create("reasoning", {"mode": "pro"}, UNSUPPORTED, "pro", named="reasoning.mode"),
 }
 
 PROMPTS: Table = {
-    "a prompt where there are none": create("prompt", {"id": "p"}, "unsupported_parameter", "no stored prompts"),
-    "a prompt that is a text": create("prompt", "p", "invalid_type", "an object"),
-    "a prompt of no id": create("prompt", {}, "missing_required_parameter", "id", named="prompt.id"),
-    "a prompt of an empty id": create("prompt", {"id": ""}, "invalid_value", "1", named="prompt.id"),
-    "a prompt of a long id": create("prompt", {"id": "p" * 129}, "invalid_value", "128", named="prompt.id"),
-    "a prompt of an empty version": create(
-        "prompt", {"id": "p", "version": ""}, "invalid_value", "1", named="prompt.version"
-    ),
+    "a prompt where there are none": create("prompt", {"id": "p"}, UNSUPPORTED, "no stored prompts"),
+    "a prompt that is a text": create("prompt", "p", TYPE, "an object"),
+    "a prompt of no id": create("prompt", {}, MISSING, "id", named="prompt.id"),
+    "a prompt of an empty id": create("prompt", {"id": ""}, VALUE, "1", named="prompt.id"),
+    "a prompt of a long id": create("prompt", {"id": "p" * 129}, VALUE, "128", named="prompt.id"),
+    "a prompt of an empty version": create("prompt", {"id": "p", "version": ""}, VALUE, "1", named="prompt.version"),
     "a prompt of a numbered version": create(
-        "prompt", {"id": "p", "version": 2}, "invalid_type", "a string", named="prompt.version"
+        "prompt", {"id": "p", "version": 2}, TYPE, "a string", named="prompt.version"
     ),
     "a prompt with a list of variables": create(
-        "prompt", {"id": "p", "variables": []}, "invalid_type", "an object", named="prompt.variables"
+        "prompt", {"id": "p", "variables": []}, TYPE, "an object", named="prompt.variables"
     ),
-    "a prompt with something else": create(
-        "prompt", {"id": "p", "name": "q"}, "unknown_parameter", "name", named="prompt.name"
-    ),
+    "a prompt with something else": create("prompt", {"id": "p", "name": "q"}, STRANGE, "name", named="prompt.name"),
 }
 
 TABLES = (

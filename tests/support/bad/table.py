@@ -16,6 +16,10 @@ UNKNOWN = "resp_" + "0" * 48
 CREATE = "/v1/responses"
 JSON = "application/json"
 
+MISSING, TYPE, VALUE = "missing_required_parameter", "invalid_type", "invalid_value"
+UNSUPPORTED, STRANGE = "unsupported_parameter", "unknown_parameter"
+"""The codes of most refusals."""
+
 
 @dataclass(frozen=True)
 class Bad:

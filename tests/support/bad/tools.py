@@ -2,7 +2,20 @@
 
 from typing import Any
 
-from tests.support.bad.table import CUSTOM, FUNCTION, Table, chosen, create, grammar, tools
+from tests.support.bad.table import (
+    CUSTOM,
+    FUNCTION,
+    MISSING,
+    STRANGE,
+    TYPE,
+    UNSUPPORTED,
+    VALUE,
+    Table,
+    chosen,
+    create,
+    grammar,
+    tools,
+)
 
 SPACE: dict[str, Any] = {"type": "namespace", "name": "n", "tools": [FUNCTION]}
 SEARCH = {"type": "web_search"}
@@ -22,55 +35,51 @@ def well(depth: int) -> dict[str, Any]:
 
 
 TOOLS: Table = {
-    "an object for tools": create("tools", {}, "invalid_type", "an array"),
-    "a text for tools": create("tools", "f", "invalid_type", "an array"),
-    "a tool that is a text": tools("invalid_type", "tools[0]", "an object", "f"),
-    "a function with a colour": tools("unknown_parameter", "tools[0].colour", "colour", {**FUNCTION, "colour": "red"}),
-    "a tool that is null": tools("invalid_type", "tools[0]", "an object", None),
-    "a tool of no type": tools("missing_required_parameter", "tools[0].type", "function", {"name": "f"}),
-    "a number for a tool's type": tools("invalid_type", "tools[0].type", "a string", {"type": 5}),
-    "a tool of an unknown type": tools("invalid_value", "tools[0].type", "telepathy", {"type": "telepathy"}),
-    "a tool without a name": tools("missing_required_parameter", "tools[0].name", "name", {"type": "function"}),
-    "a number for a name": tools("invalid_type", "tools[0].name", "a string", {**FUNCTION, "name": 5}),
-    "a name that is empty": tools("invalid_value", "tools[0].name", "64", {**FUNCTION, "name": ""}),
-    "a name with spaces": tools("invalid_value", "tools[0].name", "a b", {**FUNCTION, "name": "a b"}),
-    "a name with a dot": tools("invalid_value", "tools[0].name", "a.b", {**FUNCTION, "name": "a.b"}),
-    "a name in Greek": tools("invalid_value", "tools[0].name", "λ", {**FUNCTION, "name": "λ"}),
-    "a name of 65 letters": tools("invalid_value", "tools[0].name", "64", {**FUNCTION, "name": "f" * 65}),
-    "a name with control tokens": tools("invalid_value", "tools[0].name", "<|end|>", {**FUNCTION, "name": "<|end|>"}),
-    "a list for parameters": tools("invalid_type", "tools[0].parameters", "an object", {**FUNCTION, "parameters": []}),
-    "a number for a description": tools(
-        "invalid_type", "tools[0].description", "a string", {**FUNCTION, "description": 5}
-    ),
-    "a text for strict": tools("invalid_type", "tools[0].strict", "a boolean", {**FUNCTION, "strict": "yes"}),
-    "an unknown key of a tool": tools("unknown_parameter", "tools[0].speed", "speed", {**FUNCTION, "speed": 1}),
+    "an object for tools": create("tools", {}, TYPE, "an array"),
+    "a text for tools": create("tools", "f", TYPE, "an array"),
+    "a tool that is a text": tools(TYPE, "tools[0]", "an object", "f"),
+    "a function with a colour": tools(STRANGE, "tools[0].colour", "colour", {**FUNCTION, "colour": "red"}),
+    "a tool that is null": tools(TYPE, "tools[0]", "an object", None),
+    "a tool of no type": tools(MISSING, "tools[0].type", "function", {"name": "f"}),
+    "a number for a tool's type": tools(TYPE, "tools[0].type", "a string", {"type": 5}),
+    "a tool of an unknown type": tools(VALUE, "tools[0].type", "telepathy", {"type": "telepathy"}),
+    "a tool without a name": tools(MISSING, "tools[0].name", "name", {"type": "function"}),
+    "a number for a name": tools(TYPE, "tools[0].name", "a string", {**FUNCTION, "name": 5}),
+    "a name that is empty": tools(VALUE, "tools[0].name", "64", {**FUNCTION, "name": ""}),
+    "a name with spaces": tools(VALUE, "tools[0].name", "a b", {**FUNCTION, "name": "a b"}),
+    "a name with a dot": tools(VALUE, "tools[0].name", "a.b", {**FUNCTION, "name": "a.b"}),
+    "a name in Greek": tools(VALUE, "tools[0].name", "λ", {**FUNCTION, "name": "λ"}),
+    "a name of 65 letters": tools(VALUE, "tools[0].name", "64", {**FUNCTION, "name": "f" * 65}),
+    "a name with control tokens": tools(VALUE, "tools[0].name", "<|end|>", {**FUNCTION, "name": "<|end|>"}),
+    "a list for parameters": tools(TYPE, "tools[0].parameters", "an object", {**FUNCTION, "parameters": []}),
+    "a number for a description": tools(TYPE, "tools[0].description", "a string", {**FUNCTION, "description": 5}),
+    "a text for strict": tools(TYPE, "tools[0].strict", "a boolean", {**FUNCTION, "strict": "yes"}),
+    "an unknown key of a tool": tools(STRANGE, "tools[0].speed", "speed", {**FUNCTION, "speed": 1}),
     "chat's form of a tool": tools(
-        "unknown_parameter", "tools[0].function", "function", {"type": "function", "function": FUNCTION}
+        STRANGE, "tools[0].function", "function", {"type": "function", "function": FUNCTION}
     ),
     "a function that nobody waits for": tools(
-        "unsupported_parameter", "tools[0].async", "Leave it out", {**FUNCTION, "async": True}
+        UNSUPPORTED, "tools[0].async", "Leave it out", {**FUNCTION, "async": True}
     ),
     "a function for programs alone": tools(
-        "unsupported_parameter", "tools[0].allowed_callers", "direct", {**FUNCTION, "allowed_callers": ["programmatic"]}
+        UNSUPPORTED, "tools[0].allowed_callers", "direct", {**FUNCTION, "allowed_callers": ["programmatic"]}
     ),
     "a caller of nobody": tools(
-        "invalid_value", "tools[0].allowed_callers[0]", "magic", {**FUNCTION, "allowed_callers": ["magic"]}
+        VALUE, "tools[0].allowed_callers[0]", "magic", {**FUNCTION, "allowed_callers": ["magic"]}
     ),
-    "two tools of one name": tools("invalid_value", "tools[1].name", "same name", FUNCTION, FUNCTION),
+    "two tools of one name": tools(VALUE, "tools[1].name", "same name", FUNCTION, FUNCTION),
     "a function and a custom tool of one name": tools(
-        "invalid_value", "tools[1].name", "same name", FUNCTION, {**CUSTOM, "name": "f"}
+        VALUE, "tools[1].name", "same name", FUNCTION, {**CUSTOM, "name": "f"}
     ),
-    "too many tools": tools("invalid_value", "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
-    "too many hosted tools": tools("invalid_value", "tools", "129", *[SEARCH] * 129),
-    "parameters as deep as a well": tools(
-        "invalid_value", "tools[0].parameters", "64", {**FUNCTION, "parameters": well(65)}
-    ),
+    "too many tools": tools(VALUE, "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
+    "too many hosted tools": tools(VALUE, "tools", "129", *[SEARCH] * 129),
+    "parameters as deep as a well": tools(VALUE, "tools[0].parameters", "64", {**FUNCTION, "parameters": well(65)}),
     "parameters as wide as a field": tools(
-        "invalid_value", "tools[0].parameters", "8192", {**FUNCTION, "parameters": {"enum": [0] * 8192}}
+        VALUE, "tools[0].parameters", "8192", {**FUNCTION, "parameters": {"enum": [0] * 8192}}
     ),
-    "a hosted tool as deep as a well": tools("invalid_value", "tools[0]", "64", {**SEARCH, "filters": well(65)}),
+    "a hosted tool as deep as a well": tools(VALUE, "tools[0]", "64", {**SEARCH, "filters": well(65)}),
     "a hosted tool as wide as a field": tools(
-        "invalid_value", "tools[0]", "8192", {**SEARCH, "filters": {"allowed_domains": ["a"] * 8192}}
+        VALUE, "tools[0]", "8192", {**SEARCH, "filters": {"allowed_domains": ["a"] * 8192}}
     ),
     "strict parameters with a condition": tools(
         "invalid_json_schema", "tools[0].parameters.if", "anyOf", strict({"type": "object", "if": {}, "then": {}})
@@ -82,152 +91,122 @@ TOOLS: Table = {
         strict({"properties": {"a": {"not": {}}}}),
     ),
     "strict parameters that refer elsewhere": tools(
-        "invalid_value", "tools[0].parameters.$ref", "https://", strict({"$ref": "https://example.org/a.json"})
+        VALUE, "tools[0].parameters.$ref", "https://", strict({"$ref": "https://example.org/a.json"})
     ),
-    "strict parameters of a strange type": tools(
-        "invalid_value", "tools[0].parameters.type", "float", strict({"type": "float"})
-    ),
+    "strict parameters of a strange type": tools(VALUE, "tools[0].parameters.type", "float", strict({"type": "float"})),
     # custom tools
-    "a custom tool without a name": tools("missing_required_parameter", "tools[0].name", "name", {"type": "custom"}),
-    "a custom tool with parameters": tools(
-        "unknown_parameter", "tools[0].parameters", "parameters", {**CUSTOM, "parameters": {}}
-    ),
-    "a format that is a text": tools("invalid_type", "tools[0].format", "an object", {**CUSTOM, "format": "lark"}),
-    "a format of no type": tools(
-        "missing_required_parameter", "tools[0].format.type", "type", {**CUSTOM, "format": {"syntax": "lark"}}
-    ),
-    "a format of an unknown type": tools(
-        "invalid_value", "tools[0].format.type", "xml", {**CUSTOM, "format": {"type": "xml"}}
-    ),
+    "a custom tool without a name": tools(MISSING, "tools[0].name", "name", {"type": "custom"}),
+    "a custom tool with parameters": tools(STRANGE, "tools[0].parameters", "parameters", {**CUSTOM, "parameters": {}}),
+    "a format that is a text": tools(TYPE, "tools[0].format", "an object", {**CUSTOM, "format": "lark"}),
+    "a format of no type": tools(MISSING, "tools[0].format.type", "type", {**CUSTOM, "format": {"syntax": "lark"}}),
+    "a format of an unknown type": tools(VALUE, "tools[0].format.type", "xml", {**CUSTOM, "format": {"type": "xml"}}),
     "a text format with a grammar": tools(
-        "unknown_parameter",
-        "tools[0].format.syntax",
-        "syntax",
-        {**CUSTOM, "format": {"type": "text", "syntax": "lark"}},
+        STRANGE, "tools[0].format.syntax", "syntax", {**CUSTOM, "format": {"type": "text", "syntax": "lark"}}
     ),
     "a grammar without a definition": tools(
-        "missing_required_parameter",
-        "tools[0].format.definition",
-        "definition",
-        {**CUSTOM, "format": {"type": "grammar", "syntax": "lark"}},
+        MISSING, "tools[0].format.definition", "definition", {**CUSTOM, "format": {"type": "grammar", "syntax": "lark"}}
     ),
     "a grammar of an unknown syntax": tools(
-        "invalid_value",
+        VALUE,
         "tools[0].format.syntax",
         "bnf",
         {**CUSTOM, "format": {"type": "grammar", "syntax": "bnf", "definition": "a"}},
     ),
     # namespaces
-    "a namespace without a name": tools("missing_required_parameter", "tools[0].name", "name", {"type": "namespace"}),
-    "a namespace with a wild name": tools("invalid_value", "tools[0].name", "a/b", {**SPACE, "name": "a/b"}),
-    "a namespace of a number of tools": tools("invalid_type", "tools[0].tools", "an array", {**SPACE, "tools": 5}),
-    "a namespace in a namespace": tools("invalid_value", "tools[0].tools[0].type", "namespace", inside(SPACE)),
-    "a hosted tool in a namespace": tools("invalid_value", "tools[0].tools[0].type", "web_search", inside(SEARCH)),
-    "a tool of no type in a namespace": tools(
-        "missing_required_parameter", "tools[0].tools[0].type", "custom", inside({"name": "f"})
-    ),
+    "a namespace without a name": tools(MISSING, "tools[0].name", "name", {"type": "namespace"}),
+    "a namespace with a wild name": tools(VALUE, "tools[0].name", "a/b", {**SPACE, "name": "a/b"}),
+    "a namespace of a number of tools": tools(TYPE, "tools[0].tools", "an array", {**SPACE, "tools": 5}),
+    "a namespace in a namespace": tools(VALUE, "tools[0].tools[0].type", "namespace", inside(SPACE)),
+    "a hosted tool in a namespace": tools(VALUE, "tools[0].tools[0].type", "web_search", inside(SEARCH)),
+    "a tool of no type in a namespace": tools(MISSING, "tools[0].tools[0].type", "custom", inside({"name": "f"})),
     "two tools of one name in a namespace": tools(
-        "invalid_value", "tools[0].tools[1].name", "same name", inside(FUNCTION, FUNCTION)
+        VALUE, "tools[0].tools[1].name", "same name", inside(FUNCTION, FUNCTION)
     ),
     "two tools of one name in two parts of a namespace": tools(
-        "invalid_value", "tools[1].tools[0].name", "same name", SPACE, SPACE
+        VALUE, "tools[1].tools[0].name", "same name", SPACE, SPACE
     ),
     "a function twice, once in the namespace of functions": tools(
-        "invalid_value", "tools[1].tools[0].name", "same name", FUNCTION, {**SPACE, "name": "functions"}
+        VALUE, "tools[1].tools[0].name", "same name", FUNCTION, {**SPACE, "name": "functions"}
     ),
     "too many tools in namespaces": tools(
-        "invalid_value",
+        VALUE,
         "tools",
         "128",
         *({**inside(*({**FUNCTION, "name": f"f{n}"} for n in range(65))), "name": name} for name in "ab"),
     ),
-    "an unknown key of a namespace": tools("unknown_parameter", "tools[0].strict", "strict", {**SPACE, "strict": True}),
+    "an unknown key of a namespace": tools(STRANGE, "tools[0].strict", "strict", {**SPACE, "strict": True}),
 }
 
 CHOICES: Table = {
-    "a choice of a number": create("tool_choice", 5, "invalid_type", "a string"),
-    "a choice of a list": create("tool_choice", ["auto"], "invalid_type", "an object"),
-    "a choice of a number's type": chosen("invalid_type", "tool_choice.type", "a string", {"type": 5}, FUNCTION),
+    "a choice of a number": create("tool_choice", 5, TYPE, "a string"),
+    "a choice of a list": create("tool_choice", ["auto"], TYPE, "an object"),
+    "a choice of a number's type": chosen(TYPE, "tool_choice.type", "a string", {"type": 5}, FUNCTION),
     "an allowed tool that is a number": chosen(
-        "invalid_type", "tool_choice.tools[0]", "an object", {"type": "allowed_tools", "tools": [5]}, FUNCTION
+        TYPE, "tool_choice.tools[0]", "an object", {"type": "allowed_tools", "tools": [5]}, FUNCTION
     ),
-    "an unknown choice": create("tool_choice", "maybe", "invalid_value", "none, auto, required"),
-    "a call that is required without tools": create("tool_choice", "required", "invalid_value", "no tool to call"),
-    "a call that is required of hosted tools": chosen(
-        "invalid_value", "tool_choice", "can't run it", "required", SEARCH
-    ),
-    "a choice of no type": chosen(
-        "missing_required_parameter", "tool_choice.type", "allowed_tools", {"name": "f"}, FUNCTION
-    ),
-    "a choice of an unknown type": chosen("invalid_value", "tool_choice.type", "magic", {"type": "magic"}, FUNCTION),
+    "an unknown choice": create("tool_choice", "maybe", VALUE, "none, auto, required"),
+    "a call that is required without tools": create("tool_choice", "required", VALUE, "no tool to call"),
+    "a call that is required of hosted tools": chosen(VALUE, "tool_choice", "can't run it", "required", SEARCH),
+    "a choice of no type": chosen(MISSING, "tool_choice.type", "allowed_tools", {"name": "f"}, FUNCTION),
+    "a choice of an unknown type": chosen(VALUE, "tool_choice.type", "magic", {"type": "magic"}, FUNCTION),
     "a choice of a hosted tool": chosen(
-        "unsupported_parameter", "tool_choice.type", "can't run it", {"type": "web_search"}, SEARCH
+        UNSUPPORTED, "tool_choice.type", "can't run it", {"type": "web_search"}, SEARCH
     ),
     "a function that isn't declared": chosen(
-        "invalid_value", "tool_choice.name", "declares no function", {"type": "function", "name": "g"}, FUNCTION
+        VALUE, "tool_choice.name", "declares no function", {"type": "function", "name": "g"}, FUNCTION
     ),
-    "a function of no name": chosen(
-        "missing_required_parameter", "tool_choice.name", "name", {"type": "function"}, FUNCTION
-    ),
+    "a function of no name": chosen(MISSING, "tool_choice.name", "name", {"type": "function"}, FUNCTION),
     "chat's form of a choice": chosen(
-        "unknown_parameter",
-        "tool_choice.function",
-        "function",
-        {"type": "function", "function": {"name": "f"}},
-        FUNCTION,
+        STRANGE, "tool_choice.function", "function", {"type": "function", "function": {"name": "f"}}, FUNCTION
     ),
     "a custom tool that is a function": chosen(
-        "invalid_value", "tool_choice.type", "'function'", {"type": "custom", "name": "f"}, FUNCTION
+        VALUE, "tool_choice.type", "'function'", {"type": "custom", "name": "f"}, FUNCTION
     ),
     "a function of another namespace": chosen(
-        "invalid_value", "tool_choice.name", "m.f", {"type": "function", "name": "f", "namespace": "m"}, SPACE
+        VALUE, "tool_choice.name", "m.f", {"type": "function", "name": "f", "namespace": "m"}, SPACE
     ),
     "a function of two namespaces": chosen(
-        "invalid_value", "tool_choice.name", "Several", {"type": "function", "name": "f"}, SPACE, {**SPACE, "name": "m"}
+        VALUE, "tool_choice.name", "Several", {"type": "function", "name": "f"}, SPACE, {**SPACE, "name": "m"}
     ),
     "no allowed tools": chosen(
-        "invalid_value", "tool_choice.tools", "at least one", {"type": "allowed_tools", "tools": []}, FUNCTION
+        VALUE, "tool_choice.tools", "at least one", {"type": "allowed_tools", "tools": []}, FUNCTION
     ),
     "allowed tools that are a text": chosen(
-        "invalid_type", "tool_choice.tools", "an array", {"type": "allowed_tools", "tools": "f"}, FUNCTION
+        TYPE, "tool_choice.tools", "an array", {"type": "allowed_tools", "tools": "f"}, FUNCTION
     ),
     "an unknown mode of allowed tools": chosen(
-        "invalid_value",
+        VALUE,
         "tool_choice.mode",
         "always",
         {"type": "allowed_tools", "mode": "always", "tools": [{"type": "function", "name": "f"}]},
         FUNCTION,
     ),
     "an allowed tool that isn't declared": chosen(
-        "invalid_value",
+        VALUE,
         "tool_choice.tools[0].name",
         "declares no",
         {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]},
         FUNCTION,
     ),
     "an allowed namespace that isn't declared": chosen(
-        "invalid_value",
+        VALUE,
         "tool_choice.tools[0].name",
         "namespace",
         {"type": "allowed_tools", "tools": [{"type": "namespace", "name": "m"}]},
         FUNCTION,
     ),
     "an allowed hosted tool that isn't declared": chosen(
-        "invalid_value",
+        VALUE,
         "tool_choice.tools[0].type",
         "Declare",
         {"type": "allowed_tools", "tools": [{"type": "mcp", "server_label": "a"}]},
         FUNCTION,
     ),
     "an allowed tool of no type": chosen(
-        "missing_required_parameter",
-        "tool_choice.tools[0].type",
-        "function",
-        {"type": "allowed_tools", "tools": [{"name": "f"}]},
-        FUNCTION,
+        MISSING, "tool_choice.tools[0].type", "function", {"type": "allowed_tools", "tools": [{"name": "f"}]}, FUNCTION
     ),
     "a call that is required of allowed tools that can't be called": chosen(
-        "invalid_value",
+        VALUE,
         "tool_choice.tools",
         "can't run it",
         {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
@@ -235,7 +214,7 @@ CHOICES: Table = {
         SEARCH,
     ),
     "too many allowed tools": chosen(
-        "invalid_value",
+        VALUE,
         "tool_choice.tools",
         "128",
         {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}] * 129},
@@ -244,8 +223,8 @@ CHOICES: Table = {
 }
 
 GRAMMARS: Table = {
-    "an empty grammar": grammar("invalid_value", "the grammar itself", "  "),
-    "a grammar that is a list": grammar("invalid_type", "a string", []),
+    "an empty grammar": grammar(VALUE, "the grammar itself", "  "),
+    "a grammar that is a list": grammar(TYPE, "a string", []),
     "a grammar without a start": grammar("invalid_grammar", "start", 'a: "b"'),
     "a grammar that is none": grammar("invalid_grammar", "can't be read", "start: ((("),
     "a grammar of rules that aren't there": grammar("invalid_grammar", "can't be read", "start: b"),
@@ -261,7 +240,7 @@ GRAMMARS: Table = {
     "a grammar whose templates never end": grammar("invalid_grammar", "more than", 'a{x}: a{a{x}}\nstart: a{"b"}'),
     "a terminal of itself": grammar("invalid_grammar", "itself", 'start: A\nA: A "b"'),
     "a regex of counts inside counts": grammar("invalid_pattern", "Counts inside", "((a{1000}){1000}){1000}", "regex"),
-    "an empty regex": grammar("invalid_value", "the grammar itself", "", "regex"),
+    "an empty regex": grammar(VALUE, "the grammar itself", "", "regex"),
     "a regex that is broken": grammar("invalid_pattern", "malformed", "(", "regex"),
     "a regex that looks around": grammar("invalid_pattern", "Lookaround", "a(?!b)", "regex"),
     "a regex that refers back": grammar("invalid_pattern", "references", r"(a)\1", "regex"),

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from openai import OpenAI
 
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.process import MODEL, Served
 
 ADMIN_KEY = "sk-admin-of-the-settings-0123456789"
 
 
-def admin(service: ServiceProcess, key: str = ADMIN_KEY) -> OpenAI:
+def admin(service: Served, key: str = ADMIN_KEY) -> OpenAI:
     """The official client as an administrator has it, to be closed by whoever asked for it."""
     return OpenAI(base_url=f"{service.url}/v1", admin_api_key=key, api_key="none", max_retries=0, timeout=30)
 
@@ -30,7 +30,7 @@ def with_key(client: OpenAI, name: str, account: str = "worker") -> Administered
     return Administered(project, made.api_key.value)
 
 
-def fill(service: ServiceProcess) -> Administered:
+def fill(service: Served) -> Administered:
     """Have projects that were used; the one that was used most."""
     with admin(service) as client:
         projects = client.admin.organization.projects

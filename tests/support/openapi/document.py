@@ -1,4 +1,5 @@
-"""`/openapi.json`: FastAPI's document of the routes, with the schemas of msgspec's structs in it.
+"""`/openapi.json`: FastAPI's document of the routes, with the schemas of msgspec's structs in it. The service itself
+has no FastAPI.
 
 The file is made by `python -m tests.support.openapi.document`, and served as it is: a service spends nothing on it. A
 test makes it anew and compares.
@@ -13,13 +14,13 @@ from typing import Annotated, Any, cast
 from fastapi import Query as InQuery
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, compile_path
 
 from service.app import routed
 from service.build import this_build
-from service.web.dialect import OPENAI as OPENAI_DIALECT
-from service.web.plain import FILTER, PlainRoute, Query
+from service.web.dialect import OPEN_RESPONSES
 from service.web.routes.welcome import DOCS, OPENAPI
+from service.web.routing import FILTER, Query, Route
 from tests.support.openapi import bodies
 from tests.support.openapi.operations import EVERYWHERE, LINKS, MEANINGS, OPERATIONS, Operation
 from tests.support.openapi.page import page
@@ -58,18 +59,15 @@ def document() -> Json:
 
 
 def _declared() -> Iterator[BaseRoute]:
-    """The routes, plain ones as FastAPI would have them declared."""
-    for route in routed().routes:
-        if not isinstance(route, PlainRoute):
-            yield route
-        elif route.tag and route.path.startswith(OPENAI_DIALECT.prefix):
-            yield _as_fastapi_has_it(route)
+    """The routes as FastAPI would have them declared, those of the second dialect left out."""
+    first = [each for each in routed() if not each.path.startswith(OPEN_RESPONSES.prefix)]
+    return (_as_fastapi_has_it(route) for route in first if route.operation_id)
 
 
-def _as_fastapi_has_it(route: PlainRoute) -> APIRoute:
-    """A plain route with the parameters of its path and query as those of a function."""
-    given: list[tuple[str, Any]] = [(name, str) for name in route.param_convertors]
-    if route.query is not Query:
+def _as_fastapi_has_it(route: Route) -> APIRoute:
+    """A route with the parameters of its path and query as those of a function."""
+    given: list[tuple[str, Any]] = [(name, str) for name in compile_path(route.path)[2]]
+    if route.query is not None and route.query is not Query:
         given.append(("query", Annotated[route.query, InQuery()]))
 
     def endpoint() -> None: ...
@@ -77,8 +75,9 @@ def _as_fastapi_has_it(route: PlainRoute) -> APIRoute:
     cast(Any, endpoint).__signature__ = Signature(
         [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in given]
     )
-    endpoint.__doc__ = route.written.__doc__
-    return APIRoute(route.path, endpoint, methods=route.methods, tags=[route.tag], **route.words)
+    endpoint.__doc__ = route.endpoint.__doc__
+    words: dict[str, Any] = {"summary": route.summary, "operation_id": route.operation_id, "tags": [route.tag]}
+    return APIRoute(route.path, endpoint, methods=[route.method], **words)
 
 
 def written() -> str:

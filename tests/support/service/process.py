@@ -109,16 +109,18 @@ class WorkerProcess(Process):
             return b" working" in log.read()
 
 
-class ServiceProcess(Process):
-    """One service, which stays on the same data folder and port."""
+class Served:
+    """A service at a URL, and its clients."""
 
-    def __init__(self, folder: Path, *options: str, **settings: object) -> None:
-        """Starts it. `folder` holds its data too; `options` are those of the command line."""
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+    def __init__(self, url: str) -> None:
+        self.url = url
         self._clients: dict[str, OpenAI] = {}
         self._https: dict[str | None, httpx.Client] = {}
-        super().__init__(folder, "serve", *options, **{"port": self.port, "data_dir": folder / "data", **settings})
+
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        return int(self.url.rpartition(":")[2])
 
     def client(self, key: str = "none") -> OpenAI:
         """The official client, which never tries twice."""
@@ -140,6 +142,23 @@ class ServiceProcess(Process):
                 base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=False
             )
         return self._https[key]
+
+    def _hang_up(self) -> None:
+        """Let go of what a client would hold open."""
+        for client in self._https.values():
+            client.close()
+        self._clients.clear()
+        self._https.clear()
+
+
+class ServiceProcess(Served, Process):
+    """One service, which stays on the same data folder and port."""
+
+    def __init__(self, folder: Path, *options: str, **settings: object) -> None:
+        """Starts it. `folder` holds its data too; `options` are those of the command line."""
+        Served.__init__(self, f"http://127.0.0.1:{free_port()}")
+        known = {"port": self.port, "data_dir": folder / "data", **settings}
+        Process.__init__(self, folder, "serve", *options, **known)
 
     def redis_pid(self) -> int:
         """The process id of its embedded server."""
@@ -169,12 +188,6 @@ class ServiceProcess(Process):
         established = "01"
         rows = [row.split() for row in Path(f"/proc/{self.process.pid}/net/tcp").read_text().splitlines()[1:]]
         return sum(row[1].endswith(f":{self.port:04X}") and row[3] == established for row in rows)
-
-    def _hang_up(self) -> None:
-        for client in self._https.values():
-            client.close()
-        self._clients.clear()
-        self._https.clear()
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.log

@@ -14,6 +14,7 @@ from service.settings.settings import Settings
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import MODEL
+from tests.support.service.sockets import socket
 from tests.support.waiting import until
 
 ADMIN = "an-administrators-key-of-the-settings"
@@ -72,6 +73,35 @@ async def test_a_key_that_is_deleted_opens_nothing_any_more(settings: Settings) 
             await client.admin.organization.projects.api_keys.delete(id, project_id=project.id)
             await refused(user, "invalid_api_key")
             await another.models.list()
+
+
+async def test_an_open_web_socket_makes_no_response_with_a_deleted_key(settings: Settings) -> None:
+    async with administered(settings) as (inside, client):
+        project = await client.admin.organization.projects.create(name="Chat")
+        id, value = await new_key(client, project.id)
+        async with (
+            socket(inside.url, additional_headers={"authorization": f"Bearer {value}"}) as ws,
+            inside.client(value) as user,
+        ):
+            assert (await ws.answer("hi"))["status"] == "completed"
+            await client.admin.organization.projects.api_keys.delete(id, project_id=project.id)
+            await refused(user, "invalid_api_key")
+            await ws.ask()
+            error = await ws.next()
+            assert (error["status"], error["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_an_administrators_key_alone_closes_the_service(settings: Settings) -> None:
+    settings = changed(settings, admin_key=SecretStr(ADMIN))
+    async with serving(settings) as inside, inside.http() as http:
+        for headers in ({}, {"authorization": "Bearer none"}):
+            assert (await http.get("/v1/models", headers=headers)).status_code == 401
+        assert (await http.get("/health")).status_code == 200
+
+
+async def test_a_service_without_projects_has_no_such_routes(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.http() as http:
+        assert (await http.get("/v1/organization/projects")).status_code == 404
 
 
 async def test_an_account_whose_key_has_no_room_is_not_made_either(

@@ -1,4 +1,4 @@
-"""Keys of the registry over several processes, WebSockets and restarts; and where none of them ever shows."""
+"""Keys of the registry over several processes and restarts; and where none of them ever shows."""
 
 import re
 import time
@@ -11,8 +11,6 @@ import pytest
 from openai import OpenAI
 
 from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.service.sockets import socket
-from tests.support.waiting import wait_until
 
 Start = Callable[..., ServiceProcess]
 ADMIN = "an-administrators-key-of-the-settings"
@@ -26,7 +24,7 @@ def admin(service: ServiceProcess) -> OpenAI:
 def status(service: ServiceProcess, key: str) -> int:
     """What a request on a connection of its own is answered with: any of the processes may have it."""
     headers = {"authorization": f"Bearer {key}"}
-    return httpx.get(f"{service.url}/v1/models", headers=headers, timeout=30, trust_env=False).status_code
+    return httpx.get(f"{service.url}/v1/models", headers=headers, timeout=30, trust_env=False, verify=False).status_code
 
 
 def new_project(client: OpenAI) -> tuple[str, str, str]:
@@ -65,30 +63,6 @@ def test_keys_outlive_a_kill_of_the_service(start: Start) -> None:
         service.kill()
         service.start()
         assert status(service, value) == 401
-
-
-async def test_an_open_web_socket_makes_no_response_with_a_deleted_key(start: Start) -> None:
-    service = start(admin_key=ADMIN)
-    with admin(service) as client:
-        project, id, value = new_project(client)
-        async with socket(service.url, additional_headers={"authorization": f"Bearer {value}"}) as ws:
-            assert (await ws.answer("hi"))["status"] == "completed"
-            client.admin.organization.projects.api_keys.delete(id, project_id=project)
-            wait_until(lambda: status(service, value) == 401, 10, "opens still")
-            await ws.ask()
-            error = await ws.next()
-            assert (error["status"], error["error"]["code"]) == (401, "invalid_api_key")
-
-
-def test_a_service_without_projects_has_no_such_routes(service: ServiceProcess) -> None:
-    assert service.http().get("/v1/organization/projects").status_code == 404
-
-
-def test_an_administrators_key_alone_closes_the_service(start: Start) -> None:
-    service = start(admin_key=ADMIN)
-    assert status(service, "none") == 401
-    assert service.http().get("/v1/models").status_code == 401
-    assert service.http().get("/health").status_code == 200
 
 
 def test_no_keys_value_is_anywhere_but_in_one_answer(start: Start, tmp_path: Path) -> None:

@@ -117,18 +117,6 @@ def test_a_service_that_stops_refuses_those_that_wait_and_ends_what_is_under_way
     assert "Traceback" not in service.log
 
 
-async def test_who_waits_in_vain_is_a_503_that_says_for_how_long(settings: Settings) -> None:
-    engine, brief = scripted([Stall()]), full(settings, queue_seconds=0.2)
-    async with serving(brief, engine) as inside, inside.client() as client, inside.http() as http:
-        first = await begun(http, engine)
-        with pytest.raises(InternalServerError, match=r"None came free for this one in 0\.2 s") as refused:
-            await client.responses.create(**HI)
-        assert (refused.value.status_code, refused.value.code) == (503, "service_unavailable")
-        assert int(refused.value.response.headers["retry-after"]) >= 1
-        await engine.close()
-        assert (await first).json()["status"] == "cancelled"
-
-
 async def test_over_a_websocket_a_response_waits_too_and_goes_with_its_client(settings: Settings) -> None:
     release = asyncio.Event()
     engine = scripted([Stall(release), answer("Done.")], [answer("Next.")])

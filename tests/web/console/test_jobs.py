@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
 from tests.support.waiting import wait_until
 
 JOBS = "/console/api/jobs"
 NEVER_ENDING = "Count to 1000."
 
 
-def test_a_response_is_listed_while_it_is_under_way(start: Callable[..., ServiceProcess]) -> None:
-    service = start(shards=2, demo_tokens_per_second=50)
+def test_a_response_is_listed_while_it_is_under_way(beside: Callable[..., Served]) -> None:
+    service = beside(shards=2, demo_tokens_per_second=50)
     client, http = service.client(), service.http()
     assert http.get(JOBS).json() == {"object": "list", "data": [], "has_more": False}
     root = client.responses.create(model=MODEL, input="My name is Ada.").id
@@ -33,8 +33,8 @@ def test_a_response_is_listed_while_it_is_under_way(start: Callable[..., Service
     wait_until(lambda: http.get(JOBS).json()["data"] == [])
 
 
-def test_another_tenants_are_not_listed(start: Callable[..., ServiceProcess]) -> None:
-    service = start(api_keys=f"acme:{ACME_KEY},globex:{GLOBEX_KEY}", demo_tokens_per_second=50)
+def test_another_tenants_are_not_listed(beside: Callable[..., Served]) -> None:
+    service = beside(api_keys=f"acme:{ACME_KEY},globex:{GLOBEX_KEY}", demo_tokens_per_second=50)
     id = service.client(ACME_KEY).responses.create(model=MODEL, input=NEVER_ENDING, background=True).id
     assert [job["id"] for job in service.http(ACME_KEY).get(JOBS).json()["data"]] == [id]
     assert service.http(GLOBEX_KEY).get(JOBS).json()["data"] == []
@@ -42,7 +42,7 @@ def test_another_tenants_are_not_listed(start: Callable[..., ServiceProcess]) ->
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=some", "status=queued"])
-def test_what_makes_no_sense_is_refused(service: ServiceProcess, query: str) -> None:
+def test_what_makes_no_sense_is_refused(service: Served, query: str) -> None:
     answer = service.http().get(f"{JOBS}?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]

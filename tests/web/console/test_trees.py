@@ -13,7 +13,7 @@ from service.web.console.trees import EXCERPT_CHARS, Box, Search, Wanted, read_c
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
 
 UNKNOWN = "resp_" + "0" * 46 + "aa"
 TENANT = "default"
@@ -21,9 +21,9 @@ TREES = "/console/api/trees"
 
 
 @pytest.fixture
-def own(start: Callable[..., ServiceProcess]) -> ServiceProcess:
+def own(beside: Callable[..., Served]) -> Served:
     """A service with two shards that has no trees yet."""
-    return start(shards=2)
+    return beside(shards=2)
 
 
 def trees(http: httpx.Client, **parameters: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def said(client: OpenAI, text: str, parent: str | None = None, **options: Any) -
     return client.responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
 
 
-def test_trees_are_listed_page_by_page_the_one_used_last_first(own: ServiceProcess) -> None:
+def test_trees_are_listed_page_by_page_the_one_used_last_first(own: Served) -> None:
     client, http = own.client(), own.http()
     page = trees(http)
     assert page == {
@@ -61,7 +61,7 @@ def test_trees_are_listed_page_by_page_the_one_used_last_first(own: ServiceProce
     assert found == wanted
 
 
-def test_a_tree_is_shown_by_its_newest_turn(own: ServiceProcess) -> None:
+def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
     client, http = own.client(), own.http()
     root = said(client, "My name is Ada.")
     leaf = said(client, "What is my name?", root, metadata={"a": "1"})
@@ -85,7 +85,7 @@ def test_a_tree_is_shown_by_its_newest_turn(own: ServiceProcess) -> None:
     assert (newest["input_tokens"], newest["output_tokens"]) == (usage.input_tokens, usage.output_tokens)
 
 
-def test_a_tree_is_retrieved_by_any_id_within_it(own: ServiceProcess) -> None:
+def test_a_tree_is_retrieved_by_any_id_within_it(own: Served) -> None:
     client, http = own.client(), own.http()
     first = client.responses.create(model=MODEL, input="My name is Ada.")
     leaf, fork = said(client, "What is my name?", first.id), said(client, "Count to 2.", first.id)
@@ -103,7 +103,7 @@ def test_a_tree_is_retrieved_by_any_id_within_it(own: ServiceProcess) -> None:
         assert answer["id"] == first.id
 
 
-def test_a_conversation_and_what_was_deleted_are_shown_in_their_tree(own: ServiceProcess) -> None:
+def test_a_conversation_and_what_was_deleted_are_shown_in_their_tree(own: Served) -> None:
     client, http = own.client(), own.http()
     conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}])
     first = said(client, "Hello.", conversation=conversation.id)
@@ -123,7 +123,7 @@ def test_a_conversation_and_what_was_deleted_are_shown_in_their_tree(own: Servic
     assert http.get(f"{TREES}/{first}").status_code == 404
 
 
-def test_filters_find_the_trees_whose_newest_turn_is_as_asked_for(own: ServiceProcess) -> None:
+def test_filters_find_the_trees_whose_newest_turn_is_as_asked_for(own: Served) -> None:
     client, http = own.client(), own.http()
     plain = said(client, "My name is Ada.")
     marked = said(client, "My name is Ada.", metadata={"a": "1", "b": "2"})
@@ -163,12 +163,12 @@ def test_filters_find_the_trees_whose_newest_turn_is_as_asked_for(own: ServicePr
         ("order=asc", "order"),
     ],
 )
-def test_what_a_list_does_not_take_is_refused_by_name(service: ServiceProcess, query: str, param: str) -> None:
+def test_what_a_list_does_not_take_is_refused_by_name(service: Served, query: str, param: str) -> None:
     answer = service.http().get(f"{TREES}?{query}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: ServiceProcess) -> None:
+def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:
     id = said(tenants.client(ACME_KEY), "My name is Ada.")
     globex = tenants.http(GLOBEX_KEY)
     foreign, unknown = globex.get(f"{TREES}/{id}"), globex.get(f"{TREES}/{UNKNOWN}")
@@ -182,12 +182,12 @@ def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenant
 
 
 @pytest.mark.parametrize("id", ["x", "resp_", "conv_x", "msg_" + "0" * 52, "call_1", "%00", "resp_" + "f" * 48])
-def test_an_id_that_nothing_can_have_is_not_found(service: ServiceProcess, id: str) -> None:
+def test_an_id_that_nothing_can_have_is_not_found(service: Served, id: str) -> None:
     answer = service.http().get(f"{TREES}/{id}")
     assert (answer.status_code, set(answer.json()["error"])) == (404, {"message", "type", "param", "code"})
 
 
-def test_to_look_is_no_use(own: ServiceProcess) -> None:
+def test_to_look_is_no_use(own: Served) -> None:
     client, http = own.client(), own.http()
     older, newer = said(client, "My name is Ada."), said(client, "My name is Ada.")
     http.get(f"{TREES}/{older}")

@@ -10,7 +10,7 @@ from service.harmony.tokens import LAST_LEGAL, decode, encode, mark_of, pack
 from service.responses.templated import READ
 from service.web.console.turns import HARMONY, MOST_TOKENS, page_of, token_of
 from store.turn import StoredMessage
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 TURNS = "/console/api/turns"
 UNKNOWN = "resp_" + "0" * 46 + "aa"
@@ -188,8 +188,8 @@ def test_tokens_are_told_to_their_own_project_alone(tenants: ServiceProcess) -> 
     assert httpx.get(f"{tenants.url}{TURNS}/{made.id}/tokens").status_code == 401
 
 
-def test_what_is_under_way_has_no_tokens_yet(start: Callable[..., ServiceProcess]) -> None:
-    service = start(demo_tokens_per_second=20)
+def test_what_is_under_way_has_no_tokens_yet(beside: Callable[..., Served]) -> None:
+    service = beside(demo_tokens_per_second=20)
     made = service.client().responses.create(model=MODEL, input="Count to 500.", background=True)
     answer = service.http().get(f"{TURNS}/{made.id}/tokens")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "id")

@@ -13,21 +13,21 @@ import httpx
 import pytest
 
 from tests.support.console.administered import ADMIN_KEY, admin, with_key
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 TREES, TURNS = "/console/api/trees", "/console/api/turns"
 SEAL_KEY = "a-seal-key-of-more-than-32-characters"
 MAX_BODY = 64 << 10
 UNKNOWN = "resp_" + "0" * 46 + "aa"
 
-Pair = tuple[ServiceProcess, ServiceProcess]
+Pair = tuple[Served, Served]
 
 
 @pytest.fixture
-def pair(start: Callable[..., ServiceProcess]) -> Pair:
+def pair(beside: Callable[..., Served]) -> Pair:
     """Two services with stores of their own and the same seal key."""
     slow = {"seal_keys": SEAL_KEY, "demo_tokens_per_second": 200}
-    return start(**slow), start(**slow, shards=4)
+    return beside(**slow), beside(**slow, shards=4)
 
 
 def exported(http: httpx.Client, id: str) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def test_a_conversation_comes_back_under_its_id(pair: Pair) -> None:
     assert "Ada" in asked.output_text
 
 
-def test_turns_of_one_project_come_back_to_it_alone(tenants: ServiceProcess) -> None:
+def test_turns_of_one_project_come_back_to_it_alone(tenants: Served) -> None:
     acme, globex = tenants.http(ACME_KEY), tenants.http(GLOBEX_KEY)
     made = tenants.client(ACME_KEY).responses.create(model=MODEL, input="My name is Ada.")
     (turn,) = exported(acme, made.id)
@@ -138,9 +138,9 @@ def test_turns_of_one_project_come_back_to_it_alone(tenants: ServiceProcess) -> 
 
 @pytest.mark.parametrize("archive", ["sqlite", "none"])
 def test_a_key_without_the_right_neither_moves_a_turn_nor_learns_whether_it_is_there(
-    start: Callable[..., ServiceProcess], archive: str
+    beside: Callable[..., Served], archive: str
 ) -> None:
-    service = start(admin_key=ADMIN_KEY, archive_url=archive)
+    service = beside(admin_key=ADMIN_KEY, archive_url=archive)
 
     def scoped(*scopes: Any) -> httpx.Client:
         made = accounts.api_keys.create(account.id, project_id=project, scopes=scopes)
@@ -174,7 +174,7 @@ def test_a_key_without_the_right_neither_moves_a_turn_nor_learns_whether_it_is_t
     assert (came["new"], came["deleted"]) == ((True, False) if archive == "none" else (False, True))
 
 
-def test_what_was_changed_comes_back_nowhere(service: ServiceProcess) -> None:
+def test_what_was_changed_comes_back_nowhere(service: Served) -> None:
     http = service.http()
     one, other = (
         exported(http, service.client().responses.create(model=MODEL, input=text).id)[0]
@@ -223,7 +223,7 @@ def test_what_was_changed_comes_back_nowhere(service: ServiceProcess) -> None:
     ],
     ids=lambda value: re.sub(r"\W+", "_", repr(value))[:40],
 )
-def test_what_is_no_turn_is_refused_by_name(service: ServiceProcess, body: bytes, param: str | None) -> None:
+def test_what_is_no_turn_is_refused_by_name(service: Served, body: bytes, param: str | None) -> None:
     answer = service.http().post(TURNS, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
@@ -232,7 +232,7 @@ def test_what_is_no_turn_is_refused_by_name(service: ServiceProcess, body: bytes
 
 
 @pytest.mark.parametrize("id", ["x", "resp_", "resp_" + "g" * 48, "conv_" + "0" * 48, "resp_ff" + "0" * 46, "%00"])
-def test_an_id_that_nothing_has_is_not_found(service: ServiceProcess, id: str) -> None:
+def test_an_id_that_nothing_has_is_not_found(service: Served, id: str) -> None:
     assert service.http().get(f"{TURNS}/{id}").status_code == 404
 
 
@@ -257,15 +257,15 @@ def image(size: int) -> list[dict[str, Any]]:
     return [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
 
 
-def with_image(service: ServiceProcess, size: int) -> str:
+def with_image(service: Served, size: int) -> str:
     """A conversation that begins with one; the id of the turn that has it."""
     made = service.http().post("/v1/conversations", json={"items": image(size)})
     assert made.status_code == 200, made.text
     return str(service.http().get(f"{TREES}/{made.json()['id']}").json()["turns"][0]["id"])
 
 
-def test_what_was_as_large_as_a_request_may_be_comes_back(start: Callable[..., ServiceProcess]) -> None:
-    small = start(max_body_bytes=MAX_BODY)
+def test_what_was_as_large_as_a_request_may_be_comes_back(beside: Callable[..., Served]) -> None:
+    small = beside(max_body_bytes=MAX_BODY)
     overhead = len(json.dumps({"items": image(0)}))
     for spare in (0, 600):
         id = with_image(small, (MAX_BODY - overhead - spare) // 4 * 3)
@@ -279,8 +279,8 @@ def test_what_was_as_large_as_a_request_may_be_comes_back(start: Callable[..., S
     assert small.http().post(TURNS, json={"turn": "A" * 2 * MAX_BODY, "seal": "hs_"}).status_code == 413
 
 
-def test_an_id_of_a_store_with_more_shards_is_refused_by_name(start: Callable[..., ServiceProcess]) -> None:
-    many, one = start(seal_keys=SEAL_KEY, shards=256), start(seal_keys=SEAL_KEY, shards=1)
+def test_an_id_of_a_store_with_more_shards_is_refused_by_name(beside: Callable[..., Served]) -> None:
+    many, one = beside(seal_keys=SEAL_KEY, shards=256), beside(seal_keys=SEAL_KEY, shards=1)
     ids = (many.client().responses.create(model=MODEL, input="Hello").id for _ in range(20))
     (turn,) = exported(many.http(), next(id for id in ids if not id.startswith("resp_00")))
     assert "HARMONIUM_SHARDS" in refused(brought(one.http(), turn), 400, "turn", "invalid_value")

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from service.engine.port import EngineUnavailable, Generation
 from service.harmony.tokens import encode
 from service.settings.settings import Settings
-from service.web.middleware import STRANGERS_LOGGED
+from service.web.gate import STRANGERS_LOGGED
 from service.web.socket.protocol import SocketProtocol
 from tests.support.bad.frames import raw
 from tests.support.engine.scripted import Die, Stall, Step

@@ -1,0 +1,312 @@
+"""A request and its answer, as they are noted: whose it is, its id, its facts for the log, its count and its span.
+
+One over HTTP has a slot while it is served (`admitted`), and so has each response that a WebSocket asks for.
+"""
+
+import logging
+import re
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import msgspec
+from starlette.types import Message, Scope, Send
+
+from service import logs, spans
+from service.engine.port import EngineError
+from service.errors import ApiError
+from service.metrics.counters import Metrics
+from service.pacing import Pacing, Work
+from service.responses.make import NO_KEY, Claim, Maker
+from service.responses.plan import Plan
+from service.responses.prepare import Prepared, Recall
+from service.responses.refusals import refusal_of
+from service.responses.service import Caller, Service
+from service.spans import UNTRACED, Fact, Span, Tracer
+from service.tenants.limits import Limiter, Reservation
+from service.web.admission.slots import Admission, DisconnectHook, Slot
+from service.web.auth import Entry
+from service.web.dialect import dialect_of
+from store.keys import id_of
+
+logger = logging.getLogger(__name__)
+
+OPENAI_VERSION = b"2020-10-01"
+
+NO_ENDPOINT = "none"
+METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
+CREATE = "CREATE"
+"""The method's name in metrics where a WebSocket asks for a response."""
+
+COUNTED = (*METHODS, CREATE)
+
+PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{0,200}")
+"""The paths that a log may show."""
+
+PARAM_START = re.compile(r"[a-z_]+(\[[0-9]+\])*")
+"""The part of a param that a log may show: a field of the API and an index, but no name that the request made up."""
+
+CLIENT_ID_CHARS = 512
+LEFT_OUT = b"x-harmonium-tools-left-out"
+"""Names the hosted tools of a request that the prompt leaves out, as nothing here could run them."""
+
+ITEMS_LEFT_OUT = b"x-harmonium-items-left-out"
+"""Names the kinds of items of a request that add nothing to the prompt: they hold no text for the model."""
+
+MAX_STATE_CHARS = 512
+
+_PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""A version that is not ff, a trace and a parent that are not all zeros, and flags."""
+
+_STATE = re.compile(rb"[\x20-\x7e]{1,%d}" % MAX_STATE_CHARS)
+
+SESSION_HEADERS = (b"x-session-affinity", b"x-session-id")
+"""The first that is there counts."""
+
+MAX_SESSION_CHARS = 256
+
+_SESSION = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_SESSION_CHARS)
+
+_FIRST = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+SWITCHING = 101
+"""The status of a WebSocket that was accepted."""
+
+
+@dataclass(eq=False)
+class Exchange:
+    """A request and its answer; routes add what belongs in the log line."""
+
+    scope: Scope
+    """The scope of the request, or of the WebSocket over which it came."""
+    metrics: Metrics
+    method: str
+    tenant: str = ""
+    endpoint: str = NO_ENDPOINT
+    """The template of its path; `none` where there is none, or the request was refused before it was looked up."""
+    request_id: str = field(default_factory=lambda: f"req_{secrets.token_hex(16)}")
+    answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
+    """Headers that the answer gets besides those that every one has."""
+    facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
+    status: int = 0
+    span: Span = UNTRACED
+    at: float = field(default_factory=monotonic)
+
+    def __post_init__(self) -> None:
+        self.headers: dict[bytes, bytes] = dict(self.scope["headers"])
+        self.dialect = dialect_of(self.scope["path"])
+        if self.scope["type"] == "websocket":
+            self.endpoint = self.scope["path"]  # nowhere else is one opened
+        self.entry = Entry(self.tenant)
+        """The caller of the request, once known."""
+
+    @property
+    def caller(self) -> Caller:
+        """The caller of a response that it asks for. A span of ours comes between the client's and the engine's."""
+        key, trace = self.entry.key, self.span.headers or trace_headers(self.headers)
+        id, scopes = ("", ()) if key is None else (key.id, key.scopes)
+        return Caller(self.tenant, trace, session_of(self.headers), id, self.entry.project, scopes)
+
+    def _reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
+        """A reservation for a planned response, as by `reserved`."""
+        asked = plan.generation
+        return self.reserved(limiter, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens)
+
+    @asynccontextmanager
+    async def reserved(
+        self, limiter: Limiter, model: str, id: str, *, reads: int, writes: int
+    ) -> AsyncGenerator[Reservation | None]:
+        """A reservation against the caller's limits for an answer, until the end of the block; None without limits.
+        Raises ApiError 429, StoreUnavailable.
+        """
+        async with limiter.reserved(self.entry.allowance, model, id, reads=reads, writes=writes) as reservation:
+            if reservation is not None:
+                self.answer_headers += reservation.headers
+            yield reservation
+
+    def maker(
+        self,
+        service: Service,
+        preparing: AbstractAsyncContextManager[None],
+        *,
+        claim: Claim = NO_KEY,
+        recall: Recall | None = None,
+    ) -> Maker:
+        """The maker of the response that it asks for, which is read and planned within `preparing`."""
+        caller = self.caller
+        if claim.digits:
+            caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
+        reserve = partial(self._reserved, service.tenants.limiter)
+        return Maker(service, caller, reserve, preparing, note=self._planned, since=self.at, recall=recall, claim=claim)
+
+    def trace(self, tracer: Tracer) -> None:
+        """Trace what is done for it from now on, in this task."""
+        if tracer.on:
+            self.span = tracer.request(self.method, trace_headers(self.headers))
+            spans.current.set(self.span)
+
+    def note_wait(self, seconds: float) -> None:
+        """Say in the log how long it waited for a slot."""
+        self.facts["waited_ms"] = round(seconds * 1000, 1)
+
+    def refused(self, error: Exception) -> ApiError:
+        """The refusal that it comes to. The log says why: not in the message's words, which may quote the request."""
+        if isinstance(error, EngineError):
+            self.metrics.engine_failed(error)
+        refusal = refusal_of(error)
+        self.facts["code"] = refusal.code
+        if refusal.param and refusal.code != "unknown_parameter" and (known := PARAM_START.match(refusal.param)):
+            self.facts["param"] = known[0]
+        return refusal
+
+    def _planned(self, made: Prepared) -> None:
+        """Note the plan of its response."""
+        self.facts["response_id"] = made.plan.id
+        self.left_out(made.left_out, made.items_left_out)
+
+    def left_out(self, tools: tuple[str, ...], items: tuple[str, ...]) -> None:
+        """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out."""
+        for header, fact, names in ((LEFT_OUT, "tools_left_out", tools), (ITEMS_LEFT_OUT, "items_left_out", items)):
+            if names:
+                known = ", ".join(dict.fromkeys(names))
+                self.answer_headers.append((header, known.encode("ascii", "replace")))
+                self.facts[fact] = known
+
+    def answering(self, send: Send) -> Send:
+        """`send` with our headers on the first message, whose status is noted."""
+
+        async def answer(message: Message) -> None:
+            if message["type"] in _FIRST:
+                self.status = message.get("status", SWITCHING)
+                elapsed = round((monotonic() - self.at) * 1000)
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", self.request_id.encode()),
+                    (b"openai-processing-ms", str(elapsed).encode()),
+                    (b"openai-version", OPENAI_VERSION),
+                    (b"x-content-type-options", b"nosniff"),
+                    *self.answer_headers,
+                ]
+            await send(message)
+
+        return answer
+
+    def end(self, level: int | None = logging.INFO, **also: int) -> None:
+        """Log it at a level, or not at all, with what else there is to say; count it, and end its span."""
+        seconds = monotonic() - self.at
+        if level is not None:
+            logs.event(logger, level, "request", **self._fields(seconds), **also)
+        method = self.method if self.method in COUNTED else "other"
+        self.metrics.answered(self.endpoint, method, self.status, seconds)
+        if self.span is not UNTRACED:
+            self._end_span()
+
+    def _fields(self, seconds: float) -> dict[str, Any]:
+        """The fields of its log line. A path that may have more in it than names and ids is shown as its template."""
+        scope = self.scope
+        fields: dict[str, Any] = {
+            "method": self.method,
+            "path": scope["path"] if PLAIN_PATH.fullmatch(scope["path"]) else self.endpoint,
+            "status": self.status,
+            "ms": round(seconds * 1000, 1),
+            "tenant": self.tenant or None,
+            **self.facts,
+        }
+        client_id = self.headers.get(b"x-client-request-id", b"")[:CLIENT_ID_CHARS]
+        if client_id:
+            fields["client_request_id"] = client_id.decode("ascii", "replace")
+        if self.status >= 400 and scope.get("client"):
+            fields["client_address"] = scope["client"][0]
+        return fields
+
+    def _end_span(self) -> None:
+        """End its span, which says how it was answered. Its path may hold anything, so only the template is told.
+        Source: OpenTelemetry's conventions for HTTP.
+        """
+        span, method = self.span, self.method
+        spans.current.set(UNTRACED)
+        if not span.kept:
+            return
+        known = method in METHODS
+        span.rename(f"{method} {self.endpoint}" if known or method == CREATE else f"HTTP {self.endpoint}")
+        facts: dict[str, Fact] = {
+            "http.request.method": method if known else "_OTHER",
+            "http.route": self.endpoint,
+            "http.response.status_code": self.status or None,
+            "http.response.header.x-request-id": [self.request_id],
+            "url.scheme": self.scope.get("scheme"),
+        }
+        span.note(facts)
+        if client := self.facts.get("client"):
+            span.fail(f"client {client}".replace(" ", "_"), fault=False)
+        elif self.status >= 400:
+            span.fail(str(self.facts.get("code") or self.status), fault=self.status >= 500)
+        span.end()
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that is served: its slots, and its work among its tenant's."""
+
+    exchange: Exchange
+    slot: Slot
+    work: Work
+    resources: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """The resources of an answer that outlives its route's call. The answer's place is given up after them."""
+
+    def follow(self) -> None:
+        """Only follow a background response from now on, which takes no slot of a request, and is little work."""
+        self.slot.follow()
+        self.work.close()
+
+
+def nobody_says(call: Callable[[], None] | None) -> None:
+    """Nobody says when a client disconnects."""
+
+
+@asynccontextmanager
+async def admitted(
+    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = nobody_says
+) -> AsyncGenerator[Admitted]:
+    """A request for a response while it is served, which begins once it is its turn. Raises ApiError, ClientGone, as
+    the admission does.
+    """
+    async with admission.slot_in_line(exchange.tenant, exchange.note_wait, when_gone) as slot:
+        work = await pacing.begin(exchange.tenant)
+        with work, exchange.metrics.requests_in_progress.track_inprogress():
+            made = Admitted(exchange, slot, work)
+            async with made.resources:
+                yield made
+
+
+@asynccontextmanager
+async def admitted_aside(exchange: Exchange, admission: Admission, pacing: Pacing) -> AsyncGenerator[Admitted]:
+    """A request that asks no model, while it is served; it waits for nobody. Raises ApiError 503."""
+    work = await pacing.begin(exchange.tenant)
+    in_progress = exchange.metrics.requests_in_progress.track_inprogress()
+    with work, in_progress, admission.slot(exchange.tenant) as slot:
+        yield Admitted(exchange, slot, work)
+
+
+def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:
+    """`traceparent`, and `tracestate` where there is one too, of a request with these lower-case headers. A malformed
+    one is left out: it goes into somebody else's request. Source: https://www.w3.org/TR/trace-context/.
+    """
+    parent, state = headers.get(b"traceparent", b""), headers.get(b"tracestate", b"")
+    if not _PARENT.fullmatch(parent):
+        return ()
+    passed = [("traceparent", parent.decode())]
+    if _STATE.fullmatch(state):
+        passed.append(("tracestate", state.decode()))
+    return tuple(passed)
+
+
+def session_of(headers: Mapping[bytes, bytes]) -> str:
+    """The session that a request with these lower-case headers belongs to, empty where it doesn't say."""
+    for name in SESSION_HEADERS:
+        if _SESSION.fullmatch(session := headers.get(name, b"")):
+            return session.decode()
+    return ""

@@ -1,0 +1,138 @@
+"""Routes: which one is found, how queries are read, and that a query that says nothing changes no answer."""
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Annotated, Any, cast
+
+import pytest
+from pydantic import Field
+
+from service.errors import InvalidRequest
+from service.metrics.counters import make_metrics
+from service.settings.settings import Settings
+from service.web.exchange import Exchange
+from service.web.received import Received
+from service.web.routing import Query, Router, Routes, read_query
+from tests.support.service.inside import Inside, serving
+from tests.support.service.process import MODEL
+
+IGNORED = {"api-version": "1"}
+"""A query that says nothing."""
+
+
+@pytest.fixture
+async def service(redis_url: str) -> AsyncIterator[Inside]:
+    async with serving(Settings.model_validate({"redis_url": redis_url, "archive_url": "none"})) as inside:
+        yield inside
+
+
+async def test_what_is_read_is_the_same_with_a_query_that_says_nothing(service: Inside) -> None:
+    async with service.client() as client, service.http() as http:
+        conversation = await client.conversations.create(metadata={"about": "counting"})
+        made = await client.responses.create(model=MODEL, input="Count to 3.", conversation=conversation.id)
+        for path in (
+            f"/v1/responses/{made.id}",
+            f"/v1/responses/{made.id}/input_items",
+            "/v1/responses/resp_unknown",
+            f"/v1/conversations/{conversation.id}",
+            f"/v1/conversations/{conversation.id}/items",
+            "/v1/models",
+            f"/v1/models/{MODEL}",
+            "/v1/models/unknown",
+        ):
+            plain, asked = await http.get(path), await http.get(path, params=IGNORED)
+            assert (plain.status_code, plain.json()) == (asked.status_code, asked.json())
+            assert plain.status_code == (404 if "unknown" in path else 200)
+
+
+class Few(Query):
+    limit: Annotated[int, Field(ge=1)] = 20
+    include: list[str] | None = None
+
+
+async def endpoint(request: Received) -> None: ...
+
+
+router = Router("Tests")
+for methods, path in (
+    ("GET HEAD", "/plain/{name}"),
+    ("POST", "/plain"),
+    ("POST", "/plain/those"),
+    ("GET", "/{all:path}/x"),
+):
+    router.route(methods, path)(endpoint)
+ROUTES = Routes(router.under("/v1"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "template", "parts"),
+    [
+        ("GET", "/v1/plain/a b", "/v1/plain/{name}", {"name": "a b"}),
+        ("HEAD", "/v1/plain/ab", "/v1/plain/{name}", {"name": "ab"}),
+        ("GET", "/v1/plain/those", "/v1/plain/{name}", {"name": "those"}),
+        ("POST", "/v1/plain/those", "/v1/plain/those", {}),
+        ("GET", "/v1/a/b/x", "/v1/{all:path}/x", {"all": "a/b"}),
+    ],
+)
+def test_a_route_is_found_by_method_and_path(method: str, path: str, template: str, parts: dict[str, str]) -> None:
+    found = ROUTES.find(method, path)
+    assert found.route is not None
+    assert (found.route.method, found.template, found.parts) == (method, template, parts)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow", "advice"),
+    [
+        ("PUT", "/v1/plain", ["POST"], "It takes POST."),
+        ("PUT", "/v1/plain/those", ["GET", "POST", "HEAD"], "It takes GET, POST and HEAD."),
+        ("GET", "/v1/plain/ab/", [], "Did you mean /v1/plain/ab?"),
+        ("POST", "/v1/v1/plain", [], "Did you mean /v1/plain?"),
+        ("POST", "/plain", [], "Did you mean /v1/plain?"),
+        ("POST", "/chat/completions", [], "Set your client to it: POST /v1/responses."),
+        ("GET", "/elsewhere", [], "Paths begin with /v1 or /open-responses/v1."),
+    ],
+)
+def test_what_is_not_there_is_refused_with_the_way_to_what_is(
+    method: str, path: str, allow: list[str], advice: str
+) -> None:
+    refusal = ROUTES.missing(method, path)
+    assert ROUTES.find(method, path).route is None
+    assert (refusal.status, refusal.allow) == (405 if allow else 404, allow)
+    assert refusal.message.startswith(f"Invalid URL ({method} {path}). ")
+    assert refusal.message.endswith(advice)
+
+
+def read(query: bytes, kind: type[Query]) -> tuple[Query, ...]:
+    scope = {"type": "http", "path": "/v1/plain", "headers": [], "query_string": query}
+    process: Any = SimpleNamespace(service=None)
+    return read_query(Received(process, Exchange(scope, make_metrics(), "GET"), cast(Any, None)), kind)
+
+
+@pytest.mark.parametrize(
+    ("query", "known"),
+    [
+        (b"", Few()),
+        (b"api-version=1", Few(include=[])),
+        (b"limit=2&limit=3&include=x&include[]=y&api-version=1", Few(limit=3, include=["x", "y"])),
+    ],
+)
+def test_a_query_is_read_as_a_model(query: bytes, known: Few) -> None:
+    assert read(query, Few) == (known,)
+
+
+def test_a_route_without_parameters_is_given_no_query() -> None:
+    assert read(b"", Query) == read(b"api-version=1", Query) == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "refusal"),
+    [
+        (b"limit=0", Few, "Invalid value for 'limit': '0'. Input should be greater than or equal to 1."),
+        (b"limits=1", Few, "Unknown query parameter: 'limits'. Did you mean 'limit'?"),
+        (b"limit=1", Query, "Unknown query parameter: 'limit'. Check its spelling, or leave it out."),
+    ],
+)
+def test_a_wrong_parameter_is_refused(query: bytes, kind: type[Query], refusal: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read(query, kind)
+    assert refused.value.message == refusal
