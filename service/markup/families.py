@@ -76,7 +76,7 @@ def _bars(words: str) -> str:
 _HERMES = Markup(
     call=CALL,
     call_end=CALL_END,
-    reads=JsonForm(last=(CALL, CALL_END)),
+    reads=JsonForm(frozenset((CALL, CALL_END))),
     form=Form('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"),
 )
 
@@ -88,7 +88,7 @@ def _named(sections: tuple[str, str], call: tuple[str, str], separator: str, hea
         section_end=sections[1],
         call=call[0],
         call_end=call[1],
-        reads=JsonForm((call[1], sections[1], call[0]), (separator,), re.compile(head, re.DOTALL)),
+        reads=JsonForm(frozenset((*call, sections[1])), frozenset((separator,)), re.compile(head, re.DOTALL)),
         form=msgspec.structs.replace(form, opens=sections[0], closes=sections[1]),
         inner=(separator,),
         seams=_NO_SEAMS,
