@@ -6,7 +6,7 @@ a call. The rest is left out: marks that were understood, the text around a call
 white space at the seams, as the models' templates strip and write it anew:
 
 - before a mark, where nothing else stands between it and the mark before;
-- the line breaks at both ends of reasoning, behind it, and around calls, where the markup says so (`Seams`).
+- the line breaks at both ends of reasoning, behind it, and around calls, where the markup says so (its seams).
 
     part      what comes                   what it does
     BEFORE    text                         opens an answer: TEXT
@@ -155,7 +155,7 @@ class StreamParser(Segments):
         """Text that may be the beginning of a spelled mark."""
         self._space: str = ""
         """White space that may stand at a seam."""
-        self._seam = markup.seams.thinking if thinking else ""
+        self._seam = markup.thinking_seam if thinking else ""
         """The characters that are stripped from where a segment will begin."""
         self._behind_mark = thinking
         """Whether a mark came since the last segment, or before the first one."""
@@ -204,7 +204,7 @@ class StreamParser(Segments):
     @property
     def _edge(self) -> str:
         """The characters at the end of a text that wait for the next text."""
-        return self._markup.seams.thinking if self.part is Part.THINKING else self._markup.seams.call
+        return self._markup.thinking_seam if self.part is Part.THINKING else self._markup.call_seam
 
     # --- marks and text -----------------------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class StreamParser(Segments):
         self._leave()
         if self.part is not Part.THINKING:
             self._close(tokens.END)
-            self.part, self._seam = Part.THINKING, self._markup.seams.thinking
+            self.part, self._seam = Part.THINKING, self._markup.thinking_seam
         return True
 
     def _think_end(self, token: bool) -> bool:
@@ -344,7 +344,7 @@ class StreamParser(Segments):
             return token
         self._leave()
         self._close(tokens.END)
-        self.part, self._seam = Part.BEFORE, self._markup.seams.thinking
+        self.part, self._seam = Part.BEFORE, self._markup.thinking_seam
         return True
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ class StreamParser(Segments):
 
     def _end_call(self, stop: int | None) -> None:
         self._close(stop)
-        self._call, self.part, self._seam = None, Part.BEHIND, self._markup.seams.call
+        self._call, self.part, self._seam = None, Part.BEHIND, self._markup.call_seam
         self._called = self._behind_mark = True
 
     # --- ends ---------------------------------------------------------------------------------------------------------
