@@ -15,7 +15,6 @@ from openai import AsyncOpenAI
 
 from service.harmony.tokens import encode
 from service.markup.speech import Transcript
-from service.responses.templated import READ
 from service.settings.settings import Settings
 from store.codec import dictionary
 from store.redis.connection import connect
@@ -159,20 +158,3 @@ async def test_a_response_that_is_erased_is_in_no_note_of_later_turns(
     async with service.http() as http:
         assert (await http.delete(f"/v1/responses/{first.id}", params={"erase": True})).is_success
     assert await held(settings, others) == 0
-
-
-async def test_the_notes_of_a_long_conversation_are_no_longer_than_those_of_a_short_one(
-    client: AsyncOpenAI, service: Inside
-) -> None:
-    """No prompt of it begins with the one before."""
-    made: list[Any] = []
-    for turn in range(10, 60):
-        after = made[-1].id if made else None
-        asked = client.responses.create(
-            model="speaker", input="Hello!", instructions=f"This is turn {turn}.", previous_response_id=after
-        )
-        made.append(await asked)
-    kept = [await service.store.messages("default", each.id) for each in made]
-    sizes = [message.size for messages in kept for message in messages if message.role == READ]
-    assert len(sizes) == 50
-    assert max(sizes) <= sizes[0] + len("9999")
