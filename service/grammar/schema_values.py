@@ -406,15 +406,20 @@ class References:
 
     def target(self, reference: Any, path: str) -> Any:
         """The target of a reference: a place in this schema."""
-        target: Any = self._root
         try:
-            if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
-                raise KeyError(reference)
-            for step in reference.split("/")[1:]:
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
+            return pointed(self._root, reference)
         except (LookupError, TypeError, ValueError):
             raise invalid_value(
                 f"{path}.$ref", reference, "Refer to a place in the same schema that exists, such as '#/$defs/NAME'."
             ) from None
-        return target
+
+
+def pointed(root: Any, reference: Any) -> Any:
+    """The place in a schema that a reference names. Raises LookupError, TypeError or ValueError where there is none."""
+    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+        raise KeyError(reference)
+    target = root
+    for step in reference.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        target = target[int(step) if isinstance(target, list) else step]
+    return target

@@ -14,11 +14,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Generator, Mapping
-from types import NoneType
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
+
+from service.grammar.schema_values import kind_of, pointed
 
 MAX_NAME = 128
 """The most characters of a name; a longer text is none, and the parser doesn't wait for its end."""
@@ -326,15 +328,6 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TAG = re.compile(r"""\s*(?:name\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([^\s"']+))(?:\s+string="(true|false)")?\s*""")
 """Matches the inside of a tag: a name, quoted or not, and DeepSeek's word whether the value is a text."""
 _TAG_BEGUN = re.compile(r"""\s*(?:name\s*=\s*)?["']?""")
-_TYPES = {
-    NoneType: "null",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    list: "array",
-    dict: "object",
-}
 
 
 def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
@@ -352,11 +345,11 @@ def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
         if "const" in schema:
             values = [*values, schema["const"]]
         found |= {each for each in (_listed(named) or [named]) if isinstance(each, str)}
-        found |= {_TYPES[type(each)] for each in values}
+        found |= {kind_of(each) for each in values}
         for keyword in ("anyOf", "oneOf", "allOf"):
             left += _listed(schema.get(keyword))[:MAX_LOOKED_AT]
-        if isinstance(reference := schema.get("$ref"), str):
-            left.append(_referred(reference, root))
+        with suppress(LookupError, TypeError, ValueError):
+            left.append(pointed(root, schema.get("$ref")))
     return frozenset(found) or None
 
 
@@ -366,14 +359,6 @@ def _members(value: Any) -> Mapping[str, Any]:
 
 def _listed(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
-    """The target of a reference within the schema."""
-    place: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        place = _members(place).get(step.replace("~1", "/").replace("~0", "~"))
-    return place
 
 
 def _quoted(text: str) -> str:
@@ -395,7 +380,7 @@ def _written(value: str, types: frozenset[str] | None) -> str:
         return bare
     if "boolean" in types and bare.lower() in ("true", "false"):
         return bare.lower()
-    if said and (_TYPES[type(said[0])] in types & {"object", "array"} or "string" not in types):
+    if said and (kind_of(said[0]) in types & {"object", "array"} or "string" not in types):
         return bare
     return f'"{_quoted(value)}"'
 
