@@ -28,8 +28,8 @@ from store.turn import StoredMessage
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.steps import timed_steps
 
-many = settings(max_examples=700, derandomize=True, deadline=None)
-hundreds = settings(max_examples=500, derandomize=True, deadline=None)
+many = settings(max_examples=400, derandomize=True, deadline=None)
+hundreds = settings(max_examples=150, derandomize=True, deadline=None)
 
 STEP_SECONDS = 0.25
 """What a step may take on a busy machine; alone it takes about 10 ms."""

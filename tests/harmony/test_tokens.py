@@ -19,7 +19,7 @@ from tests.support import ROOT
 from tests.support.oracles.harmony import Oracle
 from tests.support.steps import timed_steps
 
-thousands = settings(max_examples=2000, derandomize=True, deadline=None)
+thousands = settings(max_examples=1000, derandomize=True, deadline=None)
 
 SPECIALS = {
     "<|return|>": tokens.RETURN,

@@ -20,8 +20,8 @@ from service.harmony.typescript import (
 )
 from tests.support.oracles.harmony import Oracle
 
-many = settings(max_examples=500, derandomize=True, deadline=None)
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+many = settings(max_examples=300, derandomize=True, deadline=None)
+hundreds = settings(max_examples=100, derandomize=True, deadline=None)
 
 LINEAR_SECONDS = 2.0
 """Far above what linear work on a megabyte takes, far below what quadratic work does."""
