@@ -6,7 +6,7 @@ targets of `$ref`s.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, cast
@@ -294,6 +294,19 @@ def _exact(value: float) -> Fraction:
 
 def _plain(value: Fraction) -> float:
     return value.numerator if value.denominator == 1 else float(value)
+
+
+def schemas_of(schema: Any) -> Iterator[dict[str, Any]]:
+    """An enforced schema and all schemas in it."""
+    agenda: list[Any] = [schema]
+    while agenda:
+        if isinstance(one := agenda.pop(), dict):
+            one = cast("dict[str, Any]", one)
+            yield one
+            for keyword in ("properties", "patternProperties", "$defs"):
+                agenda += one.get(keyword, {}).values()
+            agenda += [*one.get("anyOf", ()), *one.get("prefixItems", ())]
+            agenda += [one.get("items"), one.get("additionalProperties"), one.get("propertyNames")]
 
 
 def engine_part(given: Schema) -> Schema:

@@ -12,11 +12,11 @@ them. Servers have stop ids of their own for this, CALL often among them. So eve
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from service.grammar.schema_values import engine_part
+from service.grammar.schema_values import engine_part, schemas_of
 from service.harmony import tokens
 
 MAX_ASIDES = 8
@@ -69,23 +69,12 @@ def content_tag(content: str) -> str:
     form: Format = msgspec.json.decode(content)
     form.pop("lark", None)
     if form["type"] == "json_schema":
-        form |= {"json_schema": _for_the_engine(form["json_schema"]), "max_whitespace_cnt": MAX_WHITESPACE}
+        for schema in schemas_of(form["json_schema"]):  # without the keywords that only the check at the end follows
+            engine = engine_part(schema)
+            schema.clear()
+            schema.update(engine)
+        form["max_whitespace_cnt"] = MAX_WHITESPACE
     return structural_tag(form)
-
-
-def _for_the_engine(schema: Any) -> Any:
-    """A schema without the keywords that only the check at the end follows."""
-    if not isinstance(schema, dict):
-        return schema
-    return {key: _below(key, value) for key, value in engine_part(cast("Format", schema)).items()}
-
-
-def _below(keyword: str, value: Any) -> Any:
-    if keyword in ("properties", "patternProperties", "$defs"):
-        return {name: _for_the_engine(each) for name, each in value.items()}
-    if keyword in ("anyOf", "prefixItems"):
-        return [_for_the_engine(each) for each in value]
-    return _for_the_engine(value) if keyword in ("items", "additionalProperties", "propertyNames") else value
 
 
 @lru_cache(maxsize=TAGS_CACHED)
