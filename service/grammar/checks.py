@@ -4,7 +4,7 @@ A validator answers in one go, and its time multiplies. Each schema of an `anyOf
 each of another `anyOf` does so again, and a pattern takes its size times its text. So the steps are counted before.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ import msgspec
 from service.grammar.grammars import compiled_of
 from service.grammar.recognizer import Recognizer
 from service.grammar.regex import size, unchecked_tree
-from service.grammar.schema_values import checked_alone
+from service.grammar.schema_values import checked_alone, schemas_of
 from service.steps import in_one_go
 
 MAX_CHECKED_CHARS = 1 << 20
@@ -134,7 +134,7 @@ def _check(content: str) -> _Check:
     validator = jsonschema_rs.Draft202012Validator(
         schema, offline=True, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions()
     )
-    inner = list(_schemas_of(schema))
+    inner = list(schemas_of(schema))
     patterns: set[str] = {each["pattern"] for each in inner if "pattern" in each}
     patterns.update(*(each.get("patternProperties", ()) for each in inner))
     sizes = {each: size(unchecked_tree(each)) for each in patterns}
@@ -153,19 +153,6 @@ def _types(schema: Mapping[str, Any]) -> Iterable[str]:
         return ()
     kinds: str | list[str] = schema.get("type", "any")
     return [kinds] if isinstance(kinds, str) else kinds
-
-
-def _schemas_of(schema: Any) -> Iterator[dict[str, Any]]:
-    """An enforced schema and all schemas in it."""
-    agenda: list[Any] = [schema]
-    while agenda:
-        if isinstance(one := agenda.pop(), dict):
-            one = cast("dict[str, Any]", one)
-            yield one
-            for keyword in ("properties", "patternProperties", "$defs"):
-                agenda += one.get(keyword, {}).values()
-            agenda += [*one.get("anyOf", ()), *one.get("prefixItems", ())]
-            agenda += [one.get("items"), one.get("additionalProperties"), one.get("propertyNames")]
 
 
 def _ends_early(schema: Mapping[str, Any], value: list[Any] | dict[str, Any]) -> bool:

@@ -6,7 +6,7 @@ targets of `$ref`s.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, cast
@@ -296,6 +296,19 @@ def _plain(value: Fraction) -> float:
     return value.numerator if value.denominator == 1 else float(value)
 
 
+def schemas_of(schema: Any) -> Iterator[dict[str, Any]]:
+    """An enforced schema and all schemas in it."""
+    agenda: list[Any] = [schema]
+    while agenda:
+        if isinstance(one := agenda.pop(), dict):
+            one = cast("dict[str, Any]", one)
+            yield one
+            for keyword in ("properties", "patternProperties", "$defs"):
+                agenda += one.get(keyword, {}).values()
+            agenda += [*one.get("anyOf", ()), *one.get("prefixItems", ())]
+            agenda += [one.get("items"), one.get("additionalProperties"), one.get("propertyNames")]
+
+
 def engine_part(given: Schema) -> Schema:
     """The engine's part of an enforced schema, without the schemas in it; the rest is checked at the end (checks.py).
 
@@ -406,15 +419,20 @@ class References:
 
     def target(self, reference: Any, path: str) -> Any:
         """The target of a reference: a place in this schema."""
-        target: Any = self._root
         try:
-            if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
-                raise KeyError(reference)
-            for step in reference.split("/")[1:]:
-                step = step.replace("~1", "/").replace("~0", "~")
-                target = target[int(step) if isinstance(target, list) else step]
+            return pointed(self._root, reference)
         except (LookupError, TypeError, ValueError):
             raise invalid_value(
                 f"{path}.$ref", reference, "Refer to a place in the same schema that exists, such as '#/$defs/NAME'."
             ) from None
-        return target
+
+
+def pointed(root: Any, reference: Any) -> Any:
+    """The place in a schema that a reference names. Raises LookupError, TypeError or ValueError where there is none."""
+    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+        raise KeyError(reference)
+    target = root
+    for step in reference.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        target = target[int(step) if isinstance(target, list) else step]
+    return target

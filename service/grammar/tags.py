@@ -12,11 +12,11 @@ them. Servers have stop ids of their own for this, CALL often among them. So eve
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from service.grammar.schema_values import engine_part
+from service.grammar.schema_values import engine_part, schemas_of
 from service.harmony import tokens
 
 MAX_ASIDES = 8
@@ -69,23 +69,12 @@ def content_tag(content: str) -> str:
     form: Format = msgspec.json.decode(content)
     form.pop("lark", None)
     if form["type"] == "json_schema":
-        form |= {"json_schema": _for_the_engine(form["json_schema"]), "max_whitespace_cnt": MAX_WHITESPACE}
-    return _tag(form)
-
-
-def _for_the_engine(schema: Any) -> Any:
-    """A schema without the keywords that only the check at the end follows."""
-    if not isinstance(schema, dict):
-        return schema
-    return {key: _below(key, value) for key, value in engine_part(cast("Format", schema)).items()}
-
-
-def _below(keyword: str, value: Any) -> Any:
-    if keyword in ("properties", "patternProperties", "$defs"):
-        return {name: _for_the_engine(each) for name, each in value.items()}
-    if keyword in ("anyOf", "prefixItems"):
-        return [_for_the_engine(each) for each in value]
-    return _for_the_engine(value) if keyword in ("items", "additionalProperties", "propertyNames") else value
+        for schema in schemas_of(form["json_schema"]):  # without the keywords that only the check at the end follows
+            engine = engine_part(schema)
+            schema.clear()
+            schema.update(engine)
+        form["max_whitespace_cnt"] = MAX_WHITESPACE
+    return structural_tag(form)
 
 
 @lru_cache(maxsize=TAGS_CACHED)
@@ -105,63 +94,67 @@ def addressing_tag(
     )
     calls = [call for names, type, channel in kinds if names for call in _calls(names, type, channel)]
     if state is HeaderState.CALLED:
-        return _tag({"type": "optional", "content": _sequence(*_OPENING, _either(calls))} if calls else _const(""))
-    last = [*calls, _sequence(_CHANNEL, _const("final"), _JSON_TYPE, _MESSAGE, _FREE)] if final else calls
-    asides = [
-        {"type": "optional", "content": _ASIDE}
-    ] * MAX_ASIDES  # in a `repeat`, xgrammar 0.2.8 lets marks into texts
+        return structural_tag(optional(sequence(*_OPENING, either(calls))) if calls else const(""))
+    last = [*calls, sequence(_CHANNEL, const("final"), _JSON_TYPE, _MESSAGE, _FREE)] if final else calls
+    asides = [optional(_ASIDE)] * MAX_ASIDES  # in a `repeat`, xgrammar 0.2.8 lets marks into texts
     before: dict[HeaderState, list[Format]] = {
         HeaderState.NEXT: [],
         HeaderState.BETWEEN: _OPENING,
-        HeaderState.INSIDE: [_FREE, _token(tokens.END), *_OPENING],
+        HeaderState.INSIDE: [_FREE, token(tokens.END), *_OPENING],
     }
-    return _tag(_sequence(*before[state], *asides, _either(last)))
+    return structural_tag(sequence(*before[state], *asides, either(last)))
 
 
 def _calls(recipients: Sequence[str], type: Sequence[Format], channel: Format) -> list[Format]:
     """Calls up to the end of their content. gpt-oss writes the recipient behind the channel, our prompts before it."""
-    to = [_const(" to="), _either([_const(recipient) for recipient in recipients])]
+    to = [const(" to="), either([const(recipient) for recipient in recipients])]
     content = [*type, _MESSAGE, _FREE]
     return [
-        _sequence(_CHANNEL, channel, *to, *content),
-        _sequence(*to, _CHANNEL, channel, *content),
+        sequence(_CHANNEL, channel, *to, *content),
+        sequence(*to, _CHANNEL, channel, *content),
     ]
 
 
-def _tag(form: Format) -> str:
+def structural_tag(form: Format) -> str:
+    """A format as JSON for an engine."""
     return _json({"type": "structural_tag", "format": form})
 
 
-def _token(id: int) -> Format:
+def token(id: int) -> Format:
+    """One token."""
     return {"type": "token", "token": id}
 
 
-def _const(text: str) -> Format:
+def const(text: str) -> Format:
     """A text, in any tokens: a mark can't be written so, only as its token."""
     return {"type": "const_string", "value": text}
 
 
-def _sequence(*elements: Format) -> Format:
-    return {"type": "sequence", "elements": list(elements)}
+def optional(content: Format) -> Format:
+    """A format, or nothing."""
+    return {"type": "optional", "content": content}
 
 
-def _either(formats: Sequence[Format]) -> Format:
+def sequence(*elements: Format) -> Format:
+    """Formats one behind the other."""
+    return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
+
+
+def either(formats: Sequence[Format]) -> Format:
+    """One of some formats."""
     return formats[0] if len(formats) == 1 else {"type": "or", "elements": list(formats)}
 
 
-_CHANNEL, _MESSAGE = _token(tokens.CHANNEL), _token(tokens.MESSAGE)
-_OPENING = [_token(tokens.START), _const("assistant")]
+_CHANNEL, _MESSAGE = token(tokens.CHANNEL), token(tokens.MESSAGE)
+_OPENING = [token(tokens.START), const("assistant")]
 _FREE: Format = {"type": "any_tokens", "exclude_tokens": list(range(tokens.FIRST_SPECIAL, LAST_MARK + 1))}
 """A content of any kind: a mark can stand only at its end."""
 
-_JSON_TYPE: Format = {
-    "type": "optional",
-    "content": _either([_sequence(_const(" "), _token(tokens.CONSTRAIN), _const("json")), _const(" json")]),
-}
-_CODE_TYPE: Format = {"type": "optional", "content": _either([_const(" code"), _JSON_TYPE["content"]])}
-_COMMENTARY = _const("commentary")
-_ASIDE_CHANNEL = _either([_const("analysis"), _COMMENTARY])
-_ASIDE = _sequence(*(_CHANNEL, _ASIDE_CHANNEL, _MESSAGE, _FREE, _token(tokens.END)), *_OPENING)
+_JSON = either([sequence(const(" "), token(tokens.CONSTRAIN), const("json")), const(" json")])
+_JSON_TYPE, _CODE_TYPE = optional(_JSON), optional(either([const(" code"), _JSON]))
+_COMMENTARY = const("commentary")
+_ASIDE_CHANNEL = either([const("analysis"), _COMMENTARY])
+_ASIDE = sequence(*(_CHANNEL, _ASIDE_CHANNEL, _MESSAGE, _FREE, token(tokens.END)), *_OPENING)
 """A message that is neither a call nor the answer, and the beginning of the next."""
 
 

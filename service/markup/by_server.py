@@ -11,10 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.harmony import tokens
-from service.harmony.header import Header
-from service.harmony.segments import Closed, Opened, Segment
-from service.markup.calls import is_object
-from service.markup.stream import FUNCTIONS, MAX_SPACE, Part, header_of
+from service.harmony.segments import Segment
+from service.markup.stream import MAX_SPACE, Part, Segments
 
 SIGN = "\x1e"
 """RECORD SEPARATOR, which hardly any text has."""
@@ -91,22 +89,16 @@ def _escaped(text: str) -> str:
     return text.replace(SIGN, SIGN + SIGN) if SIGN in text else text
 
 
-class ByServer:
-    """The parser of it; see stream.py. `recipients` are the recipients of calls, by tool."""
+class ByServer(Segments):
+    """The parser of it; see stream.py."""
 
     def __init__(self, recipients: Mapping[str, str]) -> None:
-        self._recipients = recipients
-        self.part = Part.BEFORE
-        """The part being written."""
+        super().__init__(recipients)
         self._name: list[str] | None = None
         """The name of the call that begins, as far as it is known."""
-        self._arguments: list[str] = []
-        self._segment = False
-        self._ids: list[int] = []
-        self._out: list[Segment] = []
 
     def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
-        """See Parser."""
+        """See StreamParser."""
         if not opens(text):
             self._ids += ids
             ids = ()
@@ -117,53 +109,36 @@ class ByServer:
             self._ids += ids
             ids = ()
             self._text(said)
-        out, self._out = self._out, []
-        return out
+        return self._given()
 
     def end(self) -> list[Segment]:
-        """See Parser."""
+        """See StreamParser."""
         self._close(None)
-        out, self._out = self._out, []
-        return out
+        return self._given()
 
     def _text(self, text: str) -> None:
-        if not text:
-            return
         if self._name is not None:
             self._name.append(text)
         elif self._segment:
-            if self.part is Part.CALL:
-                self._arguments.append(text)
-            self._out.append(text)
+            self._say(text)
 
     def _mark(self, mark: str) -> None:
         if mark == SIGN + SIGN:
             self._text(SIGN)
         elif mark == THINKS:
-            self._open(Part.THINKING, header_of("analysis"))
+            self._open(Part.THINKING)
         elif mark == ANSWERS:
-            self._open(Part.TEXT, header_of("final"))
+            self._open(Part.TEXT)
         elif mark == CALLS:
             self._close(tokens.END)
             self._name = []
         elif mark == NAMED and self._name is not None:
             name, self._name = "".join(self._name), None
-            self._open(Part.CALL, header_of("commentary", self._recipients.get(name, FUNCTIONS + name)))
-            self._arguments = []
+            self._open(Part.CALL, name)
         elif mark == CALLED:
-            self._close(tokens.CALL if is_object("".join(self._arguments)) else None)
+            self._close(self._call_stop)
             self.part = Part.BEHIND
         elif mark == ENDS:
             if not self._segment and self.part is not Part.BEHIND:
-                self._open(Part.TEXT, header_of("final"))
+                self._open(Part.TEXT)
             self._close(tokens.RETURN)
-
-    def _open(self, part: Part, header: Header) -> None:
-        self._close(tokens.END)
-        self.part, self._segment = part, True
-        self._out.append(Opened(header))
-
-    def _close(self, stop: int | None) -> None:
-        if self._segment:
-            self._out.append(Closed(self._ids, stop, clean=False))
-            self._ids, self._segment = [], False

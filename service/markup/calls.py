@@ -5,20 +5,22 @@
                function<|tool_sep|>get_weather, and on lines of their own ```json {…} ```    DeepSeek R1, V3
     XmlForm    <function=get_weather> <parameter=city> Paris </parameter> </function>        Qwen 3 Coder, GLM, MiniMax
 
-A reader goes from behind the mark that opened its call. It is given text without its `awaited` marks, of which it says
-how much it took, and those marks; it emits the name, and then the arguments as JSON, as they come.
+A form has the steps of reading a call from behind the mark that opened it: a generator, which says what it awaits, is
+sent text without those marks, or one of them, and returns at the end of the call. Meanwhile it emits the name, and then
+the arguments as JSON, as they come.
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
-from enum import Enum
-from functools import cached_property
-from types import NoneType
-from typing import Any, cast
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
+
+from service.grammar.schema_values import kind_of, pointed
 
 MAX_NAME = 128
 """The most characters of a name; a longer text is none, and the parser doesn't wait for its end."""
@@ -48,14 +50,48 @@ Schemas = Mapping[str, Mapping[str, Any]]
 """The JSON schema of the arguments of each tool, by its name."""
 
 
-class State(Enum):
-    """Where a call stands."""
+class Mark(str):
+    """A mark, where others are text."""
 
-    OPEN = "open"
-    WHOLE = "whole"
-    """It is written to its end."""
-    BROKEN = "broken"
-    """It is none, or it will never be whole."""
+    __slots__ = ()
+
+
+class Awaits(NamedTuple):
+    """The marks that mean something next. Text without the `signs`, as in a regex's brackets, goes out as it is, and
+    need not be sent; None where all text must.
+    """
+
+    marks: frozenset[str]
+    signs: str | None = None
+
+
+T = TypeVar("T")
+Taking = Generator[Awaits, str | Mark | None, T]
+"""Takes text, marks, and None where nothing more comes."""
+
+Steps = Taking[tuple[bool, str]]
+"""The steps of reading a call. They return whether it is whole, and the end of the last text that is no part of it; one
+that isn't whole is none, or it never will be.
+"""
+
+
+class Call:
+    """A call that is being read."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self.awaits = next(steps)
+        self.whole: bool | None = None
+        """Whether it is whole; None while it is open."""
+
+    def take(self, piece: str | Mark | None) -> str:
+        """Take text, or a mark; returns the end of the text that is no part of the call."""
+        try:
+            self.awaits = self._steps.send(piece)
+        except StopIteration as ended:
+            self.whole, left = ended.value
+            return left
+        return ""
 
 
 def legal_name(text: str) -> str | None:
@@ -89,8 +125,9 @@ IN_STRINGS = r'"\\\x00-\x1f'
 class ObjectScan:
     """Finds the end of an object, or of a string, in text that comes from its first brace or quote on."""
 
-    def __init__(self) -> None:
-        self._depth = 0
+    def __init__(self, depth: int = 0) -> None:
+        """`depth` is in how many objects it begins."""
+        self._depth = depth
         self._in_string = False
         self._escaped = False
         self._legal = True
@@ -142,22 +179,6 @@ _IN_OBJECT = re.compile(
 _FENCE = re.compile(r"\s*(?:`{1,3}(?:json)?\s*)?")
 
 
-class JsonForm(msgspec.Struct, frozen=True):
-    """A call with arguments in JSON: one object with its name and its arguments, or the arguments behind the name.
-
-    `last` are the marks that end it. Where the name stands before the arguments, `head` finds it, and `separators` are
-    the marks in that. White space around the arguments is dropped then, and so is a fence.
-    """
-
-    last: tuple[str, ...]
-    separators: tuple[str, ...] = ()
-    head: re.Pattern[str] = _IN_OBJECT
-
-    def reader(self, schemas: Schemas) -> "JsonCall":
-        """The reader of a call."""
-        return JsonCall(self)
-
-
 class _Object(msgspec.Struct, forbid_unknown_fields=True):
     """A call as one object; a call gets an id of our own."""
 
@@ -168,182 +189,135 @@ class _Object(msgspec.Struct, forbid_unknown_fields=True):
     type: Any = None
 
 
-_object = msgspec.json.Decoder(_Object).decode
+_OBJECT = msgspec.json.Decoder(_Object)
 
 
-class _In(Enum):
-    """The part of a call with arguments in JSON."""
+def _name_in(text: str, *, arguments: bool) -> str:
+    """The name in an object that is a call, with arguments or without; "" if it is none."""
+    try:
+        said = _OBJECT.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return ""
+    return said.name if (said.arguments is not UNSET) + (said.parameters is not UNSET) == arguments else ""
 
-    HEAD = "head"
-    OPENING = "opening"
-    ARGUMENTS = "arguments"
-    TAIL = "tail"
+
+def _named(name: str, emit: Emit, arguments: str = "") -> bool:
+    """Emit a name, and the arguments known so far; returns whether it is a name."""
+    legal = legal_name(name)
+    if legal is not None:
+        emit(Named(legal))
+        emit(arguments)
+    return legal is not None
 
 
-class JsonCall:
-    """Reads a call with arguments in JSON, which go out from their first brace to their last, as they are written.
+class JsonForm(msgspec.Struct, frozen=True):
+    """A call with arguments in JSON: one object with its name and its arguments, or the arguments behind the name.
 
-    Arguments that are a string wait to be decoded, and those before the name wait for it.
+    `last` are the marks that end it. Where the name stands before the arguments, `head` finds it, and `separators` are
+    the marks in that. White space around the arguments is dropped then, and so is a fence.
     """
 
-    def __init__(self, form: JsonForm) -> None:
-        self.state = State.OPEN
-        self.awaited = frozenset((*form.last, *form.separators))
-        self._form = form
-        self._part = _In.HEAD
-        self._held = ""
-        """The text around the arguments that isn't read yet."""
-        self._before = ""
-        """The object up to its arguments, for which 0 stands."""
-        self._waiting: list[str] | None = None
-        """Arguments that can't go out yet, where they have to wait."""
-        self._named = False
-        self._scan = ObjectScan()
-        """Of the arguments; before and behind them, of the object around them."""
+    last: frozenset[str]
+    separators: frozenset[str] = frozenset()
+    head: re.Pattern[str] | None = None
 
-    @property
-    def signs(self) -> str | None:
-        """The signs that mean something where its arguments stand, as in a regex's brackets: text without them goes out
-        as it is, and need not be taken. None where all text must.
+    def steps(self, schemas: Schemas, emit: Emit) -> Steps:
+        """The steps of reading a call."""
+        return self._in_object(emit) if self.head is None else self._behind_name(self.head, emit)
+
+    def _in_object(self, emit: Emit) -> Steps:
+        """Arguments go out as they are written. Those that are a string, or stand before the name, wait."""
+        scan, held, found = ObjectScan(), "", None
+        while found is None:
+            piece = yield Awaits(self.last)
+            if piece is None or isinstance(piece, Mark):
+                return False, ""
+            end, held = scan.end(piece), held + piece
+            found = _IN_OBJECT.match(held, 0, MAX_HEAD)
+            if found is None and end is not None:  # it has no arguments
+                left = piece[end:]
+                whole = held[: len(held) - len(left)]
+                named = len(whole) <= MAX_HEAD and _named(_name_in(whole, arguments=False), emit, "{}")
+                return named, left
+            if found is None and (len(held) > MAX_HEAD or held.lstrip()[:1] not in ("", "{")):
+                return False, ""
+        name: str = found["name"] or ""
+        text = held[found.end() :]
+        waiting: list[str] | None = None if name and text[0] != '"' else []
+        if waiting is None and not _named(str((decoded(name) or ("",))[0]), emit):
+            return False, ""
+        left = yield from self._value(text, emit, waiting, quoting=True)
+        if left is None:
+            return False, ""
+        tail, whole, left = yield from self._rest(left)
+        name = _name_in(f"{found[0]}0{tail}", arguments=True) if whole else ""
+        if waiting is None:
+            emit("" if name else tail)
+            return bool(name), left
+        value = "".join(waiting)
+        said = decoded(value) if value.startswith('"') else (value,)
+        return said is not None and _named(name, emit, str(said[0])), left
+
+    def _rest(self, text: str) -> Taking[tuple[str, bool, str]]:
+        """The rest of an object behind its arguments, whether it is whole, and the text behind it. Where only its last
+        brace is missing, it is whole.
         """
-        return self._scan.signs if self._part is _In.ARGUMENTS and self._waiting is None else None
+        scan, rest = ObjectScan(1), ""
+        while (end := scan.end(text)) is None and len(rest) + len(text) <= MAX_HEAD:
+            rest += text
+            piece = yield Awaits(self.last)
+            if piece is None or isinstance(piece, Mark):
+                return (rest, False, "") if rest.strip() else ("}", True, "")
+            text = piece
+        rest += text[:end]
+        return rest, end is not None and len(rest) <= MAX_HEAD, "" if end is None else text[end:]
 
-    def text(self, text: str, emit: Emit) -> int:
-        """Take text; how much of it was taken: the rest is no part of the call."""
-        at = 0
-        while at < len(text) and self.state is State.OPEN:
-            if self._part is _In.HEAD:
-                at = self._head(text, at, emit)
-            elif self._part is _In.ARGUMENTS:
-                at = self._arguments(text, at, emit)
-            else:
-                at = self._around(text, at, emit)
-        return at
+    def _behind_name(self, head: re.Pattern[str], emit: Emit) -> Steps:
+        held = ""
+        while (found := head.match(held, 0, MAX_HEAD)) is None:
+            piece = None if len(held) > MAX_HEAD else (yield Awaits(self.last | self.separators))
+            if piece is None or (isinstance(piece, Mark) and piece not in self.separators):
+                return False, ""
+            held += piece
+        if not _named(found["name"], emit):
+            return False, ""
+        held = held[found.end() :]
+        while "{" not in held and len(held) <= MAX_FENCE:
+            piece = yield Awaits(self.last)
+            if piece is None or isinstance(piece, Mark):
+                emit(held if held.strip() else "{}")
+                return not held.strip(), ""
+            held += piece
+        fence, brace, text = held.partition("{")
+        if len(fence) > MAX_FENCE or not _FENCE.fullmatch(fence):
+            emit(held)
+            return False, ""
+        left = yield from self._value(brace + text, emit, None, quoting=False)
+        while left is not None and len(left) <= MAX_FENCE:
+            piece = yield Awaits(self.last)
+            if piece is None or isinstance(piece, Mark):
+                whole = _FENCE.fullmatch(left) is not None
+                emit("" if whole else left)
+                return whole, ""
+            left += piece
+        emit(left or "")
+        return False, ""
 
-    def mark(self, mark: str, emit: Emit) -> bool:
-        """Take one of the awaited marks, or say that it is text at this point: a string of an object quotes it."""
-        if self._part is _In.ARGUMENTS and not self._form.separators and self._scan.quoting:
-            return False
-        if mark in self._form.separators:
-            self._head(mark, 0, emit)
-            return True
-        self.end(emit)
-        if self.state is State.OPEN:
-            self._break(emit)
-        return True
+    def _value(self, text: str, emit: Emit, waiting: list[str] | None, *, quoting: bool) -> Taking[str | None]:
+        """Emit a value that begins with this text, or have it wait. Returns the text behind it, None if it has no end.
 
-    def end(self, emit: Emit) -> None:
-        """Nothing more comes: become whole if only the closing mark, or a last brace, is missing."""
-        if self._part is _In.TAIL and not self._form.separators and not self._held.strip():
-            self._held = "}"
-            self._finish(emit)
-        elif self._part is _In.OPENING and not self._held.strip():
-            emit("{}")
-            self.state = State.WHOLE
-        elif self._part is _In.TAIL and self._form.separators and _FENCE.fullmatch(self._held):
-            self.state = State.WHOLE
-        elif self._held and self._named:
-            self._break(emit)
-
-    def _head(self, text: str, at: int, emit: Emit) -> int:
-        """Take text of the head. The object ends within it where there are no arguments."""
-        begin = at - len(self._held)
-        self._held += text[at:]
-        found = self._form.head.match(self._held, 0, MAX_HEAD)
-        if found:
-            self._begin(found, emit)
-            return begin + found.end()
-        if not self._form.separators:
-            end = self._scan.end(text, at)
-            if end is not None and end - begin <= MAX_HEAD:
-                self._held = self._held[: end - begin]
-                self._finish(emit)
-                return end
-            if self._held.strip() and not self._held.lstrip().startswith("{"):
-                self.state = State.BROKEN
-        if len(self._held) > MAX_HEAD:
-            self.state = State.BROKEN
-        return len(text)
-
-    def _begin(self, found: re.Match[str], emit: Emit) -> None:
-        """The arguments begin, or what may stand before them."""
-        name: str | None = found["name"]
-        if self._form.separators:
-            self._part, self.awaited = _In.OPENING, frozenset(self._form.last)
-        else:
-            self._part, self._before, self._scan = _In.ARGUMENTS, f"{found[0]}0", ObjectScan()
-            if name is None or self._held[found.end()] == '"':
-                self._waiting = []
-            else:
-                name = str((decoded(name) or ("",))[0])
-        self._held = ""
-        if self._waiting is None:
-            self._name(name, emit)
-
-    def _name(self, written: str | None, emit: Emit) -> None:
-        name = legal_name(written or "")
-        if name is None:
-            self.state = State.BROKEN
-        else:
-            self._named = True
-            emit(Named(name))
-
-    def _arguments(self, text: str, at: int, emit: Emit) -> int:
-        end = self._scan.end(text, at)
-        if self._waiting is None:
-            emit(text[at:end])
-        else:
-            self._waiting.append(text[at:end])
-        if end is None:
-            return len(text)
-        self._part, self._scan = _In.TAIL, ObjectScan()
-        self._scan.end("{")
-        return end
-
-    def _around(self, text: str, at: int, emit: Emit) -> int:
-        """Take text before the arguments, up to their brace, or behind them."""
-        most, end = MAX_FENCE, None
-        if self._part is _In.OPENING:
-            end = text.find("{", at) if "{" in text[at:] else None
-        elif not self._form.separators:
-            most, end = MAX_HEAD, self._scan.end(text, at)
-        self._held += text[at:end]
-        if len(self._held) > most:
-            self._break(emit)
-        elif end is not None and self._part is _In.TAIL:
-            self._finish(emit)
-        elif end is not None and _FENCE.fullmatch(self._held):
-            self._part, self._held = _In.ARGUMENTS, ""
-        elif end is not None:
-            self._break(emit)
-        return len(text) if end is None else end
-
-    def _finish(self, emit: Emit) -> None:
-        """The object has ended: all that waits goes out, if it is a call."""
-        try:
-            said = _object(self._before + self._held)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return self._break(emit)
-        given = [each for each in (said.arguments, said.parameters) if each is not UNSET]
-        waiting = ["{}"] if not self._before else self._waiting
-        if waiting and waiting[0].startswith('"'):
-            value = decoded("".join(waiting))
-            waiting = [str(value[0])] if value else []
-        if len(given) != bool(self._before) or waiting == []:
-            return self._break(emit)
-        if waiting is not None:
-            self._name(said.name, emit)
-        if waiting is not None and self._named:
-            emit("".join(waiting))
-        if self.state is State.OPEN:
-            self.state = State.WHOLE
-        return None
-
-    def _break(self, emit: Emit) -> None:
-        """The call will never be whole; behind its name, the held text goes out."""
-        if self._named and self._held:
-            emit(self._held)
-        self.state = State.BROKEN
+        Where it is `quoting`, a mark within one of its strings is text.
+        """
+        scan = ObjectScan()
+        while True:
+            end = scan.end(text)
+            (emit if waiting is None else waiting.append)(text[:end])
+            if end is not None:
+                return text[end:]
+            piece = yield Awaits(self.last, scan.signs if waiting is None else None)
+            if piece is None or (isinstance(piece, Mark) and not (quoting and scan.quoting)):
+                return None
+            text = piece
 
 
 # --- arguments in XML -------------------------------------------------------------------------------------------------
@@ -354,15 +328,6 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TAG = re.compile(r"""\s*(?:name\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([^\s"']+))(?:\s+string="(true|false)")?\s*""")
 """Matches the inside of a tag: a name, quoted or not, and DeepSeek's word whether the value is a text."""
 _TAG_BEGUN = re.compile(r"""\s*(?:name\s*=\s*)?["']?""")
-_TYPES = {
-    NoneType: "null",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    list: "array",
-    dict: "object",
-}
 
 
 def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
@@ -380,11 +345,11 @@ def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
         if "const" in schema:
             values = [*values, schema["const"]]
         found |= {each for each in (_listed(named) or [named]) if isinstance(each, str)}
-        found |= {_TYPES[type(each)] for each in values}
+        found |= {kind_of(each) for each in values}
         for keyword in ("anyOf", "oneOf", "allOf"):
             left += _listed(schema.get(keyword))[:MAX_LOOKED_AT]
-        if isinstance(reference := schema.get("$ref"), str):
-            left.append(_referred(reference, root))
+        with suppress(LookupError, TypeError, ValueError):
+            left.append(pointed(root, schema.get("$ref")))
     return frozenset(found) or None
 
 
@@ -394,14 +359,6 @@ def _members(value: Any) -> Mapping[str, Any]:
 
 def _listed(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
-    """The target of a reference within the schema."""
-    place: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        place = _members(place).get(step.replace("~1", "/").replace("~0", "~"))
-    return place
 
 
 def _quoted(text: str) -> str:
@@ -423,31 +380,13 @@ def _written(value: str, types: frozenset[str] | None) -> str:
         return bare
     if "boolean" in types and bare.lower() in ("true", "false"):
         return bare.lower()
-    if said and (_TYPES[type(said[0])] in types & {"object", "array"} or "string" not in types):
+    if said and (kind_of(said[0]) in types & {"object", "array"} or "string" not in types):
         return bare
     return f'"{_quoted(value)}"'
 
 
-class _Stands(Enum):
-    """Where in a call with arguments in XML it stands.
-
-    NAME      the name, and a mark          BETWEEN, or KEY
-    BETWEEN   the mark of a parameter       KEY
-              the closing mark              the call is whole
-    KEY       the key, and a mark           GAP, or VALUE
-    GAP       the mark of a value           VALUE
-    VALUE     text, and a mark              BETWEEN, or KEY, or the call is whole
-    """
-
-    NAME = "name"
-    BETWEEN = "between"
-    KEY = "key"
-    GAP = "gap"
-    VALUE = "value"
-
-
-class XmlForm(msgspec.Struct, frozen=True, dict=True):
-    """A call with arguments in XML.
+class XmlForm(msgspec.Struct, frozen=True):
+    """A call with arguments in XML, of which JSON is made as it comes.
 
     `name_ends` are the marks that end its name. The key of a parameter stands between `parameter` and `key_end`, in an
     attribute where `tagged`; `value` begins a value, where that needs a mark of its own. With `line`, a value stands on
@@ -464,158 +403,105 @@ class XmlForm(msgspec.Struct, frozen=True, dict=True):
     tagged: bool = False
     last: tuple[str, ...] = ()
 
-    @cached_property
-    def awaited(self) -> dict[_Stands, frozenset[str]]:
-        """The marks that mean something in each place."""
-        return {
-            _Stands.NAME: frozenset({*self.name_ends, self.end}),
-            _Stands.BETWEEN: frozenset({self.parameter, self.end, *self.last}),
-            _Stands.KEY: frozenset({self.key_end}),
-            _Stands.GAP: frozenset({self.value}),
-            _Stands.VALUE: frozenset({self.parameter_end, self.parameter, self.end}),
-        }
+    def steps(self, schemas: Schemas, emit: Emit) -> Steps:
+        """The steps of reading a call; `schemas` say whether `5` is a number or a text.
 
-    def reader(self, schemas: Schemas) -> "XmlCall":
-        """The reader of a call; `schemas` say whether `5` is a number or a text."""
-        return XmlCall(self, schemas)
+        A parameter that can only be a text goes out piece by piece. Any other waits for its end, and is then written as
+        the tool's schema types it. A parameter whose end is missing ends where the next one begins, or the call ends.
+        """
+        names, between = frozenset({*self.name_ends, self.end}), frozenset({self.parameter, self.end, *self.last})
+        name, mark = yield from _until(names, MAX_NAME)
+        while mark == "\n" and not name.strip():
+            name, mark = yield from _until(names, MAX_NAME)
+        found = _TAG.fullmatch(name) if mark in names else None
+        if found is None or not _named(_inside(found), emit, "{"):
+            return False, ""
+        schema = _members(schemas.get(_inside(found).strip()))
+        comma = ""
+        while True:
+            if mark not in between:
+                mark, left = yield from _over_space(between)
+                if mark is None:
+                    return False, left
+            if mark != self.parameter:
+                emit("}")
+                return True, ""
+            written, mark = yield from _until(frozenset({self.key_end}), MAX_KEY)
+            key, is_text = self._key(written)
+            if mark is None or not key:
+                begun = _TAG_BEGUN.sub("", written, count=1) if self.tagged else written.strip()
+                emit(f'{comma}"{_quoted(begun)}' if begun else "")
+                return False, ""
+            emit(f'{comma}"{_quoted(key)}": ')
+            comma = ", "
+            types = types_of(schema, key) or (_TEXT if is_text else None)
+            mark, left = yield from self._parameter(types, emit)
+            if mark is None:
+                return False, left
 
+    def _key(self, written: str) -> tuple[str, bool]:
+        """The key of a parameter, "" where it is none, and whether the tag leaves its value a text."""
+        if not self.tagged:
+            return written.strip(), True
+        found = _TAG.fullmatch(written)
+        return (_inside(found), found[4] != "false") if found else ("", True)
 
-class XmlCall:
-    """Reads a call with arguments in XML, of which JSON is made as it comes.
-
-    A parameter that can only be a text goes out piece by piece. Any other waits for its end, and is then written as the
-    tool's schema types it. A parameter whose end is missing ends where the next one begins, or the call ends.
-    """
-
-    def __init__(self, form: XmlForm, schemas: Schemas) -> None:
-        self.state = State.OPEN
-        self._form = form
-        self._schemas = schemas
-        self._schema: Mapping[str, Any] = {}
-        self._to(_Stands.NAME)
-        self._comma = ""
-        """The text between two parameters, before any but the first."""
-        self._types: frozenset[str] | None = None
-        self._value: list[str] | None = None
-        """The parts of a value that waits for its end; None of one that goes out as it comes."""
-        self._fresh = False
-        """Whether nothing of the value came yet."""
-
-    @property
-    def signs(self) -> str | None:
-        """The signs that mean something in a text that goes out as it comes; see JsonCall."""
-        waits = self._stands is not _Stands.VALUE or self._value is not None or self._held or self._fresh
-        return None if waits else IN_STRINGS
-
-    def text(self, text: str, emit: Emit) -> int:
-        """Take text; how much of it was taken: the rest is no part of the call."""
-        if self._stands is _Stands.VALUE:
-            self._part(text, emit)
-        elif self._stands in (_Stands.BETWEEN, _Stands.GAP):
-            space = len(text) - len(text.lstrip())
-            if space < len(text):
-                self.state = State.BROKEN
-            return space
+    def _parameter(self, types: frozenset[str] | None, emit: Emit) -> Taking[tuple[Mark | None, str]]:
+        """Emit a value. Returns the mark that ended it, or None and the text that is no part of the call."""
+        emit('"' if types == _TEXT else "")
+        if self.value:
+            mark, left = yield from _over_space(frozenset({self.value}))
+            if mark is None:
+                return None, left
+        ends = frozenset({self.parameter_end, self.parameter, self.end})
+        if types == _TEXT:
+            return (yield from self._text(ends, emit)), ""
+        value, mark = yield from _until(ends)
+        if mark is None:
+            emit(value)
         else:
-            self._held += text
-            if len(self._held) > (MAX_NAME if self._stands is _Stands.NAME else MAX_KEY):
-                self.end(emit)
-        return len(text)
+            emit(_written(value.removeprefix("\n").removesuffix("\n") if self.line else value, types))
+        return mark, ""
 
-    def mark(self, mark: str, emit: Emit) -> bool:
-        """Take one of the awaited marks."""
-        match self._stands:
-            case _Stands.NAME:
-                self._named(mark, emit)
-            case _Stands.KEY:
-                self._keyed(emit)
-            case _Stands.GAP:
-                self._to(_Stands.VALUE)
-            case _Stands.VALUE:
-                self._valued(emit)
-                self._behind(mark, emit)
-            case _Stands.BETWEEN:
-                self._behind(mark, emit)
-        return True
-
-    def end(self, emit: Emit) -> None:
-        """Nothing more comes: it will never be whole, and the held text goes out as the beginning of an argument."""
-        self.state = State.BROKEN
-        if self._stands is _Stands.KEY:
-            key = _TAG_BEGUN.sub("", self._held, count=1) if self._form.tagged else self._held.strip()
-            if key:
-                emit(f'{self._comma}"{_quoted(key)}')
-        elif self._stands is _Stands.VALUE:
-            emit("".join(self._value) if self._value is not None else _quoted(self._held))
-
-    def _to(self, stands: _Stands) -> None:
-        self._stands, self.awaited = stands, self._form.awaited[stands]
-        self._held = ""
-        """The name or the key so far; of a text, a line break that may be its last character."""
-
-    def _named(self, mark: str, emit: Emit) -> None:
-        if mark == "\n" and not self._held.strip():
-            return
-        found = _TAG.fullmatch(self._held) if mark in self.awaited else None
-        name = legal_name(_inside(found)) if found else None
-        if name is None:
-            self.state = State.BROKEN
-            return
-        self._schema = _members(self._schemas.get(name))
-        emit(Named(name))
-        emit("{")
-        self._behind(mark, emit)
-
-    def _behind(self, mark: str, emit: Emit) -> None:
-        """Go on behind the name or a value, at the mark that stands there."""
-        if mark == self._form.parameter:
-            self._to(_Stands.KEY)
-        elif mark == self._form.end or mark in self._form.last:
-            emit("}")
-            self.state = State.WHOLE
-        else:
-            self._to(_Stands.BETWEEN)
-
-    def _keyed(self, emit: Emit) -> None:
-        found = _TAG.fullmatch(self._held) if self._form.tagged else None
-        key = _inside(found) if found else "" if self._form.tagged else self._held.strip()
-        if not key:
-            return self.end(emit)
-        emit(f'{self._comma}"{_quoted(key)}": ')
-        is_text = found is None or found[4] in (None, "true")
-        self._comma, self._fresh = ", ", True
-        self._types = types_of(self._schema, key) or (_TEXT if is_text else None)
-        self._value = None if self._types == _TEXT else []
-        if self._value is None:
-            emit('"')
-        return self._to(_Stands.GAP if self._form.value else _Stands.VALUE)
-
-    def _part(self, text: str, emit: Emit) -> None:
-        """Take a part of a value. One on lines of its own has a line break before it and behind it, which go."""
-        if self._value is not None:
-            self._value.append(text)
-            return
-        text, self._held = self._held + text, ""
-        if self._form.line:
-            text = text.removeprefix("\n") if self._fresh else text
-            self._held = "\n" if text.endswith("\n") else ""
-            text = text.removesuffix("\n")
-        self._fresh = False
-        if text:
+    def _text(self, ends: frozenset[str], emit: Emit) -> Taking[Mark | None]:
+        """Emit a text as it comes, without line breaks around one on lines of its own. Returns the mark at its end."""
+        first, held = True, ""
+        while True:
+            piece = yield Awaits(ends, None if first or held else IN_STRINGS)
+            if piece is None or isinstance(piece, Mark):
+                emit('"' if piece else _quoted(held))
+                return piece
+            text, held = held + piece, ""
+            if self.line:
+                text = text.removeprefix("\n") if first else text
+                held = "\n" if text.endswith("\n") else ""
+                text = text.removesuffix("\n")
+            first = False
             emit(_quoted(text))
 
-    def _valued(self, emit: Emit) -> None:
-        """A value ends."""
-        if self._value is None:
-            emit('"')
-            return
-        value = "".join(self._value)
-        emit(_written(value.removeprefix("\n").removesuffix("\n") if self._form.line else value, self._types))
+
+def _until(marks: frozenset[str], most: float = math.inf) -> Taking[tuple[str, Mark | None]]:
+    """The text up to a mark, and the mark; None where it has more than so many characters, or the mark never comes."""
+    parts, chars = list[str](), 0
+    while chars <= most:
+        piece = yield Awaits(marks)
+        if piece is None or isinstance(piece, Mark):
+            return "".join(parts), piece
+        parts.append(piece)
+        chars += len(piece)
+    return "".join(parts), None
+
+
+def _over_space(marks: frozenset[str]) -> Taking[tuple[Mark | None, str]]:
+    """The mark behind white space, or None and other text that stands there."""
+    while True:
+        piece = yield Awaits(marks)
+        if piece is None or isinstance(piece, Mark):
+            return piece, ""
+        if left := piece.lstrip():
+            return None, left
 
 
 def _inside(found: re.Match[str]) -> str:
     """The name in a tag."""
     return found[1] or found[2] or found[3] or ""
-
-
-Call = JsonCall | XmlCall

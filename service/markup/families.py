@@ -15,13 +15,6 @@ from service.markup.calls import JsonForm, XmlForm
 from service.markup.speech import SERVER
 
 
-class Seams(msgspec.Struct, frozen=True):
-    """The characters that a template strips around reasoning, and around calls: line breaks, or none."""
-
-    thinking: str = "\n"
-    call: str = "\n"
-
-
 class Form(msgspec.Struct, frozen=True):
     """How a template writes calls: the text around a section of them, between two, and around the arguments of one.
 
@@ -54,7 +47,10 @@ class Markup(msgspec.Struct, frozen=True):
     """How calls are written, where they can be constrained."""
     inner: tuple[str, ...] = ()
     """Marks inside of a call that may be one token each."""
-    seams: Seams = Seams()
+    thinking_seam: str = "\n"
+    """The characters that a template strips around reasoning."""
+    call_seam: str = "\n"
+    """The characters that it strips around calls."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -65,7 +61,6 @@ class Markup(msgspec.Struct, frozen=True):
 
 BAR, LOW = "\uff5c", "\u2581"
 CALL, CALL_END = "<tool_call>", "</tool_call>"
-_NO_SEAMS, _AFTER_CALLS = Seams("", ""), Seams("", "\n")
 
 
 def _bars(words: str) -> str:
@@ -76,7 +71,7 @@ def _bars(words: str) -> str:
 _HERMES = Markup(
     call=CALL,
     call_end=CALL_END,
-    reads=JsonForm(last=(CALL, CALL_END)),
+    reads=JsonForm(frozenset((CALL, CALL_END))),
     form=Form('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"),
 )
 
@@ -88,10 +83,11 @@ def _named(sections: tuple[str, str], call: tuple[str, str], separator: str, hea
         section_end=sections[1],
         call=call[0],
         call_end=call[1],
-        reads=JsonForm((call[1], sections[1], call[0]), (separator,), re.compile(head, re.DOTALL)),
+        reads=JsonForm(frozenset((*call, sections[1])), frozenset((separator,)), re.compile(head, re.DOTALL)),
         form=msgspec.structs.replace(form, opens=sections[0], closes=sections[1]),
         inner=(separator,),
-        seams=_NO_SEAMS,
+        thinking_seam="",
+        call_seam="",
     )
 
 
@@ -115,7 +111,7 @@ def _functions(section: tuple[str, str], style: str = "", *, line: bool, think: 
     )
 
 
-def _invokes(prefix: str, section: str, style: str, *others: str, seams: Seams = _AFTER_CALLS) -> Markup:
+def _invokes(prefix: str, section: str, style: str, *others: str, thinking_seam: str = "") -> Markup:
     """Calls as `<invoke name="NAME">`, in one section; `prefix` stands before the names of all tags."""
     opens, closes, ending = f"<{prefix}", f"</{prefix}", f"</{section}>"
     return Markup(
@@ -125,7 +121,7 @@ def _invokes(prefix: str, section: str, style: str, *others: str, seams: Seams =
         call_end=f"{closes}invoke>",
         reads=XmlForm(f"{closes}invoke>", f"{opens}parameter ", f"{closes}parameter>", tagged=True, last=(ending,)),
         form=Form(f'{opens}invoke name="{{}}">\n', f"{closes}invoke>\n", style, f"<{section}>\n", ending, ""),
-        seams=seams,
+        thinking_seam=thinking_seam,
     )
 
 
@@ -170,7 +166,7 @@ MARKUPS: Mapping[str, Markup] = {
         rf"\s*+(?:functions\.)?(?P<name>.*?)(?::\d+\s*)?{re.escape(_KIMI_ARGUMENTS)}",
         Form("<|tool_call_begin|>functions.{}:", "<|tool_call_end|>", between="", number=_KIMI_ARGUMENTS),
     ),
-    "minimax": _invokes("", "minimax:tool_call", "minimax_xml", seams=Seams()),
+    "minimax": _invokes("", "minimax:tool_call", "minimax_xml", thinking_seam="\n"),
     "seed": _functions(("<seed:tool_call>", "</seed:tool_call>"), line=False, think="seed:think"),
 }
 """Every markup that we can read, by its name in settings; a server that reads its model itself has none."""

@@ -6,7 +6,7 @@ a call. The rest is left out: marks that were understood, the text around a call
 white space at the seams, as the models' templates strip and write it anew:
 
 - before a mark, where nothing else stands between it and the mark before;
-- the line breaks at both ends of reasoning, behind it, and around calls, where the markup says so (`Seams`).
+- the line breaks at both ends of reasoning, behind it, and around calls, where the markup says so (its seams).
 
     part      what comes                   what it does
     BEFORE    text                         opens an answer: TEXT
@@ -35,7 +35,7 @@ from typing import NamedTuple
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.calls import Call, Read, Schemas, State, is_object
+from service.markup.calls import Call, Mark, Read, Schemas, is_object
 from service.markup.families import Markup
 from service.markup.marks import Marks, Piece
 
@@ -70,7 +70,9 @@ class _Spelled(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _spelled(marks: frozenset[str]) -> _Spelled:
+def _spelled(marks: frozenset[str], tokens: frozenset[str]) -> _Spelled:
+    """The patterns of some marks, but for those that are `tokens`."""
+    marks -= tokens
     whole, begun = (
         "|".join(map(re.escape, sorted(each, key=len, reverse=True))) or r"(?!)"
         for each in (marks, {mark[:size] for mark in marks for size in range(1, len(mark))})
@@ -79,18 +81,54 @@ def _spelled(marks: frozenset[str]) -> _Spelled:
     return _Spelled(re.compile(whole), re.compile(rf"(?:{begun})\Z"), signs)
 
 
-class _Finders(dict[frozenset[str], _Spelled]):
-    """The finders of sets of marks, but for the marks that are one token."""
+class Segments:
+    """Makes the segments of one generation, for the parsers: of what is open, and what goes out."""
 
-    def __init__(self, tokens: frozenset[str]) -> None:
-        self._tokens = tokens
+    def __init__(self, recipients: Mapping[str, str], *, thinking: bool = False) -> None:
+        """`recipients` are those of calls, by tool."""
+        self.part = Part.THINKING if thinking else Part.BEFORE
+        """The part being written."""
+        self._recipients = recipients
+        self._segment = False
+        """Whether a segment is open."""
+        self._ids: list[int] = []
+        """The open segment's ids, or those of the next one."""
+        self._arguments: list[str] = []
+        self._out: list[Segment] = []
 
-    def __missing__(self, marks: frozenset[str]) -> _Spelled:
-        self[marks] = _spelled(marks - self._tokens)
-        return self[marks]
+    def _open(self, part: Part, tool: str | None = None) -> None:
+        """A segment begins; a call's has a tool."""
+        self._close(tokens.END)
+        self.part, self._segment, self._arguments = part, True, []
+        channel = {Part.THINKING: "analysis", Part.CALL: "commentary"}.get(part, "final")
+        recipient = None if tool is None else self._recipients.get(tool, FUNCTIONS + tool)
+        self._out.append(Opened(_header(channel, recipient)))
+
+    def _say(self, text: str) -> None:
+        """More text of the open segment."""
+        if text:
+            self._out.append(text)
+            if self.part is Part.CALL:
+                self._arguments.append(text)
+
+    def _close(self, stop: int | None) -> None:
+        """Close the segment that is open, if one is."""
+        if self._segment:
+            self._out.append(Closed(self._ids, stop, clean=False))
+            self._ids, self._segment = [], False
+
+    @property
+    def _call_stop(self) -> int | None:
+        """How the open call ends: unfinished, where its arguments are no object."""
+        return tokens.CALL if is_object("".join(self._arguments)) else None
+
+    def _given(self) -> list[Segment]:
+        """All that goes out, which is given once."""
+        out, self._out = self._out, []
+        return out
 
 
-class StreamParser:
+class StreamParser(Segments):
     """Reads one generation. Feed it ids and their text as they are sampled, then call `end` once."""
 
     def __init__(
@@ -103,35 +141,26 @@ class StreamParser:
         thinking: bool,
         recipients: Mapping[str, str],
     ) -> None:
+        super().__init__(recipients, thinking=thinking)
         self._markup = markup
         self._schemas = schemas
-        self._recipients = recipients
         self._ends = frozenset(ends.values())
         self._marks = Marks({**marks, **ends})
-        self._absent_from = self._marks.absent_from
-        self._finders = _Finders(frozenset(marks))
+        self._tokens = frozenset(marks)
         self._opening = frozenset({markup.think, *markup.sections, markup.call})
         self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
         self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})
         """The marks that end a call that broke behind its name."""
-        self.part = Part.THINKING if thinking else Part.BEFORE
-        """The part being written."""
-        self._segment = False
-        """Whether a segment is open."""
-        self._ids: list[int] = []
-        """The open segment's ids, or those of the next one."""
-        self._held: str = ""
+        self._held = ""
         """Text that may be the beginning of a spelled mark."""
         self._space: str = ""
         """White space that may stand at a seam."""
-        self._seam = markup.seams.thinking if thinking else ""
+        self._seam = markup.thinking_seam if thinking else ""
         """The characters that are stripped from where a segment will begin."""
         self._behind_mark = thinking
         """Whether a mark came since the last segment, or before the first one."""
-        self._in_section = False
         self._call: Call | None = None
-        """The reader of the open call; None once it broke."""
-        self._arguments: list[str] = []
+        """The call that is being read; None once it broke."""
         self._raw: list[str] | None = None
         """All text since a call, or a section of calls, seemed to begin, until there is one."""
         self._raw_ids: list[int] = []
@@ -141,43 +170,41 @@ class StreamParser:
         """Whether something was called in this turn."""
         self._sign: Callable[[str], re.Match[str] | None] | None = None
         """Finds a sign by which a text can't go out as it comes; None where no text can."""
-        self._out: list[Segment] = []
 
     def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
         """Take some sampled ids and their text, special tokens spelled out; return what they complete, in order."""
-        if not self._absent_from(ids):
+        if not self._marks.absent_from(ids):
             for piece in self._marks.split(ids, text):
                 self._take(piece)
         elif self._sign is not None and self._sign(text) is None:  # nearly all chunks are like this
             self._ids += ids
-            if self._call is not None:
+            if self.part is Part.CALL:
                 self._arguments.append(text)
             return [text] if text else []
         else:
             self._keep(ids)
             self._read(text)
         self._sign = self._next_sign()
-        out, self._out = self._out, []
-        return out
+        return self._given()
 
     def end(self) -> list[Segment]:
         """The generation is over: close what is open."""
         self._flush()
         self._finish(None)
-        out, self._out = self._out, []
-        return out
+        return self._given()
 
     def _next_sign(self) -> Callable[[str], re.Match[str] | None] | None:
         """See `_sign`. A line break always is one: it may stand at a seam, and no string of JSON has any."""
         if not self._segment or self._held or self._space or self._raw is not None:
             return None
-        signs = self._call.signs if self._call is not None else ""
-        return None if signs is None else re.compile(f"[\n{signs}{self._finders[self._awaited()].signs}]").search
+        signs = self._call.awaits.signs if self._call is not None else ""
+        spelled = _spelled(self._awaited(), self._tokens)
+        return None if signs is None else re.compile(f"[\n{signs}{spelled.signs}]").search
 
     @property
     def _edge(self) -> str:
         """The characters at the end of a text that wait for the next text."""
-        return self._markup.seams.thinking if self.part is Part.THINKING else self._markup.seams.call
+        return self._markup.thinking_seam if self.part is Part.THINKING else self._markup.call_seam
 
     # --- marks and text -----------------------------------------------------------------------------------------------
 
@@ -209,7 +236,7 @@ class StreamParser:
             return self._outer
         if self._call is None:
             return self._last
-        return self._call.awaited if self._raw is None else self._call.awaited | self._outer
+        return self._call.awaits.marks if self._raw is None else self._call.awaits.marks | self._outer
 
     def _read(self, text: str) -> None:
         """Find the marks that are spelled in ordinary tokens, and take them and the text between them."""
@@ -219,13 +246,14 @@ class StreamParser:
     def _read_part(self, text: str) -> None:
         at, self._held = 0, ""
         while at < len(text):
-            spelled = self._finders[self._awaited()]
+            awaited = self._awaited()
+            spelled = _spelled(awaited, self._tokens)
             found = spelled.whole.search(text, at)
             begun = found or spelled.begun.search(text, at)
             stop = begun.start() if begun else len(text)
             if stop > at:
                 at += self._text(text[at:stop])
-                if at < stop or self._finders[self._awaited()] is not spelled:
+                if at < stop or self._awaited() != awaited:
                     continue
             if found is None:
                 self._held = text[at:]
@@ -260,10 +288,8 @@ class StreamParser:
 
     def _mark(self, mark: str, *, token: bool) -> bool:
         """Take a mark that is awaited, by its token or by its spelling; or say that it is text here."""
-        if self.part is Part.CALL:
-            taken = self._call_mark(mark)
-            if taken is not None:
-                return taken
+        if self.part is Part.CALL and self._call_mark(mark):
+            return True
         markup = self._markup
         if mark == markup.think:
             return self._think(token)
@@ -271,11 +297,10 @@ class StreamParser:
             return self._think_end(token)
         if mark in markup.sections:
             self._maybe(mark)
-            self._in_section = True
         elif mark == markup.call and markup.reads is not None:
             self._maybe(mark)
-            self._call, self.part = markup.reads.reader(self._schemas), Part.CALL
-        elif mark == markup.section_end and self._in_section:
+            self._call, self.part = Call(markup.reads.steps(self._schemas, self._called_with)), Part.CALL
+        elif mark == markup.section_end and (self._raw is not None or self.part is Part.BEHIND):
             self._leave()
         elif self.part is not Part.BEHIND:
             return False
@@ -292,24 +317,16 @@ class StreamParser:
             if len(text) <= MAX_SPACE and (not text or text.isspace()):
                 self._space = text
                 return
-            self._open()
+            self._answer()
         edge = self._edge
         kept = max(len(text.rstrip(edge)) if edge else len(text), len(text) - MAX_SPACE)
         self._space = text[kept:]
-        if kept:
-            self._out.append(text[:kept])
+        self._say(text[:kept])
 
-    def _open(self) -> None:
-        if self.part is not Part.THINKING:
-            self.part = Part.TEXT
-        self._segment, self._seam, self._in_section, self._behind_mark = True, "", False, False
-        self._out.append(Opened(header_of("analysis" if self.part is Part.THINKING else "final")))
-
-    def _close(self, stop: int | None) -> None:
-        """Close the segment that is open, if one is."""
-        if self._segment:
-            self._out.append(Closed(self._ids, stop, clean=False))
-            self._ids, self._segment = [], False
+    def _answer(self) -> None:
+        """Reasoning begins where it stands in that part, else an answer."""
+        self._seam, self._behind_mark = "", False
+        self._open(self.part if self.part is Part.THINKING else Part.TEXT)
 
     def _think(self, token: bool) -> bool:
         """Thinking begins. Spelled in ordinary tokens in the middle of an answer, the mark is only quoted."""
@@ -318,7 +335,7 @@ class StreamParser:
         self._leave()
         if self.part is not Part.THINKING:
             self._close(tokens.END)
-            self.part, self._seam = Part.THINKING, self._markup.seams.thinking
+            self.part, self._seam = Part.THINKING, self._markup.thinking_seam
         return True
 
     def _think_end(self, token: bool) -> bool:
@@ -327,7 +344,7 @@ class StreamParser:
             return token
         self._leave()
         self._close(tokens.END)
-        self.part, self._seam = Part.BEFORE, self._markup.seams.thinking
+        self.part, self._seam = Part.BEFORE, self._markup.thinking_seam
         return True
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -340,13 +357,13 @@ class StreamParser:
 
     def _leave(self) -> None:
         """A section of calls is over, and the white space before this mark is at a seam."""
-        self._in_section, self._behind_mark, self._space, self._raw = False, True, "", None
+        self._behind_mark, self._space, self._raw = True, "", None
         self._own_raw_ids()
 
     def _give_up(self) -> None:
         """There was no call: all of it is text."""
         text = "".join(self._raw or ())
-        self._in_section, self._call, self._raw, self.part = False, None, None, self._back
+        self._call, self._raw, self.part = None, None, self._back
         self._own_raw_ids()
         self._write(text)
 
@@ -357,54 +374,45 @@ class StreamParser:
 
     def _call_text(self, text: str) -> int:
         if self._call is None:
-            self._out.append(text)
+            self._say(text)
             return len(text)
-        taken = self._call.text(text, self._called_with)
+        taken = len(text) - len(self._call.take(text))
         if self._raw is not None:
             self._raw.append(text[:taken])
         self._settle()
         return taken
 
-    def _call_mark(self, mark: str) -> bool | None:
-        """Take a mark within a call, or say that it is text there; None if the call is over and the mark outside."""
+    def _call_mark(self, mark: str) -> bool:
+        """Take a mark within a call; False if the call is over and the mark outside."""
         named = self._raw is None
-        if self._call is None:
-            self._end_call(None)
-        elif not self._call.mark(mark, self._called_with):
-            return False
-        elif self._call.state is State.OPEN:
-            if self._raw is not None:
-                self._raw.append(mark)
-            return True
-        else:
+        if self._call is not None:
+            self._call.take(Mark(mark))
+            if self._call.whole is None:
+                if self._raw is not None:
+                    self._raw.append(mark)
+                return True
             named = self._raw is None
             self._settle()
-            if self.part is Part.CALL:
-                self._end_call(None)
-        if not named or mark not in (self._markup.call_end, self._markup.section_end):
-            return None
-        self._in_section = self._in_section and mark != self._markup.section_end
-        return True
+        if self.part is Part.CALL:
+            self._end_call(None)
+        return named and mark in (self._markup.call_end, self._markup.section_end)
 
     def _called_with(self, read: Read) -> None:
         """Takes the output of the call's reader."""
         if isinstance(read, str):
-            if read:
-                self._arguments.append(read)
-                self._out.append(read)
+            self._say(read)
             return
         self._close(tokens.END)
         self._raw = None
         self._own_raw_ids()
-        self._segment, self._arguments = True, []
-        self._out.append(Opened(header_of("commentary", self._recipients.get(read.name, FUNCTIONS + read.name))))
+        self._open(Part.CALL, read.name)
 
     def _settle(self) -> None:
         """Handles the call's state: still open, whole, or broken, before or behind its name."""
-        if self._call is None or self._call.state is State.OPEN:
+        if self._call is None or self._call.whole is None:
             return
-        if self._call.state is State.WHOLE:
-            self._end_call(tokens.CALL if is_object("".join(self._arguments)) else None)
+        if self._call.whole:
+            self._end_call(self._call_stop)
         elif self._raw is not None:
             self._give_up()
         else:
@@ -412,7 +420,7 @@ class StreamParser:
 
     def _end_call(self, stop: int | None) -> None:
         self._close(stop)
-        self._call, self.part, self._seam = None, Part.BEHIND, self._markup.seams.call
+        self._call, self.part, self._seam = None, Part.BEHIND, self._markup.call_seam
         self._called = self._behind_mark = True
 
     # --- ends ---------------------------------------------------------------------------------------------------------
@@ -420,7 +428,7 @@ class StreamParser:
     def _finish(self, stop: int | None) -> None:
         """The turn is over, by its mark or because nothing more comes."""
         if self.part is Part.CALL and self._call:
-            self._call.end(self._called_with)
+            self._call.take(None)
             self._settle()
         if self.part is Part.CALL and self._raw is None:
             self._end_call(None)
@@ -429,17 +437,16 @@ class StreamParser:
         if self._space and (self._segment or not self._behind_mark):
             space, self._space = self._space, ""
             if not self._segment:
-                self._open()
-            self._out.append(space)
+                self._answer()
+            self._say(space)
         self._close(stop)
         if stop is not None and not self._called and self.part is not Part.TEXT:
-            self.part = Part.TEXT
-            self._out += [Opened(header_of("final")), Closed(self._ids, stop, clean=False)]
-            self._ids = []
+            self._open(Part.TEXT)
+            self._close(stop)
         self.part, self._space, self._seam, self._called, self._behind_mark = Part.BEFORE, "", "", False, False
 
 
 @lru_cache(maxsize=256)
-def header_of(channel: str, recipient: str | None = None) -> Header:
+def _header(channel: str, recipient: str | None = None) -> Header:
     """The header of a segment; a call's has a recipient."""
     return Header("assistant", channel, recipient, recipient and JSON_TYPE, None, raw="", clean=False)

@@ -15,7 +15,17 @@ from typing import Any
 
 import msgspec
 
-from service.grammar.tags import TAGS_CACHED, Format, content_tag
+from service.grammar.tags import (
+    TAGS_CACHED,
+    Format,
+    const,
+    content_tag,
+    either,
+    optional,
+    sequence,
+    structural_tag,
+    token,
+)
 from service.markup.families import ENDS, FAMILIES, MARKUPS, Form, Reasoning
 from service.markup.speech import HARMONY, SERVER, Speech
 from service.markup.stream import Part
@@ -67,22 +77,22 @@ class _Writer:
         calls = self._calls(asked) if asked.tools else None
         if part is Part.BEHIND:
             if not asked.parallel or calls is None:
-                return _json(_const(""))
-            return _json(_optional(calls))
+                return structural_tag(const(""))
+            return structural_tag(optional(calls))
         last: list[Format] = []
         if calls is not None:
             free = [] if asked.required or asked.answer is not None else [self._free(self._openings())]
-            last.append(_sequence(*free, calls) if asked.required else _sequence(*free, _optional(calls)))
+            last.append(sequence(*free, calls) if asked.required else sequence(*free, optional(calls)))
         if not asked.required and asked.answer is not None:
             last = [calls, _content(asked.answer)] if calls is not None else [_content(asked.answer)]
-        return _json(_sequence(*self._thinking(part), _either(last)))
+        return structural_tag(sequence(*self._thinking(part), either(last)))
 
     def _thinking(self, part: Part) -> list[Format]:
         """The formats that let the model reason before all else."""
         markup = self._markup
         if not markup.think or part is Part.TEXT:
             return []
-        seam = _lines() if markup.seams.thinking or markup.seams.call else []
+        seam = _lines() if markup.thinking_seam or markup.call_seam else []
         ended = [
             self._free((markup.think, markup.think_end, *self._openings())),
             *self._spelled(markup.think_end),
@@ -90,16 +100,16 @@ class _Writer:
         ]
         if part is Part.THINKING:
             return ended
-        return [_optional(_sequence(*self._spelled(markup.think), *ended))]
+        return [optional(sequence(*self._spelled(markup.think), *ended))]
 
     def _calls(self, asked: TurnConstraint) -> Format:
         """One call or several, with the text around all of them."""
         form = self._markup.form
         if form is None:
             raise LookupError("calls of this markup can't be constrained")
-        each = _either([self._call(form, tool) for tool in asked.tools])
-        more = [{"type": "star", "content": _sequence(*self._spelled(form.between), each)}] if asked.parallel else []
-        return _sequence(*self._spelled(form.opens), each, *more, *self._spelled(form.closes))
+        each = either([self._call(form, tool) for tool in asked.tools])
+        more = [{"type": "star", "content": sequence(*self._spelled(form.between), each)}] if asked.parallel else []
+        return sequence(*self._spelled(form.opens), each, *more, *self._spelled(form.closes))
 
     def _call(self, form: Form, tool: Callable) -> Format:
         arguments = _content(tool.content) if tool.content is not None else dict(_ANY_OBJECT)
@@ -108,7 +118,7 @@ class _Writer:
         if form.style != "json":
             arguments["style"] = form.style
         number = [{"type": "regex", "pattern": "[0-9]{1,4}"}, *self._spelled(form.number)] if form.number else []
-        return _sequence(*self._spelled(form.before.format(tool.name)), *number, arguments, *self._spelled(form.behind))
+        return sequence(*self._spelled(form.before.format(tool.name)), *number, arguments, *self._spelled(form.behind))
 
     def _openings(self) -> tuple[str, ...]:
         """The marks with which calls begin."""
@@ -128,9 +138,9 @@ class _Writer:
                 ((text.find(mark), mark) for mark in self._marks if mark in text), default=(len(text), "")
             )
             if place:
-                out.append(_const(text[:place]))
+                out.append(const(text[:place]))
             if mark:
-                out.append({"type": "token", "token": self._marks[mark]})
+                out.append(token(self._marks[mark]))
             text = text[place + len(mark) :]
         return out
 
@@ -142,27 +152,7 @@ def _content(content: str) -> Format:
 
 def _lines() -> list[Format]:
     """Up to two line breaks."""
-    return [_optional(_const("\n"))] * 2
-
-
-def _const(text: str) -> Format:
-    return {"type": "const_string", "value": text}
-
-
-def _optional(content: Format) -> Format:
-    return {"type": "optional", "content": content}
-
-
-def _sequence(*elements: Format) -> Format:
-    return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
-
-
-def _either(formats: Sequence[Format]) -> Format:
-    return formats[0] if len(formats) == 1 else {"type": "or", "elements": list(formats)}
-
-
-def _json(form: Any) -> str:
-    return msgspec.json.encode({"type": "structural_tag", "format": form}).decode()
+    return [optional(const("\n"))] * 2
 
 
 def tools_asked(tools: bytes, able: Mapping[str, str | None]) -> bytes:

@@ -222,8 +222,8 @@ class Writing:
         self._partial = f".partial-{secrets.token_hex(8)}"
         try:
             with _opened(folder, parents, uid=uid, making=True) as place:
-                self._place = os.dup(place)
                 self._file = os.open(self._partial, _NEW, 0o644, dir_fd=place)
+                self._place = os.dup(place)
         except OSError as error:
             raise NoFile(f"there can't be a file {path[:80]!r}: {error.strerror}") from error
         if uid is not None:

@@ -126,29 +126,8 @@ def test_the_worst_page_takes_no_longer_than_its_length(name: str) -> None:
 
 
 TAGS = [
-    "a",
-    "p",
-    "div",
-    "ul",
-    "li",
-    "table",
-    "tr",
-    "td",
-    "pre",
-    "h1",
-    "sup",
-    "script",
-    "title",
-    "nav",
-    "img",
-    "br",
-    "b",
-    "svg",
-    "form",
-    "base",
-    "html",
-    "body",
-    "head",
+    *("a", "p", "div", "ul", "li", "table", "tr", "td", "pre", "h1", "sup", "script", "title", "nav", "img", "br"),
+    *("b", "svg", "form", "base", "html", "body", "head"),
 ]
 PIECES = st.one_of(
     st.text(max_size=8),

@@ -15,7 +15,6 @@ from service.harmony.render import (
     PROMPT_END,
     VERBOSITY,
     Verbosity,
-    close_id,
     developer_text,
     frame,
     message,
@@ -23,14 +22,14 @@ from service.harmony.render import (
     open_message,
     system_message,
 )
-from service.harmony.tokens import TooManyTokens, decode, encode, unpack
+from service.harmony.tokens import decode, encode, unpack
 from service.harmony.typescript import Function, declaration, namespace
 from store.turn import StoredMessage
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.steps import timed_steps
 
-many = settings(max_examples=700, derandomize=True, deadline=None)
-hundreds = settings(max_examples=500, derandomize=True, deadline=None)
+many = settings(max_examples=400, derandomize=True, deadline=None)
+hundreds = settings(max_examples=150, derandomize=True, deadline=None)
 
 STEP_SECONDS = 0.25
 """What a step may take on a busy machine; alone it takes about 10 ms."""
@@ -96,31 +95,12 @@ def test_no_text_of_a_message_becomes_a_special_id(said: Said) -> None:
     assert specials[-1] in (tokens.END, tokens.CALL)
 
 
-def test_a_tool_call_puts_the_recipient_before_the_channel() -> None:
-    ids = open_message("assistant", recipient="functions.f", channel="commentary", content_type="<|constrain|>json")
-
-    assert ids == (
-        tokens.START,
-        *encode("assistant"),
-        *encode(" to=functions.f"),
-        tokens.CHANNEL,
-        *encode("commentary"),
-        *encode(" "),
-        tokens.CONSTRAIN,
-        *encode("json"),
-        tokens.MESSAGE,
-    )
-
-
 def test_a_message_keeps_its_header_and_call_beside_its_tokens() -> None:
     header = {"name": "functions.f", "recipient": "assistant", "channel": "commentary", "content_type": "json"}
     stored = message("5", "tool", call_id="call_1", **cast(Any, header))
 
     assert stored == StoredMessage(role="tool", tokens=stored.tokens, call_id="call_1", **cast(Any, header))
-
-
-def test_the_call_id_is_not_rendered() -> None:
-    assert message("5", "user", call_id="call_1").tokens == message("5", "user").tokens
+    assert stored.tokens == message("5", "tool", **cast(Any, header)).tokens  # no id of a call is rendered
 
 
 def test_a_framed_message_holds_its_content_as_it_was_sampled() -> None:
@@ -130,29 +110,9 @@ def test_a_framed_message_holds_its_content_as_it_was_sampled() -> None:
     assert unpack(stored.tokens).tolist() == [*open_message("assistant", channel="final"), *sampled, tokens.END]
 
 
-@pytest.mark.parametrize(
-    ("role", "recipient", "expected"),
-    [
-        ("assistant", None, tokens.END),
-        ("assistant", "functions.f", tokens.CALL),
-        ("assistant", "all", tokens.CALL),
-        ("tool", "assistant", tokens.END),
-        ("user", None, tokens.END),
-    ],
-)
-def test_only_an_assistant_that_addresses_someone_ends_with_call(
-    role: str, recipient: str | None, expected: int
-) -> None:
-    assert close_id(role, recipient) == expected
-
-
 def test_a_tool_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="name"):
         open_message("tool")
-
-
-def test_a_prompt_ends_where_the_assistant_begins() -> None:
-    assert unpack(PROMPT_END).tolist() == [tokens.START, tokens.ASSISTANT]
 
 
 def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
@@ -189,11 +149,6 @@ def test_a_long_message_is_made_in_short_steps(text: str) -> None:
 
     assert decode(ids[len(open_message("user")) :]) == text
     assert max(seconds) < STEP_SECONDS
-
-
-def test_a_message_past_its_limit_is_refused() -> None:
-    with pytest.raises(TooManyTokens):
-        timed_steps(message_steps("one two three", "user", limit=2))
 
 
 # --- the system message ---
@@ -269,6 +224,8 @@ functions = st.builds(Function, texts, texts, st.none() | st.just({}) | st.just(
 
 
 @hundreds
+@example(None, [])
+@example("", [])
 @given(instructions=st.none() | texts, functions=st.lists(functions, max_size=3))
 def test_any_developer_message_equals_that_of_openai_harmony(
     oracle: Oracle, instructions: str | None, functions: list[Function]
@@ -286,14 +243,6 @@ def test_a_developer_message_reads_as_the_model_was_trained() -> None:
         "// The weather now.\ntype get_weather = (_: {\ncity: string,\n}) => any;\n\n"
         "type now = () => any;\n\n} // namespace functions"
     )
-
-
-def test_without_instructions_and_functions_there_is_no_developer_text() -> None:
-    assert developer_text(None) == ""
-
-
-def test_empty_instructions_still_have_their_heading() -> None:
-    assert developer_text("") == "# Instructions\n\n"
 
 
 def test_an_answers_length_and_format_have_sections_of_their_own() -> None:

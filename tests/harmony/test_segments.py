@@ -131,20 +131,14 @@ def seconds(ids: list[int]) -> float:
     return min(times)
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["<|channel|>", "<|start|>", "<|message|>a", " to=", "<|channel|>final<|message|>a<|end|><|start|>assistant"],
-)
+MARKED = ["<|channel|>", "<|start|>", "<|message|>a", " to=", "<|channel|>final<|message|>a<|end|><|start|>assistant"]
+
+
+@pytest.mark.parametrize("pattern", [*MARKED, "no text"])
 def test_ten_times_the_tokens_take_about_ten_times_as_long(pattern: str) -> None:
-    ids = harmony(pattern) * 3_000
+    ids = [*harmony("<|message|>"), *byte_by_byte("🙂")[:3]] if pattern == "no text" else harmony(pattern)
+    ids *= 3_000
     assert seconds(ids * 10) < 40 * seconds(ids) + 0.05
-
-
-def test_bytes_that_are_no_text_are_read_in_linear_time() -> None:
-    ids = [*harmony("<|message|>"), *byte_by_byte("🙂")[:3] * 3_000]
-    once = min(seconds(ids) for _ in range(3))
-
-    assert seconds(ids * 10) < 40 * once + 0.05
 
 
 # --- single rules ---
@@ -159,14 +153,9 @@ def test_an_emoji_comes_out_when_its_last_byte_is_sampled() -> None:
     assert segmenter.feed([last]) == ["🙂"]
 
 
-def test_a_character_cut_by_a_mark_becomes_a_replacement_character() -> None:
-    ids = [*harmony("<|channel|>final<|message|>a"), *byte_by_byte("🙂")[:2], END]
-
-    assert read(segments(ids)) == [("final", None, None, "a\ufffd")]
-
-
-def test_a_character_cut_by_the_end_becomes_a_replacement_character() -> None:
-    ids = [*harmony("<|channel|>final<|message|>a"), *byte_by_byte("🙂")[:2]]
+@pytest.mark.parametrize("end", [[], [END]])
+def test_a_character_that_is_cut_becomes_a_replacement_character(end: list[int]) -> None:
+    ids = [*harmony("<|channel|>final<|message|>a"), *byte_by_byte("🙂")[:2], *end]
 
     assert read(segments(ids)) == [("final", None, None, "a\ufffd")]
 

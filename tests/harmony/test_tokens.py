@@ -19,7 +19,7 @@ from tests.support import ROOT
 from tests.support.oracles.harmony import Oracle
 from tests.support.steps import timed_steps
 
-thousands = settings(max_examples=2000, derandomize=True, deadline=None)
+thousands = settings(max_examples=1000, derandomize=True, deadline=None)
 
 SPECIALS = {
     "<|return|>": tokens.RETURN,
@@ -142,10 +142,7 @@ def test_an_id_without_text_vanishes(unassigned: int) -> None:
 @given(ids=st.lists(st.integers(0, 2**32 - 1)))
 def test_packed_ids_unpack_to_themselves(ids: list[int]) -> None:
     assert unpack(pack(ids)).tolist() == ids
-
-
-def test_packed_ids_are_little_endian_words() -> None:
-    assert pack([tokens.START, 1]) == tokens.START.to_bytes(4, "little") + b"\x01\0\0\0"
+    assert pack(ids) == b"".join(id.to_bytes(4, "little") for id in ids)
 
 
 @thousands
@@ -176,35 +173,22 @@ LONG_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS.keys())
-def test_a_long_text_is_encoded_in_short_steps(text: str) -> None:
+@pytest.mark.parametrize("name", LONG_TEXTS)
+def test_a_long_text_is_encoded_in_short_steps(name: str) -> None:
+    text = LONG_TEXTS[name]
     ids, seconds = timed_steps(encode_steps(text, limit=200_000))
 
     assert decode(ids) == text
     assert max(seconds) < STEP_SECONDS
-
-
-@pytest.mark.parametrize("name", ["prose", "minified JSON", "Chinese prose"])
-def test_a_text_with_places_to_cut_is_never_encoded_whole(name: str) -> None:
-    text = LONG_TEXTS[name]
-    _, seconds = timed_steps(encode_steps(text, limit=200_000))
-
-    assert len(seconds) >= len(text) // tokens.SLICE_CHARS
-
-
-def test_a_text_of_exactly_the_limit_is_encoded() -> None:
-    text = "one two three"
-
-    assert list(timed_steps(encode_steps(text, limit=3))[0]) == encode(text)
-
-
-@pytest.mark.parametrize("limit", [0, 2])
-def test_a_text_past_the_limit_is_refused(limit: int) -> None:
-    with pytest.raises(TooManyTokens):
-        timed_steps(encode_steps("one two three", limit))
+    if name in ("prose", "minified JSON", "Chinese prose"):  # they have places to cut
+        assert len(seconds) >= len(text) // tokens.SLICE_CHARS
 
 
 def test_a_text_past_the_limit_is_refused_before_all_of_it_is_encoded() -> None:
+    assert list(timed_steps(encode_steps("one two three", limit=3))[0]) == encode("one two three")
+    for limit in (0, 2):
+        with pytest.raises(TooManyTokens):
+            timed_steps(encode_steps("one two three", limit))
     steps = encode_steps(LONG_TEXTS["prose"], limit=10_000)
     next(steps)
 

@@ -20,8 +20,8 @@ from service.harmony.typescript import (
 )
 from tests.support.oracles.harmony import Oracle
 
-many = settings(max_examples=500, derandomize=True, deadline=None)
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
+many = settings(max_examples=300, derandomize=True, deadline=None)
+hundreds = settings(max_examples=100, derandomize=True, deadline=None)
 
 LINEAR_SECONDS = 2.0
 """Far above what linear work on a megabyte takes, far below what quadratic work does."""
@@ -111,70 +111,40 @@ def test_any_namespace_equals_that_of_openai_harmony(
 
 OBJECT = {"type": "object", "properties": {"p": {}}}
 
-RULES: dict[str, tuple[dict[str, Any], str]] = {
-    "an empty schema is any": ({}, "any"),
-    "an object without properties is empty": ({"type": "object"}, "{\n}"),
-    "only what is required has no question mark": (
-        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a", 5]},
-        "{\na: number,\nb?: any,\n}",
-    ),
-    "an object in an object is indented by four": (
-        {"type": "object", "properties": {"a": OBJECT}},
-        "{\na?: {\n    p?: any,\n    },\n}",
-    ),
-    "a property tells title, description and examples above it, and its default behind": (
-        {
-            "type": "object",
-            "properties": {"a": {"title": "T", "description": "D", "examples": ["x", 1], "default": 2.0}},
-        },
-        '{\n// T\n//\n// D\n// Examples:\n// - "x"\na?: any, // default: 2.0\n}',
-    ),
-    "an enum is a union of its strings": ({"type": "string", "enum": ["a", 1, 'b"']}, '"a" | "b""'),
-    "an enum without strings is a string": ({"type": "string", "enum": [1]}, "string"),
-    "an enum without a type is any": ({"enum": ["a"]}, "any"),
-    "several types are a union": ({"type": ["string", None, "integer", "null"]}, "string | number | null"),
-    "an array is its items' type": ({"type": "array", "items": {"type": "integer"}}, "number[]"),
-    "an array of whatever": ({"type": "array"}, "Array<any>"),
-    "anyOf and $ref are any": ({"anyOf": [{"type": "string"}], "$ref": "#/x"}, "any"),
-    "a union is a line for each variant": (
-        {"oneOf": [{"type": "string", "description": "S"}, {"type": "integer", "default": 1, "nullable": True}]},
-        "\n | string // S\n | number | null // default: 1",
-    ),
-    "a union's own description silences that of its first variant": (
-        {
-            "type": "object",
-            "properties": {"a": {"description": "D", "oneOf": [{"description": "E"}, {"description": "F"}]}},
-        },
-        "{\n// D\na?:\n | any\n | any // F\n,\n}",
-    ),
-    "a description shared with the first variant is not told at all": (
-        {"type": "object", "properties": {"a": {"description": "D", "oneOf": [{"description": "D"}]}}},
-        "{\na?:\n | any\n,\n}",
-    ),
-    "the default of an enum is bare in a property": (
-        {"type": "object", "properties": {"a": {"enum": ["x"], "default": "x"}}},
-        "{\na?: any, // default: x\n}",
-    ),
-    "the default of an enum is JSON in a union that stands alone": (
-        {"oneOf": [{"enum": ["x"], "default": 'x"'}]},
-        '\n | any // default: "x\\""',
-    ),
-    "several types may be one without a name": ({"type": [""]}, ""),
-    "an enum that says null is null enough": (
-        {"oneOf": [{"type": "string", "enum": ["null"], "nullable": True}]},
-        '\n | "null"',
-    ),
-    "a description that says null is null enough": (
-        {"oneOf": [{"type": "object", "description": "or null", "nullable": True}]},
-        "\n |    // or null\n{\n   } // or null",
-    ),
-}
+RULES: list[dict[str, Any]] = [
+    {},
+    {"type": "object"},
+    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a", 5]},
+    {"type": "object", "properties": {"a": OBJECT}},
+    {
+        "type": "object",
+        "properties": {"a": {"title": "T", "description": "D", "examples": ["x", 1], "default": 2.0}},
+    },
+    {"type": "string", "enum": ["a", 1, 'b"']},
+    {"type": "string", "enum": [1]},
+    {"enum": ["a"]},
+    {"type": ["string", None, "integer", "null"]},
+    {"type": "array", "items": {"type": "integer"}},
+    {"type": "array"},
+    {"anyOf": [{"type": "string"}], "$ref": "#/x"},
+    {"oneOf": [{"type": "string", "description": "S"}, {"type": "integer", "default": 1, "nullable": True}]},
+    {
+        "type": "object",
+        "properties": {"a": {"description": "D", "oneOf": [{"description": "E"}, {"description": "F"}]}},
+    },
+    {"type": "object", "properties": {"a": {"description": "D", "oneOf": [{"description": "D"}]}}},
+    {"type": "object", "properties": {"a": {"enum": ["x"], "default": "x"}}},
+    {"oneOf": [{"enum": ["x"], "default": 'x"'}]},
+    {"type": [""]},
+    {"oneOf": [{"type": "string", "enum": ["null"], "nullable": True}]},
+    {"oneOf": [{"type": "object", "description": "or null", "nullable": True}]},
+]
+"""A schema for each rule that openai-harmony has, whatever chance draws."""
 
 
-@pytest.mark.parametrize(("schema", "expected"), RULES.values(), ids=RULES.keys())
-def test_a_rule_of_openai_harmony_holds(oracle: Oracle, schema: dict[str, Any], expected: str) -> None:
-    assert type_of(schema) == expected
-    assert oracle_type(oracle, schema) == expected
+@pytest.mark.parametrize("schema", RULES, ids=str)
+def test_a_rule_of_openai_harmony_holds(oracle: Oracle, schema: dict[str, Any]) -> None:
+    assert type_of(schema) == oracle_type(oracle, schema)
 
 
 @pytest.mark.parametrize(

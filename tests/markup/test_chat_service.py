@@ -3,7 +3,6 @@
 What each of them can, whatever its markup, is in the conformance suite of markups.
 """
 
-import json
 from typing import Any
 
 import pytest
@@ -62,37 +61,12 @@ async def test_the_next_prompt_begins_with_all_that_was_read_and_sampled(client:
     assert after.endswith(f"{END}\n<|im_start|>user\nHello again!{END}\n{ASSISTANT}")
 
 
-async def test_a_call_and_its_output_go_round(client: AsyncOpenAI, speaker: Speaker) -> None:
-    asked = await ask(client, "How is the weather?", tools=[WEATHER])
-    assert [item.type for item in asked.output] == ["reasoning", "function_call"]
-    call = asked.output[1]
-    assert (call.name, call.arguments) == ("get_weather", '{"city": "Paris"}')
-    output = {"type": "function_call_output", "call_id": call.call_id, "output": "21"}
-    told = await ask(client, [output], asked, tools=[WEATHER])
-    assert told.output_text == "It is 21 degrees."
-    before, after = speaker.prompts
-    assert after == before + said(before) + f"\n<|im_start|>tool\n21{END}\n{ASSISTANT}"
-    messages = json.loads(speaker.transcripts[-1].messages)
-    assert messages[-1] == {"role": "tool", "tool_call_id": call.call_id, "content": "21"}
-
-
 async def test_a_call_of_nothing_declared_is_answered_and_it_goes_on(client: AsyncOpenAI, speaker: Speaker) -> None:
     response = await ask(client, "Call a stranger.", tools=[WEATHER])
     assert (response.status, response.output_text) == ("completed", "Sorry.")
     before, after = speaker.prompts
     assert after.startswith(before)
     assert "Error: rob_bank can't be called here. The tools that can be called are: get_weather." in after
-
-
-async def test_marks_that_somebody_spells_are_no_marks_in_what_is_kept(client: AsyncOpenAI, speaker: Speaker) -> None:
-    first = await ask(client, "Hello!")
-    await ask(client, "Hello again!", first)
-    kept = json.loads(speaker.transcripts[-1].messages)
-    assert kept[1] == {
-        "role": "assistant",
-        "reasoning_content": "They greet me.",
-        "content": "Hello, friend \U0001f600!",
-    }
 
 
 async def test_what_its_template_refuses_is_the_caller_s_to_mend(client: AsyncOpenAI) -> None:

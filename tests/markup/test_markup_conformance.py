@@ -39,6 +39,7 @@ class TestQwenCoder(MarkupConformance):
 
 class TestGlm(MarkupConformance):
     family = "glm"
+    served_like = "qwen-coder"
 
 
 class TestDeepSeekV3(MarkupConformance):
@@ -47,30 +48,37 @@ class TestDeepSeekV3(MarkupConformance):
 
 class TestDeepSeekV31(MarkupConformance):
     family = "deepseek-v3.1"
+    served_like = "deepseek-v3"
 
 
 class TestDeepSeekV32(MarkupConformance):
     family = "deepseek-v3.2"
+    served_like = "qwen-coder"
 
 
 class TestDeepSeekV4(MarkupConformance):
     family = "deepseek-v4"
+    served_like = "qwen-coder"
 
 
 class TestDeepSeekV41(MarkupConformance):
     family = "deepseek-v4.1"
+    served_like = "qwen-coder"
 
 
 class TestKimi(MarkupConformance):
     family = "kimi-k2"
+    served_like = "deepseek-v3"
 
 
 class TestMiniMax(MarkupConformance):
     family = "minimax-m2"
+    served_like = "qwen-coder"
 
 
 class TestSeed(MarkupConformance):
     family = "seed-oss"
+    served_like = "qwen-coder"
     lacks: ClassVar[dict[Ability, str]] = {"constraints": "that its engines take them was never tried"}
 
 

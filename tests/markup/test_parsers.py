@@ -5,6 +5,7 @@ What holds for every markup is in its conformance suite.
 
 import json
 import time
+from typing import Any
 
 import pytest
 
@@ -28,46 +29,108 @@ def analysis(text: str, stop: int | None = END) -> Message:
     return Message("analysis", text, stop)
 
 
-def test_reasoning_of_a_prompt_that_opened_it_is_reasoning() -> None:
-    assert read("think", "Hm.\n</think>\n\nYes.<|im_end|>", thinking=True) == [analysis("Hm."), final("Yes.")]
+def call(text: str, stop: int | None = CALL, name: str = "f") -> Message:
+    return Message(f"functions.{name}", text, stop)
 
 
-def test_empty_reasoning_is_no_segment() -> None:
-    assert read("think", "<think>\n\n</think>\n\nYes.<|im_end|>") == [final("Yes.")]
+REASONING: dict[str, tuple[str, str, list[Message]]] = {
+    "opened by the prompt": ("think", "Hm.\n</think>\n\nYes.<|im_end|>", [analysis("Hm."), final("Yes.")]),
+    "that leads to nothing": ("think", "Hm.</think>\n\n<|im_end|>", [analysis("Hm."), final("")]),
+    "cut short": ("think", "Hm. </thi", [analysis("Hm. </thi", None)]),
+    "ended by the turn": ("think", "Hm.<|im_end|>", [analysis("Hm.", RETURN), final("")]),
+    "ended by a call": (
+        "qwen",
+        'Hm.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>',
+        [analysis("Hm."), call("{}")],
+    ),
+    "with a mark that leads to no call": (
+        "qwen",
+        "I write <tool_call> now.</think>A<|im_end|>",
+        [analysis("I write <tool_call> now."), final("A")],
+    ),
+}
+TURNS: dict[str, tuple[str, str, list[Message]]] = {
+    "empty reasoning is no segment": ("think", "<think>\n\n</think>\n\nYes.<|im_end|>", [final("Yes.")]),
+    "thinking twice is two segments": (
+        "think",
+        "<think>One.</think>\n\nA.\n<think>Two.</think>\n\nB.<|im_end|>",
+        [analysis("One."), final("A.", END), analysis("Two."), final("B.")],
+    ),
+    "the end of thinking alone is dropped": ("think", "A</think>B<|im_end|>", [final("AB")]),
+    "arguments in a string are what it says": (
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call><|im_end|>',
+        [call('{"a": 1}')],
+    ),
+    "arguments before the name wait for it": (
+        "hermes",
+        '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call><|im_end|>',
+        [call('{"a": 1}')],
+    ),
+    "no arguments are an empty object": ("hermes", '<tool_call>{"name": "f"}</tool_call>', [call("{}")]),
+    **{
+        f"no call is text: {text}": (
+            "hermes",
+            f"<tool_call>{text}</tool_call><|im_end|>",
+            [final(f"<tool_call>{text}</tool_call>")],
+        )
+        for text in ('{"name": "f", "args": {}}', '{"name": 1}', '{"name": "a b"}', "f()", '["f"]', "{}", "")
+    },
+    "a call follows one that was none": (
+        "hermes",
+        'A\n<tool_call>\nf()\n<tool_call>{"name": "f"}</tool_call><|im_end|>',
+        [final("A\n<tool_call>\nf()", END), call("{}")],
+    ),
+    "arguments that are no JSON leave a call unfinished": (
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": {a: 1}}</tool_call>B<|im_end|>',
+        [call("{a: 1}", None), final("B")],
+    ),
+    "a call that lost its last brace is whole": (
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": {"a": 1}\n</tool_call><|im_end|>',
+        [call('{"a": 1}')],
+    ),
+    "a string with a line break is ended by the end of the call": (
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": {"a": "x}}\n</tool_call>B<|im_end|>',
+        [call('{"a": "x}}\n', None), final("B")],
+    ),
+    "a section may end within a call": (
+        "kimi",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
+        "<|tool_calls_section_end|>B<|im_end|>",
+        [call("{}"), final("B")],
+    ),
+    "text between parameters leaves a call unfinished": (
+        "qwen-coder",
+        "<tool_call>\n<function=now>\nwell\n</function>\n</tool_call>B<|im_end|>",
+        [call("{well\n", None, "now"), final("B")],
+    ),
+    "line breaks at seams are dropped and others kept": (
+        "qwen",
+        '<think>\n\n  a\n\nb\n\n</think>\n\n  c\n\nd\n\n<tool_call>\n{"name": "f"}\n</tool_call>\n\n  e\n<|im_end|>',
+        [analysis("  a\n\nb"), final("  c\n\nd", END), call("{}"), final("  e\n")],
+    ),
+    "a text without marks comes out as it went in": ("qwen", "\n  a\n\n\n b \n\n", [final("\n  a\n\n\n b \n\n", None)]),
+}
 
 
-def test_reasoning_that_leads_to_nothing_has_an_empty_answer() -> None:
-    assert read("think", "Hm.</think>\n\n<|im_end|>", thinking=True) == [analysis("Hm."), final("")]
+@pytest.mark.parametrize("case", REASONING)
+def test_reasoning_in_which_the_prompt_ended_is_read(case: str) -> None:
+    markup, text, messages = REASONING[case]
+    assert read(markup, text, thinking=True) == messages
 
 
-def test_reasoning_that_was_cut_short_ends_without_a_mark() -> None:
-    assert read("think", "Hm. </thi", thinking=True) == [analysis("Hm. </thi", None)]
+@pytest.mark.parametrize("case", TURNS)
+def test_a_turn_is_read_as_it_was_meant(case: str) -> None:
+    markup, text, messages = TURNS[case]
+    assert read(markup, text) == messages
 
 
-def test_a_turn_that_ends_in_reasoning_ends_with_the_turn() -> None:
-    assert read("think", "Hm.<|im_end|>", thinking=True)[0] == analysis("Hm.", RETURN)
-
-
-def test_thinking_twice_is_two_segments() -> None:
-    text = "<think>One.</think>\n\nA.\n<think>Two.</think>\n\nB.<|im_end|>"
-    assert read("think", text) == [analysis("One."), final("A.", END), analysis("Two."), final("B.")]
-
-
-def test_the_end_of_thinking_without_its_beginning_is_dropped_where_it_is_a_token() -> None:
-    assert read("think", "A</think>B<|im_end|>") == [final("AB")]
+def test_marks_that_are_no_tokens_are_text_where_they_mean_nothing() -> None:
     assert read("think", "A</think>B<|im_end|>", ()) == [final("A</think>B")]
-
-
-def test_a_call_ends_reasoning_that_nobody_closed() -> None:
-    text = 'Hm.\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call><|im_end|>'
-    assert read("qwen", text, thinking=True) == [analysis("Hm."), Message("functions.now", "{}", CALL)]
-
-
-def test_a_mark_in_reasoning_that_leads_to_no_call_is_reasoning() -> None:
-    assert read("qwen", "I write <tool_call> now.</think>A<|im_end|>", thinking=True) == [
-        analysis("I write <tool_call> now."),
-        final("A"),
-    ]
+    assert read("plain", " <think>\n<|im_end|>", ()) == [final(" <think>\n")]
 
 
 @pytest.mark.parametrize("quoted", ["<think>", "</think>", "<tool_call>", "</tool_call>"])
@@ -99,55 +162,6 @@ def test_arguments_go_out_as_they_were_written(markup: str) -> None:
     arguments = '{ "a":[1,{"b":"}\\"]"}],\n"c" :"</tool_call>"}'
     text = f'<tool_call>{{"name":"f","arguments":{arguments}}}</tool_call><|im_end|>'
     assert read(markup, text) == [Message("functions.f", arguments, CALL)]
-
-
-def test_arguments_that_are_a_string_are_what_it_says() -> None:
-    text = '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call><|im_end|>'
-    assert read("hermes", text) == [Message("functions.f", '{"a": 1}', CALL)]
-
-
-def test_arguments_before_the_name_wait_for_it() -> None:
-    text = '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call><|im_end|>'
-    assert read("hermes", text) == [Message("functions.f", '{"a": 1}', CALL)]
-
-
-def test_no_arguments_are_an_empty_object() -> None:
-    assert read("hermes", '<tool_call>{"name": "f"}</tool_call>') == [Message("functions.f", "{}", CALL)]
-
-
-@pytest.mark.parametrize(
-    "text", ['{"name": "f", "args": {}}', '{"name": 1}', '{"name": "a b"}', "f()", '["f"]', "{}", ""]
-)
-def test_json_that_is_no_call_is_text(text: str) -> None:
-    assert read("hermes", f"<tool_call>{text}</tool_call><|im_end|>") == [final(f"<tool_call>{text}</tool_call>")]
-
-
-def test_a_call_follows_one_that_was_none() -> None:
-    text = 'A\n<tool_call>\nf()\n<tool_call>{"name": "f"}</tool_call><|im_end|>'
-    assert read("hermes", text) == [final("A\n<tool_call>\nf()", END), Message("functions.f", "{}", CALL)]
-
-
-def test_arguments_that_are_no_json_leave_a_call_unfinished() -> None:
-    text = '<tool_call>{"name": "f", "arguments": {a: 1}}</tool_call>B<|im_end|>'
-    assert read("hermes", text) == [Message("functions.f", "{a: 1}", None), final("B")]
-
-
-def test_a_call_that_lost_its_last_brace_is_whole() -> None:
-    text = '<tool_call>{"name": "f", "arguments": {"a": 1}\n</tool_call><|im_end|>'
-    assert read("hermes", text) == [Message("functions.f", '{"a": 1}', CALL)]
-
-
-def test_a_string_with_a_line_break_is_ended_by_the_end_of_the_call() -> None:
-    text = '<tool_call>{"name": "f", "arguments": {"a": "x}}\n</tool_call>B<|im_end|>'
-    assert read("hermes", text) == [Message("functions.f", '{"a": "x}}\n', None), final("B")]
-
-
-def test_calls_in_a_section_that_ends_within_one_are_read() -> None:
-    text = (
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
-        "<|tool_calls_section_end|>B<|im_end|>"
-    )
-    assert read("kimi", text) == [Message("functions.f", "{}", CALL), final("B")]
 
 
 def test_values_are_typed_by_the_schema() -> None:
@@ -190,28 +204,6 @@ def test_a_parameter_that_nobody_closed_ends_with_the_next_one() -> None:
     assert message.stop == CALL
 
 
-def test_text_between_parameters_leaves_a_call_unfinished() -> None:
-    text = "<tool_call>\n<function=now>\nwell\n</function>\n</tool_call>B<|im_end|>"
-    assert read("qwen-coder", text) == [Message("functions.now", "{well\n", None), final("B")]
-
-
-def test_line_breaks_at_seams_are_dropped_and_others_kept() -> None:
-    text = "<think>\n\n  a\n\nb\n\n</think>\n\n  c\n\nd\n\n"
-    call = '<tool_call>\n{"name": "f"}\n</tool_call>\n\n  e\n<|im_end|>'
-    assert read("qwen", text + call) == [
-        analysis("  a\n\nb"),
-        final("  c\n\nd", END),
-        Message("functions.f", "{}", CALL),
-        final("  e\n"),
-    ]
-
-
-def test_a_text_without_marks_comes_out_as_it_went_in() -> None:
-    text = "\n  a\n\n\n b \n\n"
-    assert read("qwen", text) == [final(text, None)]
-    assert read("plain", " <think>\n<|im_end|>", ()) == [final(" <think>\n")]
-
-
 def test_only_so_many_line_breaks_wait_for_a_mark() -> None:
     reader = parser("qwen")
     out = reader.feed([1], "a" + "\n" * (MAX_SPACE + 10))
@@ -240,6 +232,11 @@ def test_ids_go_with_the_segment_that_they_are_of() -> None:
     assert spelled[2].startswith("<tool_call>")
 
 
+def further(*markups: str) -> list[Any]:
+    """Markups of the long form: others have calls of the same form."""
+    return [pytest.param(markup, marks=pytest.mark.full) for markup in markups]
+
+
 HOSTILE = (
     "<",
     "\n",
@@ -254,7 +251,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("shred", HOSTILE)
-@pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "glm", "kimi", "deepseek-v4"])
+@pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "kimi", *further("glm", "deepseek-v4")])
 def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
     opening = written(markup, Turn("a", "b", [("get_weather", {"city": "x"})]))
     opening = opening[: opening.index("x")]
@@ -269,7 +266,7 @@ def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
 
 @pytest.mark.parametrize("shred", [" ", ":1"])
 @pytest.mark.parametrize("begun", ["", "functions.", '{"name": "'])
-@pytest.mark.parametrize("markup", ["hermes", "kimi", "deepseek-v3", "deepseek-v3.1", "minimax"])
+@pytest.mark.parametrize("markup", ["hermes", "kimi", "minimax", *further("deepseek-v3", "deepseek-v3.1")])
 def test_a_call_that_never_gets_a_name_is_soon_found_out(markup: str, begun: str, shred: str) -> None:
     opening = MARKUPS[markup].call + begun
 
@@ -291,18 +288,14 @@ def seconds(markup: str, texts: list[str]) -> float:
     return time.process_time() - begin
 
 
-@pytest.mark.parametrize("broken", ["<tool_call>x", "<function=f>x"])
-def test_thousands_of_broken_calls_in_one_chunk_take_linear_time(broken: str) -> None:
+@pytest.mark.parametrize(
+    ("markup", "broken", "at_once"),
+    [("qwen-coder", "<tool_call>x", True), ("qwen-coder", "<function=f>x", True), ("hermes", "<tool_call>x", False)],
+)
+def test_thousands_of_broken_calls_take_linear_time(markup: str, broken: str, at_once: bool) -> None:
     def taken(times: int) -> float:
-        return min(seconds("qwen-coder", [broken * times]) for _ in range(3))
-
-    taken(100)
-    assert taken(16_000) < 8 * 3 * taken(2_000)
-
-
-def test_broken_calls_in_a_long_answer_take_linear_time() -> None:
-    def taken(times: int) -> float:
-        return min(seconds("hermes", ["Well. " * 10 * times, *(["<tool_call>x"] * times)]) for _ in range(3))
+        texts = [broken * times] if at_once else ["Well. " * 10 * times, *([broken] * times)]
+        return min(seconds(markup, texts) for _ in range(3))
 
     taken(100)
     assert taken(8_000) < 8 * 3 * taken(1_000)

@@ -1,4 +1,7 @@
-"""Prompts of chat templates: they begin with what the engine has read and sampled, where the template says the same."""
+"""What prompts of chat templates keep of what the engine has read: how much of it, and by which key.
+
+Which prompts come out is held by a comparison of all ids, in test_known_ids.py.
+"""
 
 from array import array
 
@@ -19,43 +22,6 @@ ids = st.lists(st.integers(10, 99), max_size=12)
 
 def known_to(ids: Ids, *turns: tuple[int, int]) -> Known:
     return Known(Templated(array("I", ids), turns).sampled(KEY), KEY)
-
-
-def prompt(written: Ids, known: Ids, read: int) -> Ids:
-    return with_known(array("I", written), known_to(known, (read, len(known))), {END}, {THINK, CALL}).ids.tolist()
-
-
-@given(ids, ids, ids)
-def test_a_template_that_writes_the_same_otherwise_keeps_what_was_sampled(asked: Ids, said: Ids, sampled: Ids) -> None:
-    read = [*asked, OPEN]
-    known = [*read, CALL, *sampled, END]
-    assert prompt([*read, CALL, *said, END, LINE, 50, OPEN], known, len(read)) == [*known, LINE, 50, OPEN]
-
-
-@given(ids, ids)
-def test_what_is_written_as_it_was_sampled_stays(asked: Ids, sampled: Ids) -> None:
-    known = [*asked, OPEN, *sampled, END]
-    written = [*known, LINE, 50, OPEN]
-    assert prompt(written, known, len(asked) + 1) == written
-
-
-def test_a_template_that_drops_reasoning_has_its_way() -> None:
-    written = [5, OPEN, 21, END, LINE, 6, OPEN]
-    assert prompt(written, [5, OPEN, THINK, 20, 21, END], 2) == written
-
-
-def test_where_the_beginning_is_another_nothing_is_kept() -> None:
-    written = [7, OPEN, 30, END, LINE, 6, OPEN]
-    assert prompt(written, [5, OPEN, 31, END], 2) == written
-
-
-def test_a_turn_that_was_broken_off_is_written_by_the_template() -> None:
-    written = [5, OPEN, 30, END, LINE, 6, OPEN]
-    assert prompt(written, [5, OPEN, 31], 2) == written
-
-
-def test_where_the_turn_is_gone_the_prompt_is_what_was_written() -> None:
-    assert prompt([5, OPEN, 30], [5, OPEN, THINK, 31, END], 2) == [5, OPEN, 30]
 
 
 def test_turns_of_long_ago_stand_as_they_were_sampled_too() -> None:

@@ -105,6 +105,8 @@ async def test_an_interrupt_that_comes_before_its_cell_has_begun_is_not_lost(
         (f'{SAY}say(b\'{{"raised":false,"logs":"","images":[9999999]}}\')\ntime.sleep(9)', "it said what no"),
         (f'{SAY}say(b\'{{"raised":false,"logs":"","images":[4]}}<svg\')\ntime.sleep(9)', "it said what no"),
         (f"{SAY}say(b'x' * (1 << 20))", "it said what no"),
+        (f"{SAY}say(b'{{}}'); time.sleep(9)", "it said what no"),
+        ("import os; os.write(3, b'\\xff' * 100)", "it said what no"),
         ("import os; os.kill(os.getpid(), 40)", "it got signal 40"),
         ("import os, time\nos.close(3)\nwhile True: time.sleep(1)", "it closed what it answers by"),
     ],
@@ -150,12 +152,6 @@ def _processor_time(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
 
 
-async def test_a_session_can_t_set_a_timer_that_wakes_it(sandbox: LocalSandbox, session: str) -> None:
-    made = "import ctypes, os\nnumber = {'x86_64': 222, 'aarch64': 107}[os.uname().machine]\n"
-    called = "ctypes.CDLL(None, use_errno=True).syscall(number, 1, 0, ctypes.byref(ctypes.c_int())), ctypes.get_errno()"
-    assert (await ran(sandbox, f"{made}{called}")).logs == "(-1, 1)\n"
-
-
 @pytest.mark.parametrize(
     "code",
     [
@@ -176,26 +172,9 @@ async def test_a_mapped_temporary_file_counts_once(sandbox: LocalSandbox, sessio
     assert (await ran(sandbox, code)).ended == "ok"
 
 
-@pytest.mark.parametrize(
-    ("code", "logs"),
-    [
-        ("os.open('file', 3)", "PermissionError"),
-        ("os.open('/dev/ptmx', 3)", "PermissionError"),
-        ("os.open('file', 3 | os.O_TRUNC)", "PermissionError"),
-        ("libc.syscall(n['whiteout'], -100, b'file', -100, b'other', 4), os.path.exists('other')", "(-1, False)\n"),
-        ("libc.syscall(n['fallocate'], file.fileno(), 0, 0, 1 << 20), ctypes.get_errno()", "(-1, 95)\n"),
-        ("os.posix_fallocate(file.fileno(), 0, 1 << 16), os.path.getsize('file')", "(None, 65536)\n"),
-        ("libc.syscall(n['clone'], 0x10900, 0, 0, 0, 0), ctypes.get_errno()", "(-1, 1)\n"),
-    ],
-)
-async def test_calls_that_landlock_has_no_right_for_are_refused(
-    sandbox: LocalSandbox, session: str, code: str, logs: str
-) -> None:
-    begun = "import ctypes, fcntl, os\nlibc = ctypes.CDLL(None, use_errno=True)\nfile = open('file', 'w')\n"
-    x86 = "{'whiteout': 316, 'fallocate': 285, 'clone': 56}"
-    arm = "{'whiteout': 276, 'fallocate': 47, 'clone': 220}"
-    cell = await ran(sandbox, f"{begun}n = {x86} if os.uname().machine == 'x86_64' else {arm}\n{code}")
-    assert cell.logs.splitlines(keepends=True)[-1].startswith(logs)
+async def test_a_library_that_would_take_the_disk_at_once_writes_instead(sandbox: LocalSandbox, session: str) -> None:
+    code = "import os\nfile = open('file', 'w')\nos.posix_fallocate(file.fileno(), 0, 1 << 16), os.path.getsize('file')"
+    assert (await ran(sandbox, code)).logs == "(None, 65536)\n"
 
 
 async def test_locks_take_no_memory_of_the_kernel_and_sqlite_has_its_databases(

@@ -12,9 +12,9 @@ from threading import Event
 import pytest
 import pytest_asyncio
 
-from service.sandbox.folder import Content
+from service.sandbox.folder import Content, Writing
 from service.sandbox.local import FIRST_UIDS, LOOK_SHARE, LocalSandbox, Places, take_users
-from service.sandbox.port import Full, Gone, Unusable
+from service.sandbox.port import Full, Gone, NoFile, Unusable
 from service.sandbox.session import Session
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local
 from tests.support.waiting import until
@@ -70,6 +70,15 @@ def test_users_are_taken_until_they_are_given_back(tmp_path: Path) -> None:
 def test_where_no_lock_can_be_had_there_are_no_users(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match=r"sessions can't have users of their own: .*: No such file or directory"):
         take_users([tmp_path / "none"])
+
+
+def test_a_file_that_can_not_be_begun_keeps_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.sandbox.folder.secrets.token_hex", lambda size: "x" * 300)  # no file has such a name
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(NoFile, match="File name too long"):
+            Writing(tmp_path, "file", None)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: AsyncExitStack) -> None:

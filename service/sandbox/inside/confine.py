@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from service.sandbox.inside import syscalls
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _SECCOMP, _CAPSET = {"x86_64": (317, 126), "aarch64": (277, 91)}.get(platform.machine(), (-1, -1))
@@ -59,7 +59,7 @@ class Bounds:
 
 def landlock_version() -> int:
     """The version of Landlock that this kernel has; 0 where it has none."""
-    return max(_LIBC.syscall(_LANDLOCK_CREATE, None, 0, 1), 0)
+    return max(LIBC.syscall(_LANDLOCK_CREATE, None, 0, 1), 0)
 
 
 def confine(readable: Iterable[str], folders: Sequence[str], bounds: Bounds, uid: int | None) -> None:
@@ -67,7 +67,7 @@ def confine(readable: Iterable[str], folders: Sequence[str], bounds: Bounds, uid
     `folders`. `uid` is the user to become, which only root can. Raises OSError where any of it is refused.
     """
     _limit(bounds)
-    _checked("no_new_privs", _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    checked("no_new_privs", LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _landlock(readable, folders)
     if uid is not None:
         os.setgroups([])
@@ -80,8 +80,8 @@ def confine(readable: Iterable[str], folders: Sequence[str], bounds: Bounds, uid
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when the thread that made it ends, and let its own user look at it."""
-    _checked("dumpable", _LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
-    _checked("pdeathsig", _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+    checked("dumpable", LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
+    checked("pdeathsig", LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
 
 
 def _limit(bounds: Bounds) -> None:
@@ -146,10 +146,11 @@ def _seccomp() -> None:
 
 
 def _called(name: str, number: int, *arguments: object) -> int:
-    return _checked(name, _LIBC.syscall(number, *arguments))
+    return checked(name, LIBC.syscall(number, *arguments))
 
 
-def _checked(name: str, result: int) -> int:
+def checked(name: str, result: int) -> int:
+    """The result of a call of the kernel. Raises OSError where it failed."""
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")

@@ -6,12 +6,12 @@ namespace, which root may make, and on some systems every user. Where neither is
 folder's own path.
 """
 
-import ctypes
 import os
 import stat
 from pathlib import Path
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from service.sandbox.inside.confine import LIBC, checked
+
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 
@@ -66,9 +66,9 @@ def _closed_to_others(needed: list[str]) -> Path | None:
 def _own_namespace() -> None:
     user, group = os.getuid(), os.getgid()
     if user == 0:
-        _checked(_LIBC.unshare(_CLONE_NEWNS))
+        checked("unshare", LIBC.unshare(_CLONE_NEWNS))
     else:
-        _checked(_LIBC.unshare(_CLONE_NEWNS | _CLONE_NEWUSER))
+        checked("unshare", LIBC.unshare(_CLONE_NEWNS | _CLONE_NEWUSER))
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -88,10 +88,4 @@ def _open_up(hidden: Path, needed: list[str]) -> None:
 
 def _mount(source: str | None, target: Path, kind: str | None, flags: int, options: str | None) -> None:
     texts = [None if each is None else each.encode() for each in (source, str(target), kind, options)]
-    _checked(_LIBC.mount(texts[0], texts[1], texts[2], flags, texts[3]))
-
-
-def _checked(result: int) -> None:
-    if result:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    checked("mount", LIBC.mount(texts[0], texts[1], texts[2], flags, texts[3]))

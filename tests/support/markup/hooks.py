@@ -34,6 +34,8 @@ class MarkupHooks:
 
     family: ClassVar[str]
     lacks: ClassVar[dict[Ability, str]] = {}
+    served_like: ClassVar[str] = ""
+    """A markup whose calls have the same form: without `full`, only that one is tested with a service."""
 
     @property
     def markup(self) -> str:

@@ -1,7 +1,8 @@
 """Starts a sandbox in a process of its own, and prints what came of it as JSON: `python -m … FOLDER [how it is]`.
 
 As a user: root becomes nobody first, in a mount namespace where nobody can read this Python, too. Without namespaces:
-the kernel refuses to make any. Python PATH: sessions are to run in that one.
+the kernel refuses to make any.
+It imports nothing of the other tests' support, which takes two.
 """
 
 import asyncio
@@ -16,11 +17,12 @@ from pathlib import Path
 
 from service.sandbox.inside import mounts
 from service.sandbox.inside.zygote import python_folders
-from service.sandbox.port import Unusable
+from service.sandbox.local import LocalSandbox, Places
+from service.sandbox.port import Limits, Unusable
 from tests.support import ROOT
-from tests.support.sandbox.sandboxes import MOST, TENANT, local
 
 NOBODY = 65_534
+LIMITS = Limits(memory_bytes=256 << 20, disk_bytes=4 << 20, seconds=20)
 CODE = "import os\nopen('x', 'w').write(str(6 * 7))\nos.getuid(), open('x').read()"
 
 
@@ -48,10 +50,10 @@ def refuse_namespaces() -> None:
 
 async def tried(base: Path) -> dict[str, object]:
     """What a session says, or why there is none."""
-    sandbox = local(base)
+    sandbox = LocalSandbox(Places(sessions=4), LIMITS, base)
     try:
         await sandbox.start()
-        folder = (await sandbox.open("one", TENANT, MOST)).folder
+        folder = (await sandbox.open("one", "ada", LIMITS)).folder
         cell = await sandbox.run("one", "call", CODE)
         return {"folder": folder, "ended": cell.ended, "logs": cell.logs, "files": cell.files}
     except Unusable as error:
@@ -66,6 +68,4 @@ if __name__ == "__main__":
         become_nobody(place)
     if "without-namespaces" in sys.argv[2:]:
         refuse_namespaces()
-    if "python" in sys.argv[2:]:
-        sys.executable = sys.argv[-1]
     print(json.dumps(asyncio.run(tried(place))))
