@@ -26,11 +26,12 @@ import uvicorn
 from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from service import logs
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watched
 from service.commands.terminal import TerminalFormatter, card
+from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
 from service.process import open_jobs, open_layout, open_store, open_store_archive
 from service.settings.core import SQLITE, counting_together
@@ -237,22 +238,30 @@ class Supervisor(Multiprocess):
 
     def init_processes(self) -> None:
         """Start the workers."""
+        self.processes += [self._started(number) for number in range(self.processes_num)]
+
+    def _started(self, number: int) -> Process:
+        """A worker that was started, which counts under this number."""
+        cast(Config, self.config).number = number
+        process = Process(self.config, self.sockets)
         with spared_of_interrupts():
-            super().init_processes()
+            process.start()
+        return process
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that died. With our end of its pipe closed, a ping isn't waited for when one dies."""
-        if self._stopping:
-            return
-        for process in self.processes:
+        for number, process in enumerate(self.processes):
             process.child_conn.close()
-        dead = [process for process in self.processes if not process.is_alive(timeout=HEALTH_SECONDS)]
-        if dead and not self._stopping:
-            for process in dead:
-                process.process.kill()  # so that nobody waits for it again
-            with spared_of_interrupts():
-                super().keep_subprocess_alive()
-        elif not self._stopping and not self._told and all(process.is_ready() for process in self.processes):
+            if self._stopping or process.is_alive(timeout=HEALTH_SECONDS):
+                continue
+            process.kill()
+            process.join()
+            if process.exitcode == STARTUP_FAILURE:  # the next one would fail, too
+                self.should_exit.set()
+                return
+            if not self._stopping:
+                self.processes[number] = self._started(number)
+        if not self._stopping and not self._told and all(process.is_ready() for process in self.processes):
             self._told = True
             self._ready()
 
@@ -307,6 +316,9 @@ class Supervisor(Multiprocess):
 class Config(uvicorn.Config):
     """uvicorn's configuration, pickled to each worker with the settings that the supervisor read."""
 
+    number = 0
+    """The number of the worker that it is pickled for."""
+
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self._create_app = create_app
         self.connection_limits = ConnectionLimits(
@@ -327,6 +339,7 @@ class Config(uvicorn.Config):
             die_with_parent()
             exit_on_signals()
             configure_logs(self.settings)
+            take_number(self.number)
 
 
 def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:

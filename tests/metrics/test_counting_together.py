@@ -46,7 +46,7 @@ class Pair:
 
     def pids(self) -> list[int]:
         """The process ids of those that count."""
-        return [int(path.read_text()) for path in sorted(self.folder.glob("*.lock"))]
+        return [int(path.read_text()) for path in sorted(self.folder.glob("*.pid"))]
 
     def shares(self) -> list[float]:
         """How many create requests each of them answered."""
