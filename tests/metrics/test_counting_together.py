@@ -89,35 +89,21 @@ def samples(families: Iterable[Metric], name: str, **labels: str) -> Iterator[fl
                 yield sample.value
 
 
-@pytest.fixture
-def pair(start: Start) -> Pair:
-    """A service of two processes."""
-    return Pair(start(workers=2))
-
-
-def test_whichever_process_is_asked_it_tells_the_sum_of_all(pair: Pair) -> None:
-    pair.ask()
-    pair.check()
-
-
-def test_sums_outlive_the_process_that_counted_and_its_gauges_do_not(start: Start) -> None:
+def test_whoever_is_asked_tells_the_sum_of_all_also_of_those_that_died_and_no_file_is_left(start: Start) -> None:
     pair = Pair(start(workers=2, demo_tokens_per_second=200))
     pair.ask()
-    before = pair.pids()
+    pair.check()
+    before, folder = pair.pids(), pair.folder
+    assert folder.stat().st_mode & 0o777 == 0o700
     with pair.service.http().stream("POST", "/v1/responses", json=LONG) as stream:
         pieces = stream.iter_bytes()  # held, as a generator that is let go of closes the stream
         next(pieces)
         os.kill(before[pair.at_work()], signal.SIGKILL)
         wait_until(lambda: len(set(pair.pids()) - set(before)) == 1, 60)
-    assert len(list(pair.folder.glob("counter_*.db"))) == 2
+    assert len(list(folder.glob("counter_*.db"))) == 2
     assert scraped(pair.service.http()).value("harmonium_requests_in_progress") == 0
     pair.ask()
     pair.check()
-
-
-def test_nothing_is_left_of_the_folder_after_a_stop(pair: Pair) -> None:
-    folder = pair.folder
-    assert folder.stat().st_mode & 0o777 == 0o700
     pair.service.stop()
     assert not folder.exists()
 
