@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from service.build import this_build
 from service.commands.command_line import app
 from service.commands.serve import StartError, listen, redis_for
-from service.settings.settings import Settings, description, groups, load_settings, variable
+from service.settings.settings import description, groups, load_settings, variable
 from store.embedded import EmbeddedServer
 from tests.support import ROOT
 from tests.support.ports import free_port
@@ -42,13 +42,7 @@ if __name__ == "__main__":
         sys.exit(str(error))
 """
 
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in Settings.model_fields:
-        monkeypatch.delenv(variable(name), raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "conversations"))
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 class Service:

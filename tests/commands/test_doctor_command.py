@@ -16,7 +16,7 @@ from service.commands.client.profile import Profile
 from service.commands.client.service import Json, Service
 from service.commands.command_line import app
 from service.commands.doctor import diagnose, expected_of
-from service.settings.settings import Settings, load_settings, variable
+from service.settings.settings import load_settings
 from store.archive.opening import open_archive
 from store.doctor.doctor import Expected
 from store.embedded import EmbeddedServer
@@ -33,12 +33,11 @@ SECRET = "sk-very-secret"
 NOWHERE = f"redis://me:{SECRET}@127.0.0.1:1"
 
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in Settings.model_fields:
-        monkeypatch.delenv(variable(name), raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_PORT", "0")  # any that is free
     monkeypatch.setenv("HARMONIUM_MAX_BYTES", str(1 << 20))
     monkeypatch.setenv("HARMONIUM_MAX_CHAIN_BYTES", str(1 << 18))
