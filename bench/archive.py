@@ -1,8 +1,8 @@
-"""What an archive costs: an append that it hears of, the way there and back, and its backends.
+"""What an archive costs: an append that it hears of, and the way there and back.
 
     scripts/bench archive [--check] [--quick] [--only PART ...] [--server redis] [--json]
 
-Each part has a Redis of its own and says how it measures (bench/_archive). It takes five minutes.
+Each part has a Redis of its own and says how it measures (bench/_archive). It takes four minutes.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any, cast
 import uvloop
 from rich.progress import Progress
 
-from bench._archive import append, back, backends, carry
+from bench._archive import append, back, carry
 from bench._archive.opened import Bench
 from bench._told import Figures, report
 from service.commands.serve import allow_files
@@ -25,7 +25,6 @@ PARTS: dict[str, Callable[[Bench], Coroutine[Any, Any, Figures]]] = {
     "append": append.measure,
     "carry": carry.measure,
     "back": back.measure,
-    "backends": backends.measure,
 }
 """In the order in which they run, each on a loop of its own."""
 

@@ -387,38 +387,24 @@ def redis_for(settings: Settings) -> Generator[Settings]:
         raise StartError(f"{error}; {variable('redis_url')} names a Redis to use instead") from error
     except OSError as error:
         raise StartError(f"can't keep data in {settings.data_dir}: {error.strerror}; see --data-dir") from error
-    watcher = Watcher(server)
+    stopping, lost = threading.Event(), list[int]()
+
+    def watch() -> None:
+        """Have the service stop where its server ends before its time: nothing can be stored without it."""
+        status = server.wait()
+        if not stopping.is_set():
+            lost.append(status)
+            logs.event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="embedded server's end", daemon=True).start()
     try:
         yield settings.model_copy(update={"redis_url": server.url, "archive_url": settings.archive_url or SQLITE})
     finally:
-        watcher.stop()
-
-
-class Watcher:
-    """A thread that waits for an embedded server, and has the service stop if it ends before its time.
-
-    Nothing can be stored without it, and a supervisor can start the service again.
-    """
-
-    def __init__(self, server: EmbeddedServer) -> None:
-        self._server = server
-        self._stopping = False
-        self._lost: int | None = None
-        threading.Thread(target=self._watch, name="embedded server's end", daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop the server. Raises StartError if it had ended by itself."""
-        self._stopping = True
-        self._server.stop()
-        if self._lost is not None:
-            raise StartError(f"the embedded server ended by itself (status {self._lost}); what it stored is kept")
-
-    def _watch(self) -> None:
-        status = self._server.wait()
-        if not self._stopping:
-            self._lost = status
-            logs.event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
-            os.kill(os.getpid(), signal.SIGTERM)
+        stopping.set()
+        server.stop()
+        if lost:
+            raise StartError(f"the embedded server ended by itself (status {lost[0]}); what it stored is kept")
 
 
 def check_url(url: str) -> None:
