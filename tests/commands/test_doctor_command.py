@@ -176,15 +176,6 @@ def test_a_port_is_free_or_harmoniums_or_somebody_elses() -> None:
     assert finding("port", "--port", port)["now"] == f"http://127.0.0.1:{port} is free"
 
 
-def test_a_harmonium_that_has_the_port_is_as_it_should_be(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "service")
-    try:
-        found = finding("port", "--port", service.url.rpartition(":")[2])
-    finally:
-        service.stop()
-    assert (found["level"], found["now"]) == ("ok", f"harmonium answers at {service.url}")
-
-
 def test_short_keys_are_warned_of_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_API_KEYS", f"acme:k2,other:{'x' * 32}")
     found = finding("API keys")
@@ -269,12 +260,14 @@ def test_a_receiver_of_webhooks_is_connected_to_and_sent_nothing(monkeypatch: py
     assert (silent["level"], "can't be reached" in silent["now"]) == ("warn", True)
 
 
-def test_a_running_service_is_asked_for_one_response_which_is_deleted(
+def test_a_running_service_has_the_port_and_is_asked_for_one_response_which_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARMONIUM_CLIENT_KEY", SECRET)
     running = ServiceProcess(tmp_path / "running", api_keys=f"acme:{SECRET}")
     try:
+        found = finding("port", "--port", str(running.port))
+        assert (found["level"], found["now"]) == ("ok", f"harmonium answers at {running.url}")
         found = finding("one response", "--url", running.url)
         assert found["level"] == "ok"
         done = [each.split()[0] for each in found["now"].split(", ")]
