@@ -5,19 +5,15 @@ They are read once, at start, into one frozen object that is passed on. Never lo
 never print an API key: keys are SecretStr, and `display` masks them.
 """
 
-import ast
 import difflib
-import inspect
 import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, cast
 
 from pydantic import (
-    BaseModel,
     PrivateAttr,
     SecretStr,
     ValidationError,
@@ -405,22 +401,7 @@ def variable(name: str) -> str:
 
 def description(name: str) -> str:
     """The meaning of the setting `name`, on one line: the text below it."""
-    return " ".join(_texts().get(name, "").split())
-
-
-@cache
-def _texts() -> dict[str, str]:
-    """The text below each setting. pydantic could read them too, but it would at every start."""
-    found: dict[str, str] = {}
-    for kind in Settings.__mro__[1 : Settings.__mro__.index(BaseModel)]:
-        body = cast(ast.ClassDef, ast.parse(inspect.getsource(kind)).body[0]).body
-        for field, text in pairwise(body):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                    found[name] = said
-                case _:
-                    pass
-    return found
+    return " ".join((Settings.model_fields[name].description or "").split())
 
 
 def display(settings: Settings) -> dict[str, str | int | float | bool]:
