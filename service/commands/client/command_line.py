@@ -7,9 +7,8 @@ Every command prints its result on stdout and all else on stderr, and says how i
 import json
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -47,17 +46,7 @@ Model = Annotated[str | None, option("--model", "-m", "NAME", "The model; else t
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
 Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
 Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Don't show what the model thinks.")]
-
-
-class Effort(StrEnum):
-    """How long the model should think."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-
-
-EffortOption = Annotated[Effort | None, option("--effort", "low|medium|high", "How long to think.")]
+Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "How long to think.")]
 
 
 @app.command()
@@ -70,7 +59,7 @@ def ask(
     conversation: Annotated[str | None, option("--conv", "ID", "Say it in this conversation.")] = None,
     instructions: Instructions = None,
     model: Model = None,
-    effort: EffortOption = None,
+    effort: Effort = None,
     schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
     background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
     no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
@@ -121,7 +110,7 @@ def chat(
     before: From = None,
     instructions: Instructions = None,
     model: Model = None,
-    effort: EffortOption = None,
+    effort: Effort = None,
     no_reasoning: Quiet = False,
 ) -> None:
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
@@ -309,13 +298,13 @@ def rm(
 app.command()(completion)
 
 
-def _asked(instructions: str | None, effort: Effort | None) -> Json:
+def _asked(instructions: str | None, effort: str | None) -> Json:
     """The fields of a request that both `ask` and `chat` may set."""
     body: Json = {}
     if instructions is not None:
         body["instructions"] = instructions
     if effort is not None:
-        body["reasoning"] = {"effort": effort.value}
+        body["reasoning"] = {"effort": effort}
     return body
 
 

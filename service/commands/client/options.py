@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from enum import StrEnum
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
 from typer.completion import get_completion_inspect_parameters, shell_complete
@@ -130,17 +129,9 @@ def service_of(url: str | None = None, profile: str | None = None, key_env: str 
     return Service(read_profile(url, profile, key_env, environment()))
 
 
-class Shell(StrEnum):
-    """The shells that there is a script for."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
 def completion(
     context: typer.Context,
-    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+    shell: Annotated[Literal["bash", "zsh", "fish"], argument("bash|zsh|fish", "The shell.")],
 ) -> None:
     """Print what has a shell complete commands and options: `eval "$(harmonium completion bash)"`, or `zsh`.
 
@@ -148,4 +139,4 @@ def completion(
     `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.
     """
     know_shells()
-    raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell.value}"))
+    raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell}"))
