@@ -16,6 +16,7 @@ from service.commands import worker as working
 from service.commands.archive import archive
 from service.commands.backup import backup, restore
 from service.commands.client.command_line import app as client
+from service.commands.client.options import command_line
 from service.commands.doctor import doctor
 from service.commands.fsck import fsck
 from service.commands.options import AsJson, fail, load, show, with_settings
@@ -23,14 +24,7 @@ from service.commands.tenants import audit, keys, projects, usage
 from service.settings.settings import MASK, Settings, description, display, groups, variable
 from store.errors import LayoutMismatch, Unsupported
 
-app = typer.Typer(
-    name="harmonium",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_line()
 
 ENGINE = ("engine", "engine_url", "local_model", "model", "demo_tokens_per_second")
 LOG = ("log_level", "log_format")

@@ -49,8 +49,6 @@ LOOK_SECONDS = 0.1
 TOKENS = 64
 """The most of each answer: it need not be whole."""
 
-app = typer.Typer()
-
 LEAST_TOKENS = 16
 """The fewest output tokens that the API lets anyone ask for."""
 
@@ -285,7 +283,6 @@ def one_response(service: Service) -> list[Step]:
     return steps
 
 
-@app.command()
 @talking
 def bench(
     service: Service,

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from service.commands.client import asking, printing, reading
-from service.commands.client.bench import app as bench
+from service.commands.client.bench import bench
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.options import (
     AsJson,
     AsLines,
     Id,
     argument,
+    command_line,
     completion,
     environment,
     flag,
@@ -33,14 +34,7 @@ from service.commands.client.trees import app as trees
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 """The most that is read from stdin or a file: the service takes no more by default."""
 
-app = typer.Typer(
-    name="harmonium",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_line()
 
 Model = Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")]
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
@@ -165,7 +159,7 @@ def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
 
 
 app.add_typer(trees, name="")
-app.add_typer(bench, name="")
+app.command()(bench)
 
 
 @app.command()

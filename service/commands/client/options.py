@@ -40,6 +40,18 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
+def command_line() -> typer.Typer:
+    """A command line as all of `harmonium`'s are, without commands."""
+    return typer.Typer(
+        name=NAME,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
 Id = Annotated[str, argument("ID", "The id of a response.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 AsLines = Annotated[bool, flag("--json", "Print a JSON object a line.")]
