@@ -243,9 +243,11 @@ class Supervisor(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that died. With our end of its pipe closed, a ping isn't waited for when one dies."""
+        if self._stopping:
+            return
         for number, process in enumerate(self.processes):
             process.child_conn.close()
-            if self._stopping or process.is_alive(timeout=HEALTH_SECONDS):
+            if process.is_alive(timeout=HEALTH_SECONDS) or self._stopping:
                 continue
             process.kill()
             process.join()
