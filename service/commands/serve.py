@@ -231,7 +231,8 @@ class Supervisor(Multiprocess):
 
     def init_processes(self) -> None:
         """Start the workers."""
-        self.processes += [self._started(number) for number in range(self.processes_num)]
+        for number in range(self.processes_num):
+            self.processes.append(self._started(number))
 
     def _started(self, number: int) -> Process:
         """A worker that was started, which counts under this number."""
