@@ -95,10 +95,6 @@ class Server:
         cpu = self.told("cpu")
         return 1e6 * (float(cpu["used_cpu_user_main_thread"]) + float(cpu["used_cpu_sys_main_thread"]))
 
-    def sent_bytes(self) -> int:
-        """How many bytes the server has sent to anyone so far."""
-        return int(self.told("stats")["total_net_output_bytes"])
-
     def _scripts_us(self) -> float:
         calls = self.told("commandstats").get("cmdstat_evalsha", "usec=0,")
         return float(calls.split("usec=")[1].split(",")[0])

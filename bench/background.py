@@ -1,6 +1,6 @@
 """What background responses cost and how soon things happen to them, with real processes and real kills.
 
-    scripts/bench background [--check] [--quick] [--only PART ...] [--server redis] [--json] [--plots] [--profile]
+    scripts/bench background [--check] [--quick] [--only PART ...] [--server redis] [--json] [--profile]
 
 Each part starts a Redis, an API and workers of its own, so that no part leaves anything to another; what they measure,
 and how, is in bench/_background. What is compared runs in turns within a part, so that whatever else the machine does
@@ -13,19 +13,15 @@ import json
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, cast
 
 import uvloop
 from rich.progress import Progress
 
-from bench._background import cancel, claim, follow, log, plots, rate, rescue, retrieve
+from bench._background import cancel, claim, follow, rate, rescue, retrieve
 from bench._background.processes import Bench
 from bench._told import Figures, report
 from service.commands.serve import allow_files
-
-PLOTS = Path(__file__).resolve().parent.parent / "docs" / "plots"
-
 
 PARTS: dict[str, Callable[[Bench], Coroutine[Any, Any, Figures]]] = {
     "rescue": rescue.measure,
@@ -33,7 +29,6 @@ PARTS: dict[str, Callable[[Bench], Coroutine[Any, Any, Figures]]] = {
     "rate": rate.measure,
     "retrieve": retrieve.measure,
     "follow": follow.measure,
-    "log": log.measure,
     "cancel": cancel.measure,
 }
 """In the order in which they run, each on a loop of its own."""
@@ -49,7 +44,6 @@ def main() -> int:
         "--server", choices=("embedded", "redis"), default="embedded", help="embedded, or the one on PATH"
     )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, too")
-    parser.add_argument("--plots", action="store_true", help="draw docs/plots")
     parser.add_argument("--profile", action="store_true", help="run what serves under cProfile and print its top rows")
     options = parser.parse_args()
     allow_files(4096)
@@ -61,11 +55,8 @@ def main() -> int:
                 found[name] = runner.run(PARTS[name](bench))
     judged = [target for figures in found.values() for target in figures.targets()]
     report(found, judged)
-    shown: dict[str, Any] = {name: asdict(cast(Any, figures)) for name, figures in found.items()}
     if options.json:
-        print(json.dumps(shown))
-    if options.plots:
-        plots.draw(shown, PLOTS)
+        print(json.dumps({name: asdict(cast(Any, figures)) for name, figures in found.items()}))
     met = sum(each.met for each in judged)
     print(f"background: {met} of {len(judged)} targets met")
     return 0 if met == len(judged) or not options.check else 1

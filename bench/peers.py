@@ -1,16 +1,14 @@
-"""The service beside other gateways, on one core each: what a request and a token cost, and how long they take.
+"""The service beside another gateway, on one core each: what a request and a token cost, and how long they take.
 
-    scripts/bench peers [--check] [--quick] [--only harmonium,smg] [--json]
+    scripts/bench peers [--check] [--quick] [--json]
 
-All gateways stand before the same stub engines, whose answers cost nothing and are always the same 64 tokens; the text
+Both stand before the same stub engines, whose answers cost nothing and are always the same 64 tokens; the text
 of every answer is compared with what the engine said. What is measured takes turns within a round, in another order
 each time, so that other load on the machine affects all alike; a ratio is the median of the rounds' own. Each gateway
 runs on one core, and the engines, stores and the client on another.
 
 `harmonium` and `smg` (the Shepherd model gateway, in Rust, before an engine over gRPC) speak Harmony themselves and
-keep what was said in a Redis. `smg-proxy` and `litellm` pass the Responses API on to a server that speaks it, the first
-keeping what was said in a Redis; `agentic` (vLLM's agentic-api, in Rust) does so, too, and keeps it in SQLite, and
-`ogx` makes responses of Chat Completions.
+keep what was said in a Redis.
 """
 
 import argparse
@@ -42,7 +40,7 @@ from bench._peers.load import (  # noqa: E402
     post,
     run,
 )
-from bench._peers.servers import OURS, PEERS, SMG, Peer, running  # noqa: E402
+from bench._peers.servers import OURS, SMG, Peer, running  # noqa: E402
 from bench._told import Target, all_met, table  # noqa: E402
 
 PACE_MS = 5
@@ -109,12 +107,11 @@ class Measured:
         for peer in self._peers:
             peer.pace(0)
         for depth in DEPTHS:
-            peers = [peer for peer in self._peers if peer.chains and (peer.name == OURS or depth <= RIVALS_DEEPEST)]
+            peers = [peer for peer in self._peers if peer.name == OURS or depth <= RIVALS_DEEPEST]
             await self._grow(peers, depth)
             await self._row(f"turn {depth + 1}", partial(self._next_turn, depth), check_whole, 1, 60, peers)
-        peers = [peer for peer in self._peers if peer.gets]
-        await self._grow(peers, STORED, chains=False)
-        await self._row("GET", self._gets, check_whole, 8, 800, peers)
+        await self._grow(self._peers, STORED, chains=False)
+        await self._row("GET", self._gets, check_whole, 8, 800)
         ours = [peer for peer in self._peers if peer.name == OURS]
         tags = {id: await etag(peer, id) for peer in ours for id in self._made[peer.name, STORED]}
         await self._row("GET again", partial(self._gets, tags=tags), check_unchanged, 8, 800, ours)
@@ -217,14 +214,12 @@ def _first_text(part: float, cell: Cell) -> float:
 COLUMNS = ("", "CPU us", "a token", "Redis us", "a second", "p50 ms", "p99 ms", "event p50", "p99", "text p50", "p99")
 
 
-def lines(names: Sequence[str], rows: dict[str, Row]) -> Iterator[str]:
+def lines(rows: dict[str, Row]) -> Iterator[str]:
     """A table for each row."""
     for what, row in rows.items():
         yield f"\n{what}, {row.at_once} at once, {row.count} requests a round"
         told: list[list[object]] = []
-        for name in names:
-            if name not in row.cells:
-                continue
+        for name in row.cells:
             of = partial(row.of, name)
             streams = what.startswith("stream")
             told.append(
@@ -276,18 +271,14 @@ def in_short(rows: dict[str, Row], held: Mapping[str, float]) -> Iterator[str]:
 
 def main() -> int:
     """0, or 1 when --check is given and a target missed."""
-    parser = argparse.ArgumentParser(description="the service beside other gateways")
+    parser = argparse.ArgumentParser(description="the service beside another gateway")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--quick", action="store_true", help="two rounds of a quarter of the requests")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (5)")
-    parser.add_argument("--only", default=",".join(PEERS), help=f"these gateways, of {', '.join(PEERS)}")
     parser.add_argument("--json", action="store_true", help="print the medians as JSON instead")
     options = parser.parse_args()
-    names = options.only.split(",")
-    if missing := {OURS, SMG} - set(names):
-        parser.error(f"--only needs {' and '.join(sorted(missing))}, with which all is compared")
     rounds, share = (2, 0.25) if options.quick else (options.rounds, 1.0)
-    with running(names) as peers:
+    with running() as peers:
         measured = Measured(peers, rounds, share)
         uvloop.run(measured.all())
         held = {peer.name: peer.held_bytes() / 1e6 for peer in peers}
@@ -300,7 +291,7 @@ def main() -> int:
         }
         print(json.dumps({"rows": medians, "held_mb": held, "targets": [each._asdict() for each in judged]}))
     else:
-        print(*in_short(rows, held), *lines(names, rows), sep="\n")
+        print(*in_short(rows, held), *lines(rows), sep="\n")
         print("\nresident memory in the end, MB:", ", ".join(f"{name} {mb:.0f}" for name, mb in held.items()))
         all_met(judged)
     return 0 if all(each.met for each in judged) or not options.check else 1

@@ -1,7 +1,7 @@
 """An hour of everything that clients do, at a share of what a process can do and at the cap of its store: what it holds
 and how late its loop is, all along.
 
-    scripts/bench soak [--check] [--minutes 60] [--plots docs/plots]
+    scripts/bench soak [--check] [--minutes 60]
 
 A real `harmonium serve` on the demo engine, with the embedded server as its Redis. Clients create, stream, continue,
 fork, retrieve, list and delete, follow background responses and cancel some, with the official SDK; for how long they
@@ -20,7 +20,6 @@ import uvloop
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench._plots import soaked  # noqa: E402
 from bench._told import Target, all_met  # noqa: E402
 from tests.support.service.everything import (  # noqa: E402
     LONG,
@@ -47,7 +46,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="an hour of everything at once")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--minutes", type=float, default=60, help="for how long (60)")
-    parser.add_argument("--plots", type=Path, help="draw what was seen into this folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         service = ServiceProcess(Path(folder), **LONG)
@@ -56,8 +54,6 @@ def main() -> int:
         finally:
             service.stop()
     samples = clients.samples
-    if options.plots is not None:
-        soaked([each._asdict() for each in samples], options.plots)
     last = samples[-1]
     print(f"{last.requests:,} requests in {last.seconds:,.0f} s: {dict(clients.done)}, {clients.gone} of what was gone")
     print(f"process {last.process_bytes / 1e6:.1f} MB, Redis {last.redis_bytes / 1e6:.1f} MB")

@@ -1,6 +1,6 @@
-"""What the store costs the server: appends that evict, touches, memory; and what the read cache spares.
+"""What the store costs the server: appends that evict, touches, memory.
 
-    scripts/bench store [--check] [--quick] [--server redis] [--plots]
+    scripts/bench store [--check] [--quick] [--server redis]
 
 Server CPU is that of its main thread, as it says itself, for commands that were packed beforehand. A script and the
 plain writes that it is compared with run in turns, so that whatever else the machine does hits both. Never compare with
@@ -14,15 +14,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.progress import Progress
 
 from bench._growth import PLAIN_REPLIES, SHAPES, TENANT, Conversations, PlainWrites, turn_of
-from bench._plots import draw
-from bench._reading import Cached, measure_cache, measure_cached_bytes
 from bench._rig import Commands, Server, recorded, running
 from store.errors import NotFound
 from store.history.caps import Caps
@@ -42,8 +38,6 @@ LEVELS = {SMALL_TURN_BYTES: (10_000, 100_000, 1_000_000), TURN_BYTES: (10_000, 1
 QUICK_LEVELS = {SMALL_TURN_BYTES: (1_000, 10_000), TURN_BYTES: (2_000,)}
 DEPTHS = (1, 10, 100, 1_000, 10_000)
 HELD_TURNS = {100: 4_000, 1_000: 3_000, TURN_BYTES: 2_000, 100_000: 200}
-CACHED_TURNS = (1, 10, 100, 1_000)
-PLOTS = Path(__file__).resolve().parent.parent / "docs" / "plots"
 
 ROUNDS, OPERATIONS = 60, 100
 AT_ONCE = 10
@@ -179,8 +173,6 @@ class Found:
     levels: list[Level]
     touch: dict[int, float]
     held: list[Held]
-    cached: list[Cached]
-    cached_bytes: float
 
     @property
     def flat(self) -> float:
@@ -216,9 +208,7 @@ def measure(kind: str, quick: bool) -> Found:
     levels = [measure_level(kind, size, turns, rounds) for size, many in chosen.items() for turns in many]
     touch = measure_touch(kind, rounds, DEPTHS[:-1] if quick else DEPTHS)
     held = measure_held(kind, {size: count // 4 if quick else count for size, count in HELD_TURNS.items()})
-    with running(kind) as server:
-        cached = asyncio.run(measure_cache(server, CACHED_TURNS))
-    return Found(kind, levels, touch, held, cached, measure_cached_bytes())
+    return Found(kind, levels, touch, held)
 
 
 def report(found: Found) -> None:
@@ -233,30 +223,22 @@ def report(found: Found) -> None:
     print("    bytes   shape  held / payload  account / held")
     for each in found.held:
         print(f"{each.size:9,} {each.shape:>7} {each.held:15.3f} {each.account / each.held:15.3f}")
-    print("    turns   uncached ms  cached ms        KB  cached KB")
-    for row in found.cached:
-        print(f"{row.turns:9,} {row.plain_ms:13.3f} {row.cached_ms:10.3f} {row.plain_kb:9.1f} {row.cached_kb:10.1f}")
-    print(f"the read cache takes {found.cached_bytes:.2f} bytes for each that it counts")
 
 
 def main() -> int:
     """0, or 1 when --check is given and a target missed."""
-    parser = argparse.ArgumentParser(description="what the store costs the server, and what the read cache spares")
+    parser = argparse.ArgumentParser(description="what the store costs the server")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--quick", action="store_true", help="fewer turns, and no million of them")
     parser.add_argument(
         "--server", choices=("embedded", "redis"), default="embedded", help="embedded, or the one on PATH"
     )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, too")
-    parser.add_argument("--plots", action="store_true", help="draw docs/plots")
     options = parser.parse_args()
     found = measure(options.server, options.quick)
     report(found)
-    figures: dict[str, Any] = asdict(found)
     if options.json:
-        print(json.dumps(figures))
-    if options.plots:
-        draw(figures, PLOTS)
+        print(json.dumps(asdict(found)))
     print(
         f"store: {found.flat:.2f}x from fewest to most turns (target {FLAT}x),"
         f" {found.ratio:.2f}x the plain writes ({RATIO}x),"

@@ -49,7 +49,11 @@ _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 def event(logger: logging.Logger, level: int, message: str, /, **fields: Value) -> None:
     """Log `message`, a fixed text, with `fields`. Units go in names: `ms`, `bytes`, `tokens`."""
     if logger.isEnabledFor(level):  # Logger.log would look for the line of code that calls it, which no line here tells
-        logger.handle(logger.makeRecord(logger.name, level, "", 0, message, (), None, extra={"fields": fields}))
+        logger.handle(_record(logger, level, message, fields))
+
+
+def _record(logger: logging.Logger, level: int, message: str, fields: Mapping[str, Value]) -> logging.LogRecord:
+    return logger.makeRecord(logger.name, level, "", 0, message, (), None, extra={"fields": fields})
 
 
 def configure(level: str, form: Format | logging.Formatter, stream: TextIO | None = None) -> Callable[[], None]:
@@ -166,10 +170,7 @@ class QueuedHandler(logging.Handler):
         dropped, self._dropped = self._dropped, 0
         self.release()
         if dropped:
-            extra = {"fields": {"lines": dropped}}
-            record = logger.makeRecord(
-                logger.name, logging.WARNING, __file__, 0, "log lines dropped", (), None, extra=extra
-            )
+            record = _record(logger, logging.WARNING, "log lines dropped", {"lines": dropped})
             self._stream.write(self.format(record) + "\n")
 
 

@@ -87,7 +87,7 @@ async def carry(bench: Bench, made: Conversations, where: str, place: Place, tre
             await there.archive_all()
             took, cpu, redis_cpu = time.perf_counter() - began, time.process_time() - cpu, redis.cpu_us() - redis_cpu
             value = await value_bytes(there.archive) if place.kind == "sqlite" else 0
-    disk = await disk_bytes(place) or 0
+    disk = disk_bytes(place) or 0
     bench.progress.remove_task(task)
     turns = trees * DEPTH
     return Carried(where, trees / took, 1e6 * cpu / turns, redis_cpu / turns, value / turns, disk / turns)

@@ -6,13 +6,11 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
-import asyncpg
 from rich.progress import Progress
 
 from bench._rig import Server
 from store.archive.archive import Archive
 from store.archive.port import Bounds
-from store.archive.postgres import TABLE
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
 from store.history.caps import Caps
@@ -79,17 +77,11 @@ async def opened(redis: Server, place: Place, caps: Caps | None = None) -> Async
         await store.close()
 
 
-async def disk_bytes(place: Place) -> int | None:
+def disk_bytes(place: Place) -> int | None:
     """How many bytes an archive has taken of its disk; None where it has none."""
     if place.kind == "sqlite":
         return sum(entry.stat().st_size for entry in os.scandir(place.url.removeprefix("sqlite://")))
-    if place.kind != "postgres":
-        return None
-    connection = await asyncpg.connect(place.url)
-    size = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relname LIKE $1 AND relkind = 'r'"
-    found = await connection.fetchval(size, f"{TABLE}%")
-    await connection.close()
-    return int(found)
+    return None
 
 
 @contextmanager

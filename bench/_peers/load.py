@@ -143,8 +143,7 @@ def get(peer: Peer, path: str, headers: str = "") -> bytes:
 
 
 def _head(method: str, peer: Peer, path: str, headers: str) -> bytes:
-    own = "".join(f"{name}: {value}\r\n" for name, value in peer.headers.items())
-    return f"{method} {path} HTTP/1.1\r\nhost: {HOST}:{peer.port}\r\naccept: */*\r\n{own}{headers}\r\n".encode()
+    return f"{method} {path} HTTP/1.1\r\nhost: {HOST}:{peer.port}\r\naccept: */*\r\n{headers}\r\n".encode()
 
 
 async def create(peer: Peer, parent: str | None = None) -> str:

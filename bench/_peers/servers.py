@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -26,7 +26,7 @@ STOP_SECONDS = 10.0
 LOG_CHARS = 2000
 
 OURS, SMG = "harmonium", "smg"
-"""What is compared above all: both speak Harmony themselves, and keep what was said in Redis."""
+"""Both speak Harmony themselves, and keep what was said in Redis."""
 
 
 @dataclass
@@ -41,11 +41,6 @@ class Peer:
     """Where its engine is told how fast to be."""
     store_pid: int | None = None
     """Its Redis."""
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    chains: bool = True
-    """Whether it continues a response."""
-    gets: bool = True
-    """Whether it keeps what it made."""
 
     def cpu_seconds(self) -> float:
         """Processor time of it and what it has started."""
@@ -93,8 +88,8 @@ class Place:
 
 
 @contextmanager
-def running(names: Sequence[str]) -> Iterator[list[Peer]]:
-    """The gateways of these names, ready, each asked nothing yet. Installs what is missing."""
+def running() -> Iterator[list[Peer]]:
+    """Both gateways, ready and asked nothing yet. Installs what is missing."""
     with ExitStack() as stack:
         place = Place(Path(stack.enter_context(tempfile.TemporaryDirectory())), stack)
         engine = free_port()
@@ -102,7 +97,7 @@ def running(names: Sequence[str]) -> Iterator[list[Peer]]:
         place.start(
             "engine", command, core=OTHER_CORE, env={"PYTHONPATH": str(ROOT)}, url=f"http://{HOST}:{engine}/v1/models"
         )
-        yield [PEERS[name](place, engine) for name in names]
+        yield [_ours(place, engine), _smg(place, engine)]
 
 
 def _ours(place: Place, engine: int) -> Peer:
@@ -131,133 +126,15 @@ def _smg(place: Place, engine: int) -> Peer:
     command = [str(programs / "python"), "-m", "bench._peers.grpc_engine", str(grpc), str(pace), str(model)]
     place.start("grpc-engine", command, core=OTHER_CORE, env=env, url=f"http://{HOST}:{pace}/health")
     redis, redis_pid = _redis(place, SMG)
-    command = _smg_command(programs, port, redis, f"grpc://{HOST}:{grpc}", "vllm", "--model-path", str(model))
+    command = [
+        *(str(programs / "smg"), "launch", "--host", HOST, "--port", str(port)),
+        *("--prometheus-port", str(free_port()), "--log-level", "warn"),
+        *("--history-backend", "redis", "--redis-url", f"redis://{HOST}:{redis}/0"),
+        *("--worker-urls", f"grpc://{HOST}:{grpc}", "--backend", "vllm", "--model-path", str(model)),
+    ]
     env = {"TIKTOKEN_ENCODINGS_BASE": str(model / "tiktoken")}
     pid = place.start(SMG, command, core=SERVER_CORE, env=env, url=f"http://{HOST}:{port}/v1/models")
     return Peer(SMG, port, "stub", pid, pace, redis_pid)
-
-
-def _smg_proxy(place: Place, engine: int) -> Peer:
-    """smg before a server that speaks the Responses API itself: it passes on, and keeps what was said."""
-    programs, port, (redis, redis_pid) = _installed(SMG), free_port(), _redis(place, "smg-proxy")
-    command = _smg_command(programs, port, redis, f"http://{HOST}:{engine}", "openai")
-    pid = place.start("smg-proxy", command, core=SERVER_CORE, url=f"http://{HOST}:{port}/health")
-    return Peer("smg-proxy", port, "stub", pid, engine, redis_pid)
-
-
-def _smg_command(programs: Path, port: int, redis: int, worker: str, backend: str, *more: str) -> list[str]:
-    listens = ("--host", HOST, "--port", str(port), "--prometheus-port", str(free_port()), "--log-level", "warn")
-    keeps = ("--history-backend", "redis", "--redis-url", f"redis://{HOST}:{redis}/0")
-    return [str(programs / "smg"), "launch", *listens, *keeps, "--worker-urls", worker, "--backend", backend, *more]
-
-
-def _agentic(place: Place, engine: int) -> Peer:
-    programs, port = _installed("agentic"), free_port()
-    command = [
-        *(str(programs / "agentic-server"), "--llm-api-base", f"http://{HOST}:{engine}", "--skip-llm-ready-check"),
-        *("--gateway-host", HOST, "--gateway-port", str(port)),
-        *("--db-url", f"sqlite://{place.folder / 'agentic.db'}?mode=rwc"),
-    ]
-    pid = place.start("agentic", command, core=SERVER_CORE, url=f"http://{HOST}:{port}/health")
-    return Peer("agentic", port, "stub", pid, engine)
-
-
-LITELLM = """
-model_list:
-  - model_name: stub
-    litellm_params: {model: hosted_vllm/stub, api_base: "http://127.0.0.1:ENGINE/v1", api_key: none}
-litellm_settings: {telemetry: false}
-general_settings: {disable_spend_logs: true}
-"""
-
-
-def _litellm(place: Place, engine: int) -> Peer:
-    """LiteLLM passes the Responses API on, and keeps nothing without a Postgres."""
-    programs, port = _installed("litellm"), free_port()
-    (place.folder / "litellm.yaml").write_text(LITELLM.replace("ENGINE", str(engine)))
-    env = {
-        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "LITELLM_LOG": "ERROR",
-    }
-    command = [str(programs / "litellm"), "--config", "litellm.yaml", "--host", HOST, "--port", str(port)]
-    command += ["--num_workers", "1"]
-    url = f"http://{HOST}:{port}/health/liveliness"
-    pid = place.start("litellm", command, core=SERVER_CORE, env=env, url=url)
-    return Peer("litellm", port, "stub", pid, engine, chains=False, gets=False)
-
-
-OGX = """
-version: 2
-distro_name: bench
-apis: [files, inference, responses, tool_runtime, vector_io]
-providers:
-  inference:
-  - provider_id: vllm
-    provider_type: remote::vllm
-    config: {base_url: "http://127.0.0.1:ENGINE/v1", max_tokens: 4096, api_token: none}
-  vector_io:
-  - provider_id: faiss
-    provider_type: inline::faiss
-    config: {persistence: {namespace: "vector_io::faiss", backend: kv_default}}
-  files:
-  - provider_id: builtin-files
-    provider_type: inline::localfs
-    config: {storage_dir: FOLDER/files, metadata_store: {table_name: files_metadata, backend: sql_default}}
-  responses:
-  - provider_id: builtin
-    provider_type: inline::builtin
-    config:
-      persistence:
-        responses: {table_name: responses, backend: sql_default, max_write_queue_size: 10000, num_writers: 4}
-  tool_runtime:
-  - {provider_id: model-context-protocol, provider_type: "remote::model-context-protocol"}
-storage:
-  backends:
-    kv_default: {type: kv_sqlite, db_path: FOLDER/kv.db}
-    sql_default: {type: sql_sqlite, db_path: FOLDER/sql.db}
-  stores:
-    metadata: {namespace: registry, backend: kv_default}
-    inference:
-      {table_name: inference_store, backend: sql_default, max_write_queue_size: 10000, num_writers: 4, enabled: true}
-    conversations: {table_name: openai_conversations, backend: sql_default}
-    prompts: {table_name: prompts, backend: sql_default}
-    connectors: {table_name: connectors, backend: sql_default}
-registered_resources:
-  models:
-  - {metadata: {}, model_id: stub, provider_id: vllm, provider_model_id: stub, model_type: llm}
-  vector_stores: []
-server: {port: PORT, host: 127.0.0.1}
-"""
-
-
-def _ogx(place: Place, engine: int) -> Peer:
-    """OGX makes responses of Chat Completions, and keeps them in SQLite."""
-    programs, port, folder = _installed("ogx"), free_port(), place.folder / "ogx"
-    folder.mkdir()
-    text = OGX.replace("ENGINE", str(engine)).replace("FOLDER", str(folder)).replace("PORT", str(port))
-    (folder / "ogx.yaml").write_text(text)
-    known = next(_installed("litellm").parent.rglob("9b5ad71b2ce5302211f9c61530b329a4922fc6a4"))
-    env = {
-        "TIKTOKEN_CACHE_DIR": str(known.parent),  # cl100k_base, which it would download; LiteLLM carries it
-        "OGX_LOGGING": "all=error",
-        "OGX_LOG_FORMAT": "json",
-        "HF_HUB_OFFLINE": "1",
-        "OTEL_SDK_DISABLED": "true",
-    }
-    command = [str(programs / "ogx"), "run", str(folder / "ogx.yaml"), "--insecure"]
-    pid = place.start("ogx", command, core=SERVER_CORE, env=env, url=f"http://{HOST}:{port}/v1/models")
-    return Peer("ogx", port, "vllm/stub", pid, engine)
-
-
-PEERS: Mapping[str, Callable[[Place, int], Peer]] = {
-    OURS: _ours,
-    SMG: _smg,
-    "smg-proxy": _smg_proxy,
-    "agentic": _agentic,
-    "litellm": _litellm,
-    "ogx": _ogx,
-}
 
 
 def _installed(name: str) -> Path:

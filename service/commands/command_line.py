@@ -16,21 +16,15 @@ from service.commands import worker as working
 from service.commands.archive import archive
 from service.commands.backup import backup, restore
 from service.commands.client.command_line import app as client
+from service.commands.client.options import command_line
 from service.commands.doctor import doctor
 from service.commands.fsck import fsck
-from service.commands.options import AsJson, Documented, fail, load, show, with_settings
+from service.commands.options import AsJson, fail, load, show, with_settings
 from service.commands.tenants import audit, keys, projects, usage
 from service.settings.settings import MASK, Settings, description, display, groups, variable
 from store.errors import LayoutMismatch, Unsupported
 
-app = typer.Typer(
-    name="harmonium",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_line()
 
 ENGINE = ("engine", "engine_url", "local_model", "model", "demo_tokens_per_second")
 LOG = ("log_level", "log_format")
@@ -63,7 +57,7 @@ def _starting() -> Generator[None]:
         fail(str(error))
 
 
-@app.command(cls=Documented)
+@app.command()
 @with_settings("host", "port", "workers", "worker", *ENGINE, "redis_url", "data_dir", *LOG)
 def serve(settings: Settings) -> None:
     """Serve the API until Ctrl-C or SIGTERM.
@@ -82,7 +76,7 @@ def serve(settings: Settings) -> None:
         serving.run(settings, create_app)
 
 
-@app.command(cls=Documented)
+@app.command()
 @with_settings("worker_concurrency", "worker_port", *ENGINE, "redis_url", *LOG)
 def worker(settings: Settings) -> None:
     """Work on background responses until Ctrl-C or SIGTERM.
@@ -98,7 +92,7 @@ def worker(settings: Settings) -> None:
         working.run(settings)
 
 
-@app.command(cls=Documented)
+@app.command()
 @with_settings("sandbox_listen", "sandbox_sessions", "sandbox_tenant_sessions", *LOG)
 def sandbox(settings: Settings) -> None:
     """Run Python that a model writes, in confined sessions, until Ctrl-C or SIGTERM.
@@ -116,7 +110,7 @@ def sandbox(settings: Settings) -> None:
 
 
 for command in doctor, fsck, backup, restore:
-    app.command(cls=Documented)(command)
+    app.command()(command)
 
 
 @app.command("settings")

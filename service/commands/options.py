@@ -17,7 +17,6 @@ from typing import Annotated, Any, Never, cast
 import typer
 from rich.console import Console
 from rich.table import Table
-from typer.core import TyperCommand, TyperOption
 
 from service.commands.client.options import flag, option
 from service.commands.signals import be_interruptible
@@ -50,25 +49,6 @@ TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation
 
 _PANELS = {name: heading for heading, names in groups().items() for name in names}
 _NO_DEFAULT = "none"
-
-
-class Documented(TyperCommand):
-    """A command with options that are settings. Their texts are looked up when they are shown."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, with the settings' texts."""
-        self._document()
-        super().format_help(ctx, formatter)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete a word, with the settings' texts."""
-        self._document()
-        return super().shell_complete(ctx, incomplete)
-
-    def _document(self) -> None:
-        for each in self.params:
-            if isinstance(each, TyperOption) and each.name in Settings.model_fields:
-                each.help, each.metavar = _help(each.name), _metavar(each.name)
 
 
 def _help(name: str) -> str:
@@ -115,7 +95,8 @@ def _option(name: str) -> inspect.Parameter:
     """The option that overrides the setting `name`, in the panel of its group."""
     word = name.replace("_", "-")
     spelled = f"--{word}/--no-{word}" if is_flag(name) else f"--{word}"
-    made = typer.Option(spelled, show_default=False, rich_help_panel=_PANELS[name])
+    panel, words, metavar = _PANELS[name], _help(name), _metavar(name)
+    made = typer.Option(spelled, show_default=False, rich_help_panel=panel, help=words, metavar=metavar)
     annotation = Annotated[bool | None if is_flag(name) else str | None, made]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

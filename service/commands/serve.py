@@ -26,11 +26,12 @@ import uvicorn
 from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from service import logs
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watched
 from service.commands.terminal import TerminalFormatter, card
+from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
 from service.process import open_jobs, open_layout, open_store, open_store_archive
 from service.settings.core import SQLITE, counting_together
@@ -152,18 +153,11 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
+        family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise StartError(_advice(host, port, error)) from error
-    return listener
 
 
 def allow_files(connections: int) -> None:
@@ -237,22 +231,33 @@ class Supervisor(Multiprocess):
 
     def init_processes(self) -> None:
         """Start the workers."""
+        for number in range(self.processes_num):
+            self.processes.append(self._started(number))
+
+    def _started(self, number: int) -> Process:
+        """A worker that was started, which counts under this number."""
+        cast(Config, self.config).number = number
+        process = Process(self.config, self.sockets)
         with spared_of_interrupts():
-            super().init_processes()
+            process.start()
+        return process
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that died. With our end of its pipe closed, a ping isn't waited for when one dies."""
         if self._stopping:
             return
-        for process in self.processes:
+        for number, process in enumerate(self.processes):
             process.child_conn.close()
-        dead = [process for process in self.processes if not process.is_alive(timeout=HEALTH_SECONDS)]
-        if dead and not self._stopping:
-            for process in dead:
-                process.process.kill()  # so that nobody waits for it again
-            with spared_of_interrupts():
-                super().keep_subprocess_alive()
-        elif not self._stopping and not self._told and all(process.is_ready() for process in self.processes):
+            if process.is_alive(timeout=HEALTH_SECONDS) or self._stopping:
+                continue
+            process.kill()
+            process.join()
+            if process.exitcode == STARTUP_FAILURE:  # the next one would fail, too
+                self.should_exit.set()
+                return
+            if not self._stopping:
+                self.processes[number] = self._started(number)
+        if not self._stopping and not self._told and all(process.is_ready() for process in self.processes):
             self._told = True
             self._ready()
 
@@ -307,6 +312,9 @@ class Supervisor(Multiprocess):
 class Config(uvicorn.Config):
     """uvicorn's configuration, pickled to each worker with the settings that the supervisor read."""
 
+    number = 0
+    """The number of the worker that it is pickled for."""
+
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self._create_app = create_app
         self.connection_limits = ConnectionLimits(
@@ -327,6 +335,7 @@ class Config(uvicorn.Config):
             die_with_parent()
             exit_on_signals()
             configure_logs(self.settings)
+            take_number(self.number)
 
 
 def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:
@@ -374,38 +383,24 @@ def redis_for(settings: Settings) -> Generator[Settings]:
         raise StartError(f"{error}; {variable('redis_url')} names a Redis to use instead") from error
     except OSError as error:
         raise StartError(f"can't keep data in {settings.data_dir}: {error.strerror}; see --data-dir") from error
-    watcher = Watcher(server)
+    stopping, lost = threading.Event(), list[int]()
+
+    def watch() -> None:
+        """Have the service stop where its server ends before its time: nothing can be stored without it."""
+        status = server.wait()
+        if not stopping.is_set():
+            lost.append(status)
+            logs.event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="embedded server's end", daemon=True).start()
     try:
         yield settings.model_copy(update={"redis_url": server.url, "archive_url": settings.archive_url or SQLITE})
     finally:
-        watcher.stop()
-
-
-class Watcher:
-    """A thread that waits for an embedded server, and has the service stop if it ends before its time.
-
-    Nothing can be stored without it, and a supervisor can start the service again.
-    """
-
-    def __init__(self, server: EmbeddedServer) -> None:
-        self._server = server
-        self._stopping = False
-        self._lost: int | None = None
-        threading.Thread(target=self._watch, name="embedded server's end", daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop the server. Raises StartError if it had ended by itself."""
-        self._stopping = True
-        self._server.stop()
-        if self._lost is not None:
-            raise StartError(f"the embedded server ended by itself (status {self._lost}); what it stored is kept")
-
-    def _watch(self) -> None:
-        status = self._server.wait()
-        if not self._stopping:
-            self._lost = status
-            logs.event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
-            os.kill(os.getpid(), signal.SIGTERM)
+        stopping.set()
+        server.stop()
+        if lost:
+            raise StartError(f"the embedded server ended by itself (status {lost[0]}); what it stored is kept")
 
 
 def check_url(url: str) -> None:

@@ -14,10 +14,10 @@ import typer
 from msgspec import UNSET
 
 from service.commands.client.options import AsLines, argument, flag, option
-from service.commands.doctor import server_url
+from service.commands.doctor import on_store
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
-from service.process import open_directory, open_store
-from service.settings.core import parse_limits
+from service.process import open_directory
+from service.settings.core import NO_ARCHIVE, parse_limits
 from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, done_by, page_of_entries
 from service.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish
@@ -301,19 +301,10 @@ def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
 
 
 def _in_store(deed: Callable[[Settings, ConversationHistoryStore], Awaitable[T]]) -> T:
-    """The result of a deed in the settings' store, which has a URL then, as the embedded server has meanwhile."""
-
-    async def do(url: str) -> T:
-        reached = settings.model_copy(update={"redis_url": url})
-        store = open_store(reached)
-        try:
-            return await deed(reached, store)
-        finally:
-            await store.close()
-
+    """The result of a deed in the settings' store."""
     settings = load()
-    with asking("can't reach the store"), server_url(settings) as url:
-        return asyncio.run(do(url))
+    with asking("can't reach the store"):
+        return on_store(settings.model_copy(update={"archive_url": NO_ARCHIVE}), lambda store, _: deed(settings, store))
 
 
 async def _entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row]:

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from service.api.events import Event, OutputItemAdded
 from service.api.response import Response
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable
-from service.metrics.processes import take_slot
+from service.metrics.processes import folder_of
 
 PREFIX = "harmonium_"
 
@@ -363,8 +363,8 @@ def declared() -> Iterator[tuple[str, type[Kind], Description]]:
 
 
 def make_metrics(workers: int = 1) -> Metrics:
-    """All metrics, in a registry of their own. With several `workers` they go on in the slot of one that died."""
-    folder = take_slot(workers)
+    """All metrics, in a registry of their own. Those of several `workers` count together."""
+    folder = folder_of(workers)
     registry = CollectorRegistry()
     made: dict[str, Any] = {name: description.make(kind, registry) for name, kind, description in declared()}
     return Metrics(registry=registry, folder=folder, **made)

@@ -7,10 +7,10 @@ import binascii
 from base64 import b64decode
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 from yarl import URL
 
-from service.settings.core import MIB
+from service.settings.core import MIB, Part
 from service.settings.sources import has_exporter
 
 RENEWALS = 4
@@ -21,10 +21,8 @@ LEAST_SECRET_BYTES = 24
 """As Standard Webhooks has it, whose scheme OpenAI's SDKs verify."""
 
 
-class BackgroundSettings(BaseModel):
-    """The settings of background responses. The text below each setting is its help and its documentation."""
-
-    model_config = ConfigDict(defer_build=True)
+class BackgroundSettings(Part):
+    """The settings of background responses."""
 
     worker: bool = True
     """Whether `serve` also works on background responses itself."""

@@ -250,15 +250,20 @@ def _default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
 
 
-class CoreSettings(BaseModel):
-    """The settings of serving and storing. The text below each is its help and its documentation (`description`)."""
+class Part(BaseModel):
+    """Some of the settings. The text below each is its help and its documentation."""
 
     model_config = ConfigDict(
         frozen=True,
         hide_input_in_errors=True,
         validate_default=True,
+        use_attribute_docstrings=True,
         defer_build=True,  # for all settings together, and not for each part of them
     )
+
+
+class CoreSettings(Part):
+    """The settings of serving and storing."""
 
     host: str = "127.0.0.1"
     """Address to listen on. Without API keys it must be loopback."""
@@ -397,10 +402,8 @@ class CoreSettings(BaseModel):
     """Lines for people, or one JSON object a line."""
 
 
-class ArchiveSettings(BaseModel):
-    """The settings of the archive. The text below each setting is its help and its documentation."""
-
-    model_config = ConfigDict(defer_build=True)
+class ArchiveSettings(Part):
+    """The settings of the archive."""
 
     archive_url: str = Field("", max_length=4096, repr=False)
     """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,

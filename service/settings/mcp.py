@@ -25,7 +25,6 @@ server with a `type` stands for that hosted type of tool, by one of its tools, a
 """
 
 import re
-import tomllib
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -127,8 +126,8 @@ class BadServers(ValueError):
 def read_servers(text: str) -> dict[str, OperatorServer]:
     """The servers of a file's text. Raises BadServers, which names the line or the server, and no value."""
     try:
-        servers = msgspec.convert(tomllib.loads(text), dict[str, OperatorServer])
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        servers = msgspec.toml.decode(text, type=dict[str, OperatorServer])
+    except msgspec.MsgspecError as error:
         raise BadServers(str(error)) from error
     if len(servers) > MAX_SERVERS:
         raise BadServers(f"it has {len(servers)} servers, at most {MAX_SERVERS} are possible")

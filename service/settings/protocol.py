@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Annotated, Literal, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
-from service.settings.core import MIB, Folder, SecretKey, WholePath, Words, check_key, comma_separated, environment
+from service.settings.core import (
+    MIB,
+    Folder,
+    Part,
+    SecretKey,
+    WholePath,
+    Words,
+    check_key,
+    comma_separated,
+    environment,
+)
 from service.settings.mcp import BadServers, OperatorServer, is_url, read_servers
 
 MAX_SEAL_KEYS = 16
@@ -66,10 +76,8 @@ PACKAGES = {"mcp_servers": ("mcp", "mcp"), "mcp_allow": ("mcp", "mcp"), "search"
 """The settings that need a package, each with the extra that brings it."""
 
 
-class ProtocolSettings(BaseModel):
-    """The other settings of the protocol. The text below each setting is its help and its documentation."""
-
-    model_config = ConfigDict(defer_build=True)
+class ProtocolSettings(Part):
+    """The other settings of the protocol."""
 
     seal_keys: tuple[SecretStr, ...] = Field((), max_length=MAX_SEAL_KEYS)
     """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32
@@ -175,10 +183,8 @@ def servers_in(path: Path) -> dict[str, OperatorServer]:
     return {label: server.among(own) for label, server in servers.items()}
 
 
-class SandboxSettings(BaseModel):
-    """The settings of sessions of Python. The text below each setting is its help and its documentation."""
-
-    model_config = ConfigDict(defer_build=True)
+class SandboxSettings(Part):
+    """The settings of sessions of Python."""
 
     sandbox: str = Field("", max_length=2048)
     """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`

@@ -5,19 +5,15 @@ They are read once, at start, into one frozen object that is passed on. Never lo
 never print an API key: keys are SecretStr, and `display` masks them.
 """
 
-import ast
 import difflib
-import inspect
 import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, cast
 
 from pydantic import (
-    BaseModel,
     PrivateAttr,
     SecretStr,
     ValidationError,
@@ -147,7 +143,18 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         return measured(info.field_name or "", value)
 
     @model_validator(mode="after")
-    def _check_doors(self) -> Self:
+    def _check_rules(self) -> Self:
+        """Check the settings against each other. Raises ValueError for the first rule that is broken."""
+        self._check_doors()
+        self._check_engine()
+        self._check_store()
+        self._read_engines()
+        self._check_search()
+        self._check_tenants()
+        self._check_sandboxes()
+        return self
+
+    def _check_doors(self) -> None:
         if not self.has_keys and not is_loopback(self.host):
             raise ValueError(
                 f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
@@ -163,10 +170,8 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"{PREFIX}WEBHOOK_URL is set without {PREFIX}WEBHOOK_SECRET, so webhooks could be forged; set "
                 "it to whsec_ and what `openssl rand -base64 32` prints"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _check_engine(self) -> Self:
+    def _check_engine(self) -> None:
         if self.engine.endswith("-local") and self.workers > 1:
             raise ValueError(
                 f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
@@ -181,10 +186,8 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
             )
         if len(set(self.engine_url)) < len(self.engine_url):
             raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
-        return self
 
-    @model_validator(mode="after")
-    def _check_store(self) -> Self:
+    def _check_store(self) -> None:
         if self.store_replicas and not self.redis_url:
             raise ValueError(
                 f"{PREFIX}STORE_REPLICAS={self.store_replicas} needs replicas, and the embedded server has none; set "
@@ -213,7 +216,6 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
                 f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
-        return self
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
@@ -230,10 +232,9 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         """The engines of the file that ENGINES names, as it was when these settings were read."""
         return self._listed
 
-    @model_validator(mode="after")
-    def _read_engines(self) -> Self:
+    def _read_engines(self) -> None:
         if not self.engines:
-            return self
+            return
         for name in REPLACED:
             if getattr(self, name) != Settings.model_fields[name].get_default(call_default_factory=True):
                 raise ValueError(
@@ -244,18 +245,14 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
             self._listed = read_engines(Path(self.engines))
         except BadEngines as error:
             raise ValueError(f"{PREFIX}ENGINES={self.engines}: {error}") from None
-        return self
 
-    @model_validator(mode="after")
-    def _check_search(self) -> Self:
+    def _check_search(self) -> None:
         needed = {"searxng": "search_url", "folder": "search_folder"}.get(self.search, "search_key")
         given = self.search_key.get_secret_value() if needed == "search_key" else getattr(self, needed)
         if self.search != "none" and not given:
             raise ValueError(f"{PREFIX}SEARCH={self.search} needs {PREFIX}{needed.upper()}; set it")
-        return self
 
-    @model_validator(mode="after")
-    def _check_tenants(self) -> Self:
+    def _check_tenants(self) -> None:
         for name, named in (("PRIORITY_TENANTS", self.priority_tenants), ("TENANT_WEIGHTS", self.weights)):
             unknown = set(named) - self.tenants
             if unknown and not self.has_projects:
@@ -270,10 +267,8 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"{PREFIX}ADMIN_KEY is one of {PREFIX}API_KEYS, too, and an administrator's key is for nothing else; "
                 "make another one"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _check_sandboxes(self) -> Self:
+    def _check_sandboxes(self) -> None:
         if self.sandbox == "local" and self.workers > 1:
             raise ValueError(
                 f"{PREFIX}SANDBOX=local gives each process sessions that the others don't know, and {PREFIX}WORKERS="
@@ -284,7 +279,6 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"{PREFIX}SANDBOX_TENANT_SESSIONS={self.sandbox_tenant_sessions} is more than all "
                 f"{PREFIX}SANDBOX_SESSIONS={self.sandbox_sessions}; lower the first, or raise the second"
             )
-        return self
 
     @property
     def max_connections(self) -> int:
@@ -405,22 +399,7 @@ def variable(name: str) -> str:
 
 def description(name: str) -> str:
     """The meaning of the setting `name`, on one line: the text below it."""
-    return " ".join(_texts().get(name, "").split())
-
-
-@cache
-def _texts() -> dict[str, str]:
-    """The text below each setting. pydantic could read them too, but it would at every start."""
-    found: dict[str, str] = {}
-    for kind in Settings.__mro__[1 : Settings.__mro__.index(BaseModel)]:
-        body = cast(ast.ClassDef, ast.parse(inspect.getsource(kind)).body[0]).body
-        for field, text in pairwise(body):
-            match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                    found[name] = said
-                case _:
-                    pass
-    return found
+    return " ".join((Settings.model_fields[name].description or "").split())
 
 
 def display(settings: Settings) -> dict[str, str | int | float | bool]:

@@ -168,68 +168,57 @@ class Directory:
 
     async def update_project(self, actor: Actor, id: str, wished: ChangedProject) -> Project:
         """The project under another name, or with another weight. Raises ApiError."""
-
-        def update(project: Project) -> Project:
-            if wished.name is not None:
-                _refuse_static(project)
-                project = msgspec.structs.replace(project, name=wished.name)
-            if wished.weight is not UNSET:
-                project = msgspec.structs.replace(project, weight=wished.weight)
-            return project
-
-        return await self.change_project(actor, id, update, wished.wished)
+        changes: dict[str, Any] = {} if wished.name is None else {"name": wished.name}
+        if wished.weight is not UNSET:
+            changes["weight"] = wished.weight
+        return await self._change_project(actor, id, lambda project: changes, wished.wished)
 
     async def archive_project(self, actor: Actor, id: str) -> Project:
         """End a project for good: none of its keys opens anything any more. Its conversations stay until they go by
         themselves. Raises ApiError.
         """
-
-        def archive(project: Project) -> Project:
-            _refuse_static(project)
-            return msgspec.structs.replace(project, archived_at=int(self._clock()))
-
-        return await self.change_project(actor, id, archive, type="project.archived")
+        now = int(self._clock())
+        return await self._change_project(actor, id, lambda project: {"archived_at": now}, type="project.archived")
 
     async def permit_models(self, actor: Actor, id: str, models: ModelPermissions | None) -> Project:
         """The project with another list of the models that it may use; with None it may use all. Raises ApiError."""
-
-        def permit(project: Project) -> Project:
-            return msgspec.structs.replace(project, models=models)
-
         wished = models or ALL
-        return await self.change_project(
-            actor, id, permit, {"model_permissions": {"mode": wished.mode, "model_ids": list(wished.ids)}}
-        )
+        told = {"model_permissions": {"mode": wished.mode, "model_ids": list(wished.ids)}}
+        return await self._change_project(actor, id, lambda project: {"models": models}, told)
 
     async def limit(self, actor: Actor, id: str, wished: Mapping[str, int | None] | None) -> Project:
         """The project with other limits: those that are `wished`, by their names, the others as they were; with None it
         has none of its own, as where each is taken away. Raises ApiError.
         """
 
-        def change(project: Project) -> Project:
+        def change(project: Project) -> dict[str, Any]:
             after = msgspec.structs.replace(project.limit or Limit(), **wished) if wished else Limit()
-            return msgspec.structs.replace(project, limit=None if after == Limit() else after)
+            return {"limit": None if after == Limit() else after}
 
         type, about = "rate_limit.deleted" if wished is None else "rate_limit.updated", f"rl-{WHOLE_PROJECT}"
-        return await self.change_project(actor, id, change, dict(wished or {}) or None, type=type, about=about)
+        return await self._change_project(actor, id, change, dict(wished or {}) or None, type=type, about=about)
 
     @repeated
-    async def change_project(
+    async def _change_project(
         self,
         actor: Actor,
         id: str,
-        change: Callable[[Project], Project],
+        change: Callable[[Project], Mapping[str, Any]],
         wished: dict[str, Any] | None = None,
         *,
         type: str = "project.updated",
         about: str = "",
     ) -> Project:
-        """The project as `change` returns it. The audit log gets an event of this type, `about` a part of the project
-        or the project itself, with the wish (`wished`). Raises ApiError, also for an archived project.
+        """The project with the fields that `change` returns. The audit log gets an event of this type, `about` a part
+        of the project or the project itself, with the wish (`wished`). Raises ApiError, also for an archived project,
+        and for a static one where its name or its end is changed.
         """
         before, record = await self._recorded(id)
         _refuse_archived(before)
-        after = change(before)
+        changes = change(before)
+        if changes.keys() & {"name", "archived_at"}:
+            _refuse_static(before)
+        after = msgspec.structs.replace(before, **changes)
         happened = AuditEvent(type, about or id, after, wished)
         await self._change(actor, [happened], [put(after, record)], tell=id)
         return after

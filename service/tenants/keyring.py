@@ -81,9 +81,8 @@ class KeyRing:
         self._projects: OrderedDict[str, _Remembered[Project | None]] = OrderedDict()
         self._weights: OrderedDict[str, float | None] = OrderedDict()
         """The weights of projects, as they were last found: known for longer than a look-up is believed."""
-        self._outdated: OrderedDict[str, None] = OrderedDict()
-        """Projects that have changed and are to be looked up, in the order in which they did."""
-        self._changed = asyncio.Event()
+        self._outdated: asyncio.Queue[str] = asyncio.Queue(MOST_REMEMBERED)
+        """Projects that have changed and are to be looked up."""
         self._strangers = asyncio.Semaphore(LOOKED_UP_AT_ONCE)
         self._looking: dict[str, asyncio.Task[Holder | None]] = {}
         """The look-ups under way, by the key's digest."""
@@ -206,21 +205,16 @@ class KeyRing:
     def _hear(self, project: str) -> None:
         """Forget a project that has changed; it is looked up again if it was before."""
         self.forget(project)
-        if project in self._weights:
-            self._outdated[project] = None
-            self._changed.set()
+        if project in self._weights and not self._outdated.full():
+            self._outdated.put_nowait(project)
 
     async def _renew_for_ever(self) -> None:
         """Look up changed projects, beside the listener: nothing else is believed for longer meanwhile."""
         while True:
-            await self._changed.wait()
-            while self._outdated:
-                project, _ = self._outdated.popitem(last=False)
-                with suppress(StoreUnavailable):  # it is looked up with its next request
+            project = await self._outdated.get()
+            with suppress(StoreUnavailable):  # it is looked up with its next request
+                while project not in self._projects:  # something may be forgotten meanwhile
                     await self.project(project)
-                    if project not in self._projects:  # something was forgotten meanwhile
-                        self._outdated[project] = None
-            self._changed.clear()
 
     async def _listen(self) -> None:
         while True:

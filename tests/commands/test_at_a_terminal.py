@@ -39,7 +39,7 @@ def open_stream(port: int) -> Generator[http.client.HTTPResponse]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the line to paste needs curl")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_card_says_what_is_there_and_its_line_to_paste_works(tmp_path: Path, workers: int) -> None:
     (tmp_path / ".env").write_text(f"HARMONIUM_WORKERS={workers}\n")
     settings = started(tmp_path)

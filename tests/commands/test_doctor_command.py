@@ -16,7 +16,7 @@ from service.commands.client.profile import Profile
 from service.commands.client.service import Json, Service
 from service.commands.command_line import app
 from service.commands.doctor import diagnose, expected_of
-from service.settings.settings import Settings, load_settings, variable
+from service.settings.settings import load_settings
 from store.archive.opening import open_archive
 from store.doctor.doctor import Expected
 from store.embedded import EmbeddedServer
@@ -33,12 +33,11 @@ SECRET = "sk-very-secret"
 NOWHERE = f"redis://me:{SECRET}@127.0.0.1:1"
 
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in Settings.model_fields:
-        monkeypatch.delenv(variable(name), raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_PORT", "0")  # any that is free
     monkeypatch.setenv("HARMONIUM_MAX_BYTES", str(1 << 20))
     monkeypatch.setenv("HARMONIUM_MAX_CHAIN_BYTES", str(1 << 18))
@@ -177,15 +176,6 @@ def test_a_port_is_free_or_harmoniums_or_somebody_elses() -> None:
     assert finding("port", "--port", port)["now"] == f"http://127.0.0.1:{port} is free"
 
 
-def test_a_harmonium_that_has_the_port_is_as_it_should_be(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "service")
-    try:
-        found = finding("port", "--port", service.url.rpartition(":")[2])
-    finally:
-        service.stop()
-    assert (found["level"], found["now"]) == ("ok", f"harmonium answers at {service.url}")
-
-
 def test_short_keys_are_warned_of_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_API_KEYS", f"acme:k2,other:{'x' * 32}")
     found = finding("API keys")
@@ -270,12 +260,14 @@ def test_a_receiver_of_webhooks_is_connected_to_and_sent_nothing(monkeypatch: py
     assert (silent["level"], "can't be reached" in silent["now"]) == ("warn", True)
 
 
-def test_a_running_service_is_asked_for_one_response_which_is_deleted(
+def test_a_running_service_has_the_port_and_is_asked_for_one_response_which_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARMONIUM_CLIENT_KEY", SECRET)
     running = ServiceProcess(tmp_path / "running", api_keys=f"acme:{SECRET}")
     try:
+        found = finding("port", "--port", str(running.port))
+        assert (found["level"], found["now"]) == ("ok", f"harmonium answers at {running.url}")
         found = finding("one response", "--url", running.url)
         assert found["level"] == "ok"
         done = [each.split()[0] for each in found["now"].split(", ")]

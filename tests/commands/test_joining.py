@@ -1,8 +1,7 @@
 """Who joins a store agrees with its layout record, or doesn't start: services, workers, and commands that judge it."""
 
-import os
-import subprocess
-from collections.abc import Callable
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,20 @@ from typer.testing import CliRunner, Result
 from service.commands.command_line import app
 from service.commands.serve import join
 from service.settings.settings import Settings
+from store.embedded import EmbeddedServer
 from store.errors import LayoutMismatch
 from store.layout import LAYOUT
-from tests.support.service.process import HARMONIUM, ServiceProcess
 
-REFUSED_SECONDS = 20.0
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """A command takes the signals of its process over, which is that of the tests."""
+    kept = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    }
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 def environment(settings: Settings, **others: object) -> dict[str, str]:
@@ -29,36 +37,26 @@ def command(settings: Settings, *words: str, **others: object) -> Result:
     return CliRunner().invoke(app, list(words), env={"COLUMNS": "200", **environment(settings, **others)})
 
 
-def started_in_vain(role: str, folder: Path, told: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """What a process says that doesn't start."""
-    limits = {"cwd": folder, "timeout": REFUSED_SECONDS}
-    ended = subprocess.run([HARMONIUM, role], env=os.environ | told, capture_output=True, text=True, **limits)
-    assert ended.returncode == 1
-    return ended
-
-
 def other(settings: Settings, **changed: object) -> Settings:
     return settings.model_copy(update=changed)
 
 
 @pytest.mark.parametrize("role", ["worker", "serve"])
-def test_a_process_with_fewer_shards_than_the_store_has_does_not_start(
-    role: str, settings: Settings, tmp_path: Path
-) -> None:
+def test_a_process_with_fewer_shards_than_the_store_has_does_not_start(role: str, settings: Settings) -> None:
     join(other(settings, shards=4))
-    refused = started_in_vain(role, tmp_path, environment(settings, shards=1, port=0))
+    refused = command(settings, role, shards=1, port=0)
+    assert refused.exit_code == 1
     assert refused.stderr.splitlines()[-1].startswith("harmonium: the store has 4 shards, and HARMONIUM_SHARDS=1")
     assert "set HARMONIUM_SHARDS=4, or more" in refused.stderr
 
 
-def test_an_embedded_store_keeps_its_shards_and_takes_new_limits(
-    start: Callable[..., ServiceProcess], tmp_path: Path
-) -> None:
-    folder = tmp_path / "data"
-    start(data_dir=folder, shards=3, max_responses=100).stop()
-    start(data_dir=folder, shards=3, max_responses=50).stop()
-    told = {"HARMONIUM_DATA_DIR": str(folder), "HARMONIUM_SHARDS": "2", "HARMONIUM_PORT": "0"}
-    assert "the store has 3 shards, and HARMONIUM_SHARDS=2" in started_in_vain("serve", tmp_path, told).stderr
+def test_an_embedded_store_keeps_its_shards_and_takes_new_limits(settings: Settings, tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+        alone = other(settings, redis_url=server.url, shards=3)
+        for most in (100, 50):
+            join(other(alone, max_responses=most), alone=True)
+        with pytest.raises(LayoutMismatch, match="the store has 3 shards, and HARMONIUM_SHARDS=2"):
+            join(other(alone, shards=2), alone=True)
 
 
 def layout_on_record(settings: Settings) -> int:

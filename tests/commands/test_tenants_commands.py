@@ -1,7 +1,6 @@
 """`harmonium projects`, `keys`, `usage` and `audit`: what they do to the store, and what they print."""
 
 import json
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -71,31 +70,20 @@ def test_the_audit_log_has_each_change_a_line() -> None:
     assert len(run("audit", "--json", "--type", "project.created", "--limit", "1").stdout.splitlines()) == 1
 
 
-def test_the_audit_log_is_followed(tmp_path: Path) -> None:
+def test_the_audit_log_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedServer(tmp_path / "store") as store:
-        environment = os.environ | {"HARMONIUM_REDIS_URL": store.url}
-        first = projects_made(environment, "First")
+        monkeypatch.setenv("HARMONIUM_REDIS_URL", store.url)
+        made = [told("projects", "create", "First")["id"]]
         command = [HARMONIUM, "audit", "--follow", "--json", "--type", "project.created"]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
             assert following.stdout is not None
             told_of = [json.loads(following.stdout.readline())]
-            later = projects_made(environment, "Second", "Third")
-            told_of += [json.loads(following.stdout.readline()) for _ in later]
+            made += [told("projects", "create", name)["id"] for name in ("Second", "Third")]
+            told_of += [json.loads(following.stdout.readline()) for _ in range(2)]
             following.send_signal(signal.SIGINT)
             assert following.stdout.read() == ""
         assert following.returncode == 130
-    assert [each["project.created"]["id"] for each in told_of] == first + later
-
-
-def projects_made(environment: dict[str, str], *names: str) -> list[str]:
-    """The ids of new projects, in their order."""
-    made = [
-        subprocess.run(
-            [HARMONIUM, "projects", "create", name, "--json"], env=environment, check=True, capture_output=True
-        )
-        for name in names
-    ]
-    return [json.loads(each.stdout)["id"] for each in made]
+    assert [each["project.created"]["id"] for each in told_of] == made
 
 
 def test_a_project_is_given_a_weight_and_another_name() -> None:

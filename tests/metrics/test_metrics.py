@@ -1,18 +1,15 @@
 """What is counted and how it is told: names, labels, buckets, the document, places of processes, and the shards."""
 
 import asyncio
-import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, cast
+from typing import cast
 
 import pytest
-from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from service.api.events import Error, OutputItemAdded
@@ -21,29 +18,18 @@ from service.background.attempt import MAX_QUEUED_SECONDS
 from service.engine.engines import Engines
 from service.errors import ApiError
 from service.metrics import scrape
-from service.metrics.counters import LOOK_SECONDS, Pace, declared, lag_counted, make_metrics
-from service.metrics.processes import Together
+from service.metrics.counters import LOOK_SECONDS, Metrics, Pace, declared, lag_counted, make_metrics
+from service.metrics.processes import Together, take_number
 from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
 from service.settings.core import METRICS_FOLDER
 from service.settings.settings import load_settings
 from store.errors import StoreUnavailable
 from store.jobs.model import Queue
-from tests.support import ROOT
 from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped
 from tests.support.waiting import until
 
 STATES = {0: Queue((0, 0, 3, 1), 12.5, 2, 4096, 5, 70, 8192), 1: Queue((0, 0, 0, 0), 0.0, 0, 0, 0, 9, 1024)}
-COUNTING = """
-import sys
-from service.metrics.counters import make_metrics
-metrics = make_metrics(int(sys.argv[1]))
-metrics.input_tokens.inc(5)
-metrics.followers.inc()
-metrics.run_seconds.observe(3)
-print("counted", flush=True)
-sys.stdin.read()
-"""
 SERVERS = {"10.0.0.5:8000": True, "10.0.0.6:8000": False}
 KINDS = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
@@ -217,84 +203,37 @@ def test_pace_is_set_by_the_first_item_and_nothing_before_or_after() -> None:
     assert pace.first == first
 
 
-class Counting:
-    """Processes that count in one folder; they end with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def start(self, workers: int = 2) -> subprocess.Popen[str]:
-        """One more, which has counted something when this returns."""
-        process = subprocess.Popen(
-            [sys.executable, "-c", COUNTING, str(workers)],
-            env={**os.environ, METRICS_FOLDER: str(self.folder), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.processes.append(process)
-        assert cast(IO[str], process.stdout).readline() == "counted\n"
-        return process
-
-    def told(self) -> dict[str, float]:
-        """The samples of what they count together."""
-        families = Together(self.folder).collect()
-        return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
-
-    def sets(self) -> int:
-        """How many sets of files there are."""
-        return len(list(self.folder.glob("counter_*.db")))
-
-
 @pytest.fixture
-def counting(tmp_path: Path) -> Iterator[Counting]:
-    found = Counting(tmp_path)
-    yield found
-    for process in found.processes:
-        process.kill()
-        process.communicate()
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which several processes count."""
+    monkeypatch.setenv(METRICS_FOLDER, str(tmp_path))
+    monkeypatch.setattr(values, "ValueClass", values.MutexValue)
+    return tmp_path
 
 
-def test_processes_count_together(counting: Counting) -> None:
-    counting.start()
-    counting.start()
-    found = counting.told()
-    assert found["harmonium_input_tokens_total"] == 10
+def counting_as(number: int) -> Metrics:
+    """The metrics of the process of this number, which has counted something."""
+    take_number(number)
+    metrics = make_metrics(workers=2)
+    metrics.input_tokens.inc(5)
+    metrics.followers.inc()
+    metrics.run_seconds.observe(3)
+    return metrics
+
+
+def test_processes_count_together_and_a_newcomer_goes_on_in_the_place_of_a_dead_one(folder: Path) -> None:
+    for number in (0, 1, 1):
+        counting_as(number)
+    samples = [sample for family in Together(folder).collect() for sample in family.samples]
+    found = {sample.name: sample.value for sample in samples if not sample.labels}
+    assert found["harmonium_input_tokens_total"] == 15
     assert found["harmonium_followers"] == 2
-    assert found["harmonium_job_run_seconds_count"] == 2
-    assert found["harmonium_job_run_seconds_sum"] == 6
+    assert (found["harmonium_job_run_seconds_count"], found["harmonium_job_run_seconds_sum"]) == (3, 9)
+    memory = [sample.labels for sample in samples if sample.name == "process_resident_memory_bytes"]
+    assert memory == [{"process": "0"}, {"process": "1"}]
+    assert len(list(folder.glob("counter_*.db"))) == 2
 
 
-def test_what_the_dead_counted_stays_and_their_gauges_go(counting: Counting) -> None:
-    first, _ = counting.start(), counting.start()
-    first.kill()
-    first.wait()
-    found = counting.told()
-    assert (found["harmonium_input_tokens_total"], found["harmonium_followers"]) == (10, 1)
-
-
-def test_a_newcomer_goes_on_in_the_place_of_a_dead_one(counting: Counting) -> None:
-    for _ in range(3):
-        process = counting.start()
-        process.kill()
-        process.wait()
-    counting.start()
-    assert counting.sets() == 1
-    found = counting.told()
-    assert (found["harmonium_input_tokens_total"], found["harmonium_followers"]) == (20, 1)
-
-
-def test_only_living_processes_tell_of_their_memory(counting: Counting) -> None:
-    first, second = counting.start(), counting.start()
-    first.kill()
-    first.wait()
-    families = {family.name: family for family in Together(counting.folder).collect()}
-    samples = families["process_resident_memory_bytes"].samples
-    assert [sample.labels for sample in samples] == [{"process": "1"}]
-    assert second.poll() is None
-
-
-def test_one_that_serves_alone_writes_no_file_whatever_the_variable_says(counting: Counting) -> None:
-    counting.start(workers=1)
-    assert list(counting.folder.iterdir()) == []
+def test_one_that_serves_alone_writes_no_file_whatever_the_variable_says(folder: Path) -> None:
+    make_metrics(workers=1).input_tokens.inc()
+    assert list(folder.iterdir()) == []

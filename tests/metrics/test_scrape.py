@@ -2,36 +2,37 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from pydantic import SecretStr
 from starlette.types import ASGIApp, Message
 
 from service.app import create_app
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable, Finish
+from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
-from tests.support.service.inside import answer, opened, scripted, serving
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess, raw_request
+from tests.support.service.inside import Inside, answer, opened, scripted, serving
+from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess, raw_request
 from tests.support.service.scraped import Scraped, scraped
 from tests.support.service.streams import parsed
-from tests.support.waiting import until, wait_until
+from tests.support.waiting import until
 from tests.web.test_health import stopped
 
 Start = Callable[..., ServiceProcess]
 METRICS_KEY = "sk-metrics-0123456789"
-REQUESTS = 60
 LONG = {"model": MODEL, "input": "Count to 900.", "stream": True}
 
 
-def create(service: ServiceProcess, **body: object) -> httpx.Response:
-    """The answer to a create request over a connection of its own, so that any process may take it."""
-    return httpx.post(
-        f"{service.url}/v1/responses", json={"model": MODEL, "input": "hi", **body}, timeout=30, trust_env=False
-    )
+async def create(inside: Inside, **body: object) -> dict[str, Any]:
+    """The answer to a create request."""
+    async with inside.http() as http:
+        return (await http.post("/v1/responses", json={"model": MODEL, "input": "hi", **body})).json()
 
 
 async def seen(http: httpx.AsyncClient) -> Scraped:
@@ -46,19 +47,18 @@ async def seen_with(http: httpx.AsyncClient, *, in_progress: int) -> Scraped:
     )
 
 
-def test_requests_are_counted_by_template_method_and_status(start: Start) -> None:
-    service = start()
-    http = service.http()
-    ids = [create(service).json()["id"] for _ in range(3)]
-    create(service, stream=True)
-    create(service, model="")
-    for id in (*ids, "resp_unknown"):
-        http.get(f"/v1/responses/{id}")
-    http.get(f"/v1/responses/{ids[0]}/input_items")
-    http.put("/v1/models")
-    http.get("/v1/nothing/here")
-    counted = scraped(http).counted("harmonium_requests_total")
-    assert {key: value for key, value in counted.items() if key[0] not in ("/ready", "/metrics")} == {
+async def test_requests_are_counted_by_template_method_and_status(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.http() as http:
+        ids = [(await create(inside))["id"] for _ in range(3)]
+        await http.post("/v1/responses", json={"model": MODEL, "input": "hi", "stream": True})
+        await create(inside, model="")
+        for id in (*ids, "resp_unknown"):
+            await http.get(f"/v1/responses/{id}")
+        await http.get(f"/v1/responses/{ids[0]}/input_items")
+        await http.put("/v1/models")
+        await http.get("/v1/nothing/here")
+        found = await seen(http)
+    assert found.counted("harmonium_requests_total") == {
         ("/v1/responses", "POST", "200"): 4,
         ("/v1/responses", "POST", "400"): 1,
         ("/v1/responses/{response_id}", "GET", "200"): 3,
@@ -67,54 +67,50 @@ def test_requests_are_counted_by_template_method_and_status(start: Start) -> Non
         ("/v1/models", "PUT", "405"): 1,
         ("none", "GET", "404"): 1,
     }
-    assert scraped(http).value("harmonium_request_duration_seconds_count", endpoint="/v1/responses", method="POST") == 5
+    assert found.value("harmonium_request_duration_seconds_count", endpoint="/v1/responses", method="POST") == 5
 
 
-def test_responses_and_tokens_are_counted_as_their_usage_says(start: Start) -> None:
-    service = start()
-    client = service.client()
-    plain = [client.responses.create(model=MODEL, input=f"Count to {n}.") for n in range(3, 6)]
-    short = client.responses.create(model=MODEL, input="Count to 900.", max_output_tokens=16)
-    with client.responses.stream(model=MODEL, input="Count to 7.") as stream:
-        streamed = stream.get_final_response()
-    found = scraped(service.http())
+async def test_responses_tokens_and_operations_of_the_store_are_counted(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.http() as http, inside.client() as client:
+        before = (await seen(http)).value("harmonium_store_operation_seconds_count")
+        made = [await client.responses.create(model=MODEL, input=f"Count to {n}.") for n in range(3, 6)]
+        made += [await client.responses.create(model=MODEL, input="Count to 900.", max_output_tokens=16)]
+        async with client.responses.stream(model=MODEL, input="Count to 7.") as stream:
+            made += [await stream.get_final_response()]
+        found = await seen(http)
     assert found.counted("harmonium_responses_total") == {
         ("plain", "completed"): 3,
         ("plain", "incomplete"): 1,
         ("stream", "completed"): 1,
     }
-    usages = [response.usage for response in (*plain, short, streamed) if response.usage]
+    usages = [response.usage for response in made if response.usage]
     assert found.value("harmonium_input_tokens_total") == sum(usage.input_tokens for usage in usages)
     assert found.value("harmonium_output_tokens_total") == sum(usage.output_tokens for usage in usages)
     for name in ("time_to_first_token", "time_per_output_token"):
         assert found.value(f"harmonium_{name}_seconds_count", mode="plain") == 4
         assert found.value(f"harmonium_{name}_seconds_count", mode="stream") == 1
-
-
-def test_operations_of_the_store_and_the_engine_behind_are_told(start: Start) -> None:
-    service = start()
-    before = scraped(service.http()).value("harmonium_store_operation_seconds_count")
-    create(service)
-    found = scraped(service.http())
     assert found.value("harmonium_store_operation_seconds_count") > before
     assert found.value("harmonium_engine_up", server="demo") == 1
-    wait_until(lambda: scraped(service.http()).value("harmonium_loop_lag_seconds_count") > 0)
 
 
-def test_a_background_response_and_who_follows_it_are_counted(start: Start) -> None:
-    service = start(demo_tokens_per_second=100)
-    http = service.http()
+async def test_a_background_response_and_who_follows_it_are_counted(settings: Settings) -> None:
+    paced = settings.model_copy(update={"demo_tokens_per_second": 100})
     said = {"model": MODEL, "input": "Count to 20.", "stream": True, "background": True}
-    with http.stream("POST", "/v1/responses", json=said) as followed:
-        pieces = followed.iter_text()
-        text = next(pieces)
-        assert scraped(http).value("harmonium_followers") == 1
-        wait_until(lambda: scraped(http).value("harmonium_jobs_running", shard="0") == 1)
-        assert scraped(http).counted("harmonium_responses_total") == {}
-        text += "".join(pieces)
-    usage = parsed(text)[-1]["response"]["usage"]
-    wait_until(lambda: scraped(http).counted("harmonium_responses_total") == {("background", "completed"): 1})
-    found = scraped(http)
+    async with serving(paced) as inside, inside.http() as http:
+        async with http.stream("POST", "/v1/responses", json=said) as followed:
+            pieces = followed.aiter_text()
+            text = await anext(pieces)
+            assert (await seen(http)).value("harmonium_followers") == 1
+            await until(
+                lambda: seen(http), 10, wanted=lambda found: found.value("harmonium_jobs_running", shard="0") == 1
+            )
+            assert (await seen(http)).counted("harmonium_responses_total") == {}
+            text += "".join([piece async for piece in pieces])
+        usage = parsed(text)[-1]["response"]["usage"]
+        ended = {("background", "completed"): 1}
+        found = await until(
+            lambda: seen(http), 10, wanted=lambda found: found.counted("harmonium_responses_total") == ended
+        )
     assert found.value("harmonium_followers") == 0
     assert found.value("harmonium_jobs_running", shard="0") == 0
     assert found.value("harmonium_jobs_submitted_total") == found.value("harmonium_jobs_claimed_total") == 1
@@ -230,34 +226,34 @@ async def test_a_full_service_still_answers_scrapes_and_counts_whom_it_refused(s
         await seen_with(http, in_progress=0)
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service for two tenants, and a key for its metrics."""
-    process = ServiceProcess(
-        tmp_path_factory.mktemp("guarded"), api_keys=f"acme:{ACME_KEY},globex:{GLOBEX_KEY}", metrics_key=METRICS_KEY
-    )
-    yield process
-    process.stop()
+def bearer(key: str) -> dict[str, str]:
+    """The headers of who has a key."""
+    return {"authorization": f"Bearer {key}"}
 
 
-def test_the_metrics_key_opens_the_metrics_and_nothing_else(guarded: ServiceProcess) -> None:
-    assert guarded.http(METRICS_KEY).get("/metrics").status_code == 200
-    assert guarded.http(METRICS_KEY).get("/v1/models").status_code == 401
+def keyed(settings: Settings, metrics_key: str = METRICS_KEY) -> Settings:
+    """Settings with a key of a tenant, and one for the metrics."""
+    keys = parse_api_keys(f"acme:{ACME_KEY}")
+    return settings.model_copy(update={"api_keys": keys, "metrics_key": SecretStr(metrics_key)})
 
 
-@pytest.mark.parametrize("key", [None, ACME_KEY, METRICS_KEY[:-1], f"{METRICS_KEY}0", "é"])
-def test_any_other_key_is_refused(guarded: ServiceProcess, key: str | None) -> None:
-    headers = [] if key is None else [(b"authorization", b"Bearer " + key.encode())]
-    answer = httpx.get(f"{guarded.url}/metrics", headers=headers, trust_env=False)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert answer.headers["www-authenticate"] == "Bearer"
+async def test_the_metrics_key_opens_the_metrics_and_nothing_else(settings: Settings) -> None:
+    async with serving(keyed(settings)) as inside, inside.http() as http:
+        assert (await http.get("/metrics", headers=bearer(METRICS_KEY))).status_code == 200
+        assert (await http.get("/v1/models", headers=bearer(METRICS_KEY))).status_code == 401
+        for key in (None, ACME_KEY, METRICS_KEY[:-1], f"{METRICS_KEY}0", "é"):
+            headers = [] if key is None else [(b"authorization", b"Bearer " + key.encode())]
+            refused = await http.get("/metrics", headers=headers)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key"), key
+            assert refused.headers["www-authenticate"] == "Bearer"
 
 
-def test_with_api_keys_and_no_metrics_key_nobody_is_let_in_and_told_why(tenants: ServiceProcess) -> None:
-    for key in (None, ACME_KEY):
-        answer = tenants.http(key).get("/metrics")
-        assert answer.status_code == 401
-        assert "HARMONIUM_METRICS_KEY" in answer.json()["error"]["message"]
+async def test_with_api_keys_and_no_metrics_key_nobody_is_let_in_and_told_why(settings: Settings) -> None:
+    async with serving(keyed(settings, "")) as inside, inside.http() as http:
+        for headers in ({}, bearer(ACME_KEY)):
+            refused = await http.get("/metrics", headers=headers)
+            assert refused.status_code == 401
+            assert "HARMONIUM_METRICS_KEY" in refused.json()["error"]["message"]
 
 
 def test_without_keys_this_machine_alone_may_ask(service: ServiceProcess) -> None:
@@ -265,22 +261,24 @@ def test_without_keys_this_machine_alone_may_ask(service: ServiceProcess) -> Non
     assert service.http().get("/metrics", headers={"host": "evil.example"}).status_code == 403
 
 
-def test_a_metrics_key_is_wanted_without_api_keys_too(start: Start) -> None:
-    service = start(metrics_key=METRICS_KEY)
-    assert service.http().get("/metrics").status_code == 401
-    assert service.http(METRICS_KEY).get("/metrics").status_code == 200
+async def test_a_metrics_key_is_wanted_without_api_keys_too(settings: Settings) -> None:
+    alone = settings.model_copy(update={"metrics_key": SecretStr(METRICS_KEY)})
+    async with serving(alone) as inside, inside.http() as http:
+        assert (await http.get("/metrics")).status_code == 401
+        assert (await http.get("/metrics", headers=bearer(METRICS_KEY))).status_code == 200
 
 
-def test_no_tenant_id_word_or_path_is_told(guarded: ServiceProcess) -> None:
-    http = guarded.http(ACME_KEY)
+async def test_no_tenant_id_word_or_path_is_told(settings: Settings) -> None:
     said = {"model": MODEL, "input": "marmalade", "metadata": {"team": "quince"}, "prompt_cache_key": "medlar"}
-    id = http.post("/v1/responses", json=said).json()["id"]
-    http.get(f"/v1/responses/{id}")
-    http.delete(f"/v1/responses/{id}")
-    http.get("/v1/responses/resp_damson")
-    http.get("/v1/rhubarb?sorrel=1", headers={"x-client-request-id": "loquat"})
-    http.request("PROPFIND", "/v1/models")
-    text = scraped(guarded.http(METRICS_KEY)).text
+    async with serving(keyed(settings)) as inside, inside.http() as http:
+        http.headers.update(bearer(ACME_KEY))
+        id = (await http.post("/v1/responses", json=said)).json()["id"]
+        await http.get(f"/v1/responses/{id}")
+        await http.delete(f"/v1/responses/{id}")
+        await http.get("/v1/responses/resp_damson")
+        await http.get("/v1/rhubarb?sorrel=1", headers={"x-client-request-id": "loquat"})
+        await http.request("PROPFIND", "/v1/models")
+        text = (await http.get("/metrics", headers=bearer(METRICS_KEY))).text
     assert 'method="other"' in text
     secrets = ("acme", "globex", id[5:], "damson", "marmalade", "quince", "medlar", "rhubarb", "loquat")
     assert [word for word in (*secrets, "sorrel", "PROPFIND", "sk-", MODEL) if word in text] == []

@@ -1,7 +1,6 @@
 """A stream that breaks off fails a benchmark at once, as a figure that never comes helps nobody."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
@@ -9,9 +8,7 @@ import pytest
 
 from bench._background.processes import Follower
 from bench._rig import recorded
-from bench._scaling import busiest_node, fullest_shard
 from store.history.history import ConversationHistoryStore
-from store.keys import MAX_SHARDS
 from tests.support.store.sample import turn
 
 ID = f"resp_{'a' * 48}"
@@ -70,16 +67,6 @@ async def test_an_answer_that_never_begins_fails_too() -> None:
     async with following(hangs_up=True) as follower:
         with pytest.raises(ConnectionError):
             await asyncio.wait_for(follower.begun, SECONDS)
-
-
-def test_shards_fill_evenly_where_there_is_much_in_each() -> None:
-    assert 1 < fullest_shard(100_000_000, MAX_SHARDS, random.Random(1)) < 1.02
-    assert fullest_shard(10_000, MAX_SHARDS, random.Random(1)) > 1.3
-
-
-def test_every_shard_is_on_a_node() -> None:
-    assert busiest_node(MAX_SHARDS, 1) == MAX_SHARDS
-    assert busiest_node(MAX_SHARDS, 4) >= MAX_SHARDS / 4
 
 
 async def test_what_a_store_sends_is_recorded_without_a_server() -> None:

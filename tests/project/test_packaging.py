@@ -65,7 +65,7 @@ def test_a_benchmark_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert all(f"  {path.stem}\n" in result.stderr for path in (ROOT / "bench").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", ["serve", "sandbox", "dev", "vllm-cpu", "rivals", "clients", "open-webui", "phoenix"])
+@pytest.mark.parametrize("name", ["serve", "sandbox", "dev", "vllm-cpu", "clients", "open-webui", "phoenix"])
 def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     lock = read(f"requirements/{name}.txt")
     packages = re.findall(r"(?m)^[A-Za-z].*", lock)
@@ -128,7 +128,7 @@ def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() ->
 
 
 def test_ignored_is_what_is_installed_and_built() -> None:
-    beside = {".venv-vllm", ".venv-rivals", ".venv-clients", ".venv-open-webui", ".venv-phoenix", ".venv-peer-*"}
+    beside = {".venv-vllm", ".venv-clients", ".venv-open-webui", ".venv-phoenix", ".venv-peer-smg"}
     assert {".venv"} | beside <= set(read(".gitignore").split())
 
 

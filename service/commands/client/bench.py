@@ -49,8 +49,6 @@ LOOK_SECONDS = 0.1
 TOKENS = 64
 """The most of each answer: it need not be whole."""
 
-app = typer.Typer()
-
 LEAST_TOKENS = 16
 """The fewest output tokens that the API lets anyone ask for."""
 
@@ -122,16 +120,11 @@ class Load:
         self._turns, self._most_seconds = turns, seconds
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._talk, daemon=True) for _ in range(clients)]
-        self._roots: dict[str, bool] = {}
-        """The trees that were begun, and whether each is known to be stored."""
+        self.roots: list[str] = []
+        """The ids of the trees that were begun."""
         self._outcomes: list[Outcome] = []
         self.seconds, self.outcomes = 0.0, list[Outcome]()
         """How long it took, and the outcomes of all requests until then."""
-
-    @property
-    def roots(self) -> list[str]:
-        """The ids of the trees that were begun."""
-        return list(self._roots)
 
     def run(self) -> bool:
         """Talk until all is said or the time is over. False where Ctrl-C ended it."""
@@ -158,9 +151,9 @@ class Load:
         given time to store it.
         """
         left, until = 0, monotonic() + LEAVE_SECONDS
-        for root, sure in list(self._roots.items()):
+        for root in self.roots.copy():
             try:
-                self._delete(root, 0.0 if sure else until)
+                self._delete(root, until)
             except ClientError as error:
                 left += 1
                 if left <= MAX_TOLD:
@@ -208,11 +201,10 @@ class Load:
                     if id is None and kind == "response.created":
                         id = str(event["response"]["id"])
                         if before is None:
-                            self._roots[id] = False
+                            self.roots.append(id)
                     if first is None and kind.endswith(".delta"):
                         first = monotonic() - began
                     if kind in TERMINAL_EVENTS:
-                        self._roots.update({id: True} if before is None and id is not None else {})
                         return _outcome(event["response"], first), id
                     if self._stop.is_set():
                         return None, id
@@ -285,7 +277,6 @@ def one_response(service: Service) -> list[Step]:
     return steps
 
 
-@app.command()
 @talking
 def bench(
     service: Service,

@@ -7,20 +7,20 @@ Every command prints its result on stdout and all else on stderr, and says how i
 import json
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from service.commands.client import asking, printing, reading
-from service.commands.client.bench import app as bench
+from service.commands.client.bench import bench
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.options import (
     AsJson,
     AsLines,
     Id,
     argument,
+    command_line,
     completion,
     environment,
     flag,
@@ -34,30 +34,13 @@ from service.commands.client.trees import app as trees
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 """The most that is read from stdin or a file: the service takes no more by default."""
 
-app = typer.Typer(
-    name="harmonium",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_line()
 
 Model = Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")]
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
 Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
 Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Don't show what the model thinks.")]
-
-
-class Effort(StrEnum):
-    """How long the model should think."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-
-
-EffortOption = Annotated[Effort | None, option("--effort", "low|medium|high", "How long to think.")]
+Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "How long to think.")]
 
 
 @app.command()
@@ -70,7 +53,7 @@ def ask(
     conversation: Annotated[str | None, option("--conv", "ID", "Say it in this conversation.")] = None,
     instructions: Instructions = None,
     model: Model = None,
-    effort: EffortOption = None,
+    effort: Effort = None,
     schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
     background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
     no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
@@ -121,7 +104,7 @@ def chat(
     before: From = None,
     instructions: Instructions = None,
     model: Model = None,
-    effort: EffortOption = None,
+    effort: Effort = None,
     no_reasoning: Quiet = False,
 ) -> None:
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
@@ -176,7 +159,7 @@ def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
 
 
 app.add_typer(trees, name="")
-app.add_typer(bench, name="")
+app.command()(bench)
 
 
 @app.command()
@@ -309,13 +292,13 @@ def rm(
 app.command()(completion)
 
 
-def _asked(instructions: str | None, effort: Effort | None) -> Json:
+def _asked(instructions: str | None, effort: str | None) -> Json:
     """The fields of a request that both `ask` and `chat` may set."""
     body: Json = {}
     if instructions is not None:
         body["instructions"] = instructions
     if effort is not None:
-        body["reasoning"] = {"effort": effort.value}
+        body["reasoning"] = {"effort": effort}
     return body
 
 

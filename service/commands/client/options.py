@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from enum import StrEnum
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
 from typer.completion import get_completion_inspect_parameters, shell_complete
@@ -39,6 +38,18 @@ def option(*words: str, panel: str | None = None) -> Any:
 def argument(metavar: str, text: str) -> Any:
     """An argument: its placeholder and its help."""
     return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+def command_line() -> typer.Typer:
+    """A command line as all of `harmonium`'s are, without commands."""
+    return typer.Typer(
+        name=NAME,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
 
 Id = Annotated[str, argument("ID", "The id of a response.")]
@@ -130,17 +141,9 @@ def service_of(url: str | None = None, profile: str | None = None, key_env: str 
     return Service(read_profile(url, profile, key_env, environment()))
 
 
-class Shell(StrEnum):
-    """The shells that there is a script for."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
 def completion(
     context: typer.Context,
-    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+    shell: Annotated[Literal["bash", "zsh", "fish"], argument("bash|zsh|fish", "The shell.")],
 ) -> None:
     """Print what has a shell complete commands and options: `eval "$(harmonium completion bash)"`, or `zsh`.
 
@@ -148,4 +151,4 @@ def completion(
     `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.
     """
     know_shells()
-    raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell.value}"))
+    raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell}"))

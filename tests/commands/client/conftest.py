@@ -1,12 +1,10 @@
 """A service in a process of its own, and the commands of its clients."""
 
-import os
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from service.settings.core import PREFIX
 from tests.support.service.process import ServiceProcess
 
 PACE = 200
@@ -23,9 +21,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProces
 
 @pytest.fixture(autouse=True)
 def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    for name in os.environ:
-        if name.startswith(PREFIX):
-            monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     if "service" in request.fixturenames:

@@ -188,20 +188,16 @@ def test_a_schema_that_is_none_is_refused_before_anything_is_asked(tmp_path: Pat
 
 
 def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tenants: ServiceProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = ServiceProcess(tmp_path, api_keys=f"acme:{ACME_KEY},globex:{GLOBEX_KEY}")
-    monkeypatch.setenv("HARMONIUM_URL", service.url)
-    try:
-        refused = run("ask", "hi")
-        monkeypatch.setenv("HARMONIUM_CLIENT_KEY", "sk-somebody-elses")
-        wrong = run("ask", "hi")
-        monkeypatch.setenv("HARMONIUM_CLIENT_KEY", ACME_KEY)
-        id = id_of(run("ask", "hi"))
-        monkeypatch.setenv("OTHER", GLOBEX_KEY)
-        others = run("show", id, "--key-env", "OTHER")
-    finally:
-        service.stop()
+    monkeypatch.setenv("HARMONIUM_URL", tenants.url)
+    refused = run("ask", "hi")
+    monkeypatch.setenv("HARMONIUM_CLIENT_KEY", "sk-somebody-elses")
+    wrong = run("ask", "hi")
+    monkeypatch.setenv("HARMONIUM_CLIENT_KEY", ACME_KEY)
+    id = id_of(run("ask", "hi"))
+    monkeypatch.setenv("OTHER", GLOBEX_KEY)
+    others = run("show", id, "--key-env", "OTHER")
     assert (refused.exit_code, wrong.exit_code, others.exit_code) == (4, 4, 3)
     assert "elses" not in wrong.output
 

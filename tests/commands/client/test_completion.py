@@ -36,12 +36,9 @@ def path(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("harmonium", "sho"), {"show"}),
-        (("harmonium", "dia"), set[str]()),
         (("harmonium", "d"), {"diff", "doctor"}),
         (("harmonium", "projects", "arch"), {"archive"}),
         (("harmonium", "ask", "--eff"), {"--effort"}),
-        (("harmonium", "completion", ""), {"bash", "zsh", "fish"}),
     ],
 )
 def test_bash_completes_commands_and_options(path: str, words: tuple[str, ...], wanted: set[str]) -> None:

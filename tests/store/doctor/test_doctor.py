@@ -147,8 +147,10 @@ def test_an_embedded_server_whose_disk_is_nearly_full_is_said_to_store_nothing()
 
 
 async def diagnosis(expected: Expected, url: str) -> dict[str, Level]:
-    """What is not well on a real server."""
-    return verdicts(judge(expected, await examine(url, "prefix", expected.shards, timeout_seconds=2.0)))
+    """What is not well on a real server, but for how long its answers take, which is a matter of this machine."""
+    examined = await examine(url, "prefix", expected.shards, timeout_seconds=2.0)
+    nodes = tuple(replace(node, ping_ms=SAFE.ping_ms) for node in examined.nodes)
+    return verdicts(judge(expected, replace(examined, nodes=nodes)))
 
 
 SAFELY = ("--appendonly", "yes", "--maxmemory", "3gb", "--maxmemory-policy", "noeviction")
