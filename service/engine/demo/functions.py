@@ -10,6 +10,7 @@ raises.
 import json
 import re
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, cast
@@ -185,26 +186,37 @@ class _Reader:
         return True
 
     def _type(self, depth: int) -> Schema:
+        """One type, or one of several. Brackets have no parentheses: `"a" | "b"[]` is an array of either."""
         self._take("|")
         options = [self._single(depth)]
         while self._take("|"):
             options.append(self._single(depth))
-        return _union(options)
+        brackets = 0
+        while self._take("[", "]"):
+            brackets += 1
+        literals = [value for option in options for value in option.get("enum", ())]
+        choices = [{"enum": literals}] if literals else []
+        choices += [option for option in options if "enum" not in option]
+        schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
+        for _ in range(brackets):
+            schema = {"type": "array", "items": schema}
+        return schema
 
     def _single(self, depth: int) -> Schema:
         token = self._tokens[self._place]
         if token in ("", ",", "}") or depth < 1:
             return _ANY
         self._place += 1
-        schema = self._record(depth) if token == "{" else _TYPES.get(token, _ANY)
+        if token == "{":
+            return self._record(depth)
         if token.startswith('"'):
-            schema = _literal(token)
+            with suppress(ValueError):
+                return {"enum": [json.loads(token)]}
         if token == "Array" and self._take("<"):
-            schema = _array(self._type(depth - 1))
+            items = self._type(depth - 1)
             self._take(">")
-        while self._take("[", "]"):
-            schema = _array(schema)
-        return schema
+            return {"type": "array", "items": items}
+        return _TYPES.get(token, _ANY)
 
     def _record(self, depth: int) -> Schema:
         properties: Schema = {}
@@ -218,33 +230,3 @@ class _Reader:
                 continue  # a comma, or a description's second line
             properties[name] = self._type(depth - 1)
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _array(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def _literal(token: str) -> Schema:
-    try:
-        return {"enum": [json.loads(token)]}
-    except ValueError:
-        return _ANY
-
-
-def _union(options: list[Schema]) -> Schema:
-    """One schema for `a | b`. Literals become one choice.
-
-    Brackets are rendered without parentheses: `"a" | "b"[]` and `string | null[]` are arrays of the whole union.
-    """
-    *others, last = options
-    if not others:
-        return last
-    innermost = last
-    while innermost.get("type") == "array":
-        innermost = innermost["items"]
-    if last != innermost and (innermost == _TYPES["null"] or all("enum" in each for each in [*others, innermost])):
-        return _array(_union([*others, last["items"]]))
-    literals = [value for option in options for value in option.get("enum", ())]
-    choices = [{"enum": literals}] if literals else []
-    choices += [option for option in options if "enum" not in option]
-    return choices[0] if len(choices) == 1 else {"anyOf": choices}
