@@ -6,16 +6,14 @@ its answer was read to the end.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from service.engine.port import Chunk, EngineBroke, EngineError, EngineUnavailable, Finish, TokenLogprobs
 
 MAX_EVENT_BYTES = 16 << 20
 """The largest event: some thousands of tokens that piled up, with 20 alternatives each."""
 
-DATA = b"data: "
 DONE = b"[DONE]"
-END_OF_EVENT = b"\n\n"
 
 _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP}
 
@@ -33,7 +31,7 @@ class Answer(ABC):
     def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES, decoded: bool = False) -> None:
         self._max_event_bytes = max_event_bytes
         self._rest = bytearray()
-        self._searched = 0
+        """The beginning of the next line."""
         self._after_cr = False
         """Whether the last byte was a CR: a line ends in CR, LF or CRLF (WHATWG's HTML, 9.2.5), which may be cut."""
         self.begun = False
@@ -96,25 +94,28 @@ class Answer(ABC):
             raise EngineBroke(f"the {self.name} server broke off")
         return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
 
-    def _payloads(self, data: bytes) -> Iterable[bytes]:
-        """The data of the events that these bytes complete; comments, which keep connections alive, are passed over."""
-        events = self._cut(data, END_OF_EVENT)
-        return [event[len(DATA) :] for event in events if event.startswith(DATA) and not event.endswith(DONE)]
+    def _payloads(self, data: bytes) -> Iterator[bytes]:
+        """The data of the lines that these bytes complete, of which each is one event, as no server sends others.
+        Comments, which keep connections alive, are passed over.
+        """
+        if b"\n"[0] not in data:
+            self._rest += data
+            return
+        if self._rest:
+            data = bytes(self._rest) + data
+        *lines, left = data.split(b"\n")
+        self._rest[:] = left
+        for line in lines:
+            if line[:5] == b"data:":
+                if (value := line[5:].strip()) == DONE:
+                    self._done()
+                elif value:
+                    yield value
+            elif line[:6] == b"error:":  # as llama.cpp's of before
+                yield b'{"error":' + line[6:] + b"}"
 
-    def _cut(self, data: bytes, mark: bytes) -> list[bytes]:
-        """The pieces that these bytes complete, without the mark at their ends. Bytes behind the last mark are kept."""
-        rest = self._rest
-        if rest:
-            rest += data
-            if rest.find(mark, self._searched) < 0:  # each byte is searched once, however often one comes
-                self._searched = max(0, len(rest) - len(mark) + 1)
-                return []
-            data = bytes(rest)
-            rest.clear()
-        *whole, left = data.split(mark)
-        rest += left
-        self._searched = max(0, len(left) - len(mark) + 1)
-        return whole
+    def _done(self) -> None:
+        """The server says that it is done."""
 
     def _finish_as(self, reason: str) -> None:
         """Note why it stopped. Raises EngineError for an end neither of its own nor asked for here."""

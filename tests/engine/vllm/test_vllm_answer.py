@@ -167,25 +167,6 @@ def test_an_event_without_an_end_is_refused_at_its_limit() -> None:
         list(stream.feed(b"x"))
 
 
-def test_a_large_event_in_small_pieces_is_read_in_linear_time() -> None:
-    whole = event({"choices": [{"token_ids": list(range(100_000, 200_000)), "finish_reason": "stop"}]})
-    searched = 0
-
-    class Counted(bytearray):
-        """Counts the bytes that are searched for the end of an event."""
-
-        def find(self, sub: bytes, start: int = 0) -> int:  # type: ignore[override]
-            nonlocal searched
-            searched += len(self) - start
-            return super().find(sub, start)
-
-    stream = VllmAnswer(logprobs=None)
-    stream._rest = Counted()  # type: ignore[attr-defined]
-    sizes = [len(chunk.tokens) for at in range(0, len(whole), 1000) for chunk in stream.feed(whole[at : at + 1000])]
-    assert sizes == [100_000]
-    assert searched < 2 * len(whole)
-
-
 def test_events_of_a_kind_that_nobody_knows_yet_are_passed_over() -> None:
     strange = [b"event: ping\n\n", b"\n\n", b": \n\n", event({"choices": [], "metrics": {"a": 1}})]
     result = read(*strange, tokens_event([1], "stop"), *strange, DONE)
