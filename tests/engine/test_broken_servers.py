@@ -31,8 +31,8 @@ MANY = 20
 """How many tokens are asked for."""
 
 
-def begun(voice: Voice, *rest: bytes, then: Then = Then.END, **more: int) -> Instead:
-    return Instead((voice.tokens([5, 6], 2), *rest), then=then, **more)
+def begun(voice: Voice, *rest: bytes, then: Then = Then.END) -> Instead:
+    return Instead((voice.tokens([5, 6], 2), *rest), then=then)
 
 
 Fault = tuple[Callable[[Voice], Instead], type[EngineError], str]
