@@ -14,13 +14,12 @@ from service.engine.names import ServerAddress
 from service.engine.port import Generation, Sampling
 from service.engine.servers.admission import Admission, Held, Reach, Ticket
 from service.engine.servers.choosing import ALONE, APART, Choosing, Home
-from service.engine.servers.engine import Access
 from service.engine.servers.kind import Terms
 from service.engine.servers.pool import Pool
 from service.engine.servers.server import Server
 from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
-from tests.support.engine.connected import CARD, NEVER_SECONDS, ask, connected, hold, scripted
+from tests.support.engine.connected import CARD, ask, connected, hold, scripted
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.watched import WatchedHttp
@@ -362,17 +361,6 @@ async def test_who_waits_for_a_server_that_dies_goes_elsewhere() -> None:
         held[1].cancel()
         await until(lambda: not other.running)
         await home.die()
-        await task
-        assert asked(other)[-1] == "next"
-
-
-async def test_who_waits_for_a_server_that_is_taken_out_goes_elsewhere() -> None:
-    async with full(0.002) as (engine, _, other, held):
-        task = continued(engine)
-        await until(lambda: engine.waiting == 1)
-        held[1].cancel()
-        await until(lambda: not other.running)
-        await engine.change(Access((other.url,), probe_seconds=NEVER_SECONDS, wait_seconds=60))
         await task
         assert asked(other)[-1] == "next"
 
