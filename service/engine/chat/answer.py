@@ -130,6 +130,8 @@ class ChatAnswer(Answer):
     whether the number of cached tokens may be reported.
     """
 
+    done_ends = True
+
     def __init__(self, name: str, *, max_tokens: int, logprobs: int | None, tells_cached: bool = True) -> None:
         super().__init__(logprobs=logprobs)
         self.name = name
@@ -173,9 +175,6 @@ class ChatAnswer(Answer):
         if cached is not None and prompt is not None:
             cached = min(cached, prompt)
         return Chunk(ids, last.finish, cached, known, text, prompt)
-
-    def _done(self) -> None:
-        self.over = self.over or self.finished
 
     def _take(self, payload: bytes) -> None:
         event = read_event(self.name, _EVENT, payload, refused)

@@ -18,6 +18,21 @@ DONE = b"[DONE]"
 _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP}
 
 
+class LineEnds:
+    """The ends of a stream's lines: each is CR, LF or CRLF (WHATWG's HTML, 9.2.5), which may be cut."""
+
+    _after_cr = False
+    """Whether the last byte was a CR."""
+
+    def made(self, data: bytes) -> bytes:
+        """The next bytes, with an LF for each end."""
+        if self._after_cr or b"\r"[0] in data:  # a number is found in less time than bytes are
+            data = data[self._after_cr and data[:1] == b"\n" :]
+            self._after_cr = data[-1:] == b"\r"
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return data
+
+
 class Answer(ABC):
     """One stream, read as it comes. `logprobs` is how many were asked for, None is none.
 
@@ -27,13 +42,14 @@ class Answer(ABC):
 
     name: str
     """The name of the kind of server."""
+    done_ends = False
+    """Whether [DONE] is the end behind a finish, and not only the end of the stream."""
 
     def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES, decoded: bool = False) -> None:
         self._max_event_bytes = max_event_bytes
         self._rest = bytearray()
         """The beginning of the next line."""
-        self._after_cr = False
-        """Whether the last byte was a CR: a line ends in CR, LF or CRLF (WHATWG's HTML, 9.2.5), which may be cut."""
+        self._ends = LineEnds()
         self.begun = False
         """Whether tokens came."""
         self.ending = False
@@ -58,12 +74,8 @@ class Answer(ABC):
     def feed(self, data: bytes) -> Iterator[Chunk]:
         """The chunks of the next bytes. Raises EngineError, after the chunks before it."""
         error = None
-        if self._after_cr or b"\r"[0] in data:  # a number is found in less time than bytes are
-            data = data[self._after_cr and data[:1] == b"\n" :]
-            self._after_cr = data[-1:] == b"\r"
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         try:
-            for payload in self._payloads(data):
+            for payload in self._payloads(self._ends.made(data)):
                 self._take(payload)
             if len(self._rest) > self._max_event_bytes:
                 raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
@@ -108,14 +120,11 @@ class Answer(ABC):
         for line in lines:
             if line[:5] == b"data:":
                 if (value := line[5:].strip()) == DONE:
-                    self._done()
+                    self.over = self.over or (self.done_ends and self.finished)
                 elif value:
                     yield value
             elif line[:6] == b"error:":  # as llama.cpp's of before
                 yield b'{"error":' + line[6:] + b"}"
-
-    def _done(self) -> None:
-        """The server says that it is done."""
 
     def _finish_as(self, reason: str) -> None:
         """Note why it stopped. Raises EngineError for an end neither of its own nor asked for here."""
