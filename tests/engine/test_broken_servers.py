@@ -72,7 +72,11 @@ FAULTS: dict[str, Fault] = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=VOICES)
+ALWAYS = ("vllm", "llama")
+"""One that keeps its connections, and one that does not; what the others say is in test_wires.py."""
+
+
+@pytest.fixture(params=[name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in VOICES])
 def voice(request: pytest.FixtureRequest) -> Voice:
     return VOICES[request.param]
 

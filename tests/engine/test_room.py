@@ -271,7 +271,7 @@ async def test_who_waits_hears_that_the_engine_is_closed() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 150), st.sampled_from("abc"), st.booleans()), max_size=12))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 async def test_it_never_comes_to_more_than_the_room_and_all_are_served(asks: list[tuple[int, str, bool]]) -> None:
     room, most = 200, 0
     async with room_for(room, [[5, 6]]) as (server, engine):
