@@ -26,6 +26,7 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
+from service.engine.servers import answer as answer_module
 from service.engine.servers.answer import Answer
 from service.engine.servers.experimental import REUSES, Sglang, Tensorrt, priority
 from service.engine.servers.kind import Facts, Kind, ServerChanged, Terms
@@ -408,9 +409,9 @@ def test_events_of_a_kind_that_nobody_knows_yet_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_an_event_without_an_end_is_refused_at_its_limit(kind: str) -> None:
+def test_an_event_without_an_end_is_refused_at_its_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_module, "MAX_EVENT_BYTES", 1000)
     reader = answer(kind)
-    reader._max_event_bytes = 1000  # type: ignore[attr-defined]
     assert list(reader.feed(b"data: " + b"x" * 994)) == []
     with pytest.raises(EngineError, match="more than 1000 bytes"):
         list(reader.feed(b"x"))

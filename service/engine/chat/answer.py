@@ -130,7 +130,7 @@ class ChatAnswer(Answer):
     whether the number of cached tokens may be reported.
     """
 
-    done_ends = True
+    ends_at_done = True
 
     def __init__(self, name: str, *, max_tokens: int, logprobs: int | None, tells_cached: bool = True) -> None:
         super().__init__(logprobs=logprobs)

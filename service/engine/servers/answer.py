@@ -15,7 +15,8 @@ MAX_EVENT_BYTES = 16 << 20
 
 DONE = b"[DONE]"
 
-_FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP}
+FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP, "abort": Finish.ABORT}
+"""Reasons why a generation ends, as vLLM and the others call them."""
 
 
 class LineEnds:
@@ -24,7 +25,7 @@ class LineEnds:
     _after_cr = False
     """Whether the last byte was a CR."""
 
-    def made(self, data: bytes) -> bytes:
+    def normalize(self, data: bytes) -> bytes:
         """The next bytes, with an LF for each end."""
         if self._after_cr or b"\r"[0] in data:  # a number is found in less time than bytes are
             data = data[self._after_cr and data[:1] == b"\n" :]
@@ -42,14 +43,13 @@ class Answer(ABC):
 
     name: str
     """The name of the kind of server."""
-    done_ends = False
+    ends_at_done = False
     """Whether [DONE] is the end behind a finish, and not only the end of the stream."""
 
-    def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES, decoded: bool = False) -> None:
-        self._max_event_bytes = max_event_bytes
+    def __init__(self, *, logprobs: int | None, decoded: bool = False) -> None:
         self._rest = bytearray()
         """The beginning of the next line."""
-        self._ends = LineEnds()
+        self._line_ends = LineEnds()
         self.begun = False
         """Whether tokens came."""
         self.ending = False
@@ -75,10 +75,10 @@ class Answer(ABC):
         """The chunks of the next bytes. Raises EngineError, after the chunks before it."""
         error = None
         try:
-            for payload in self._payloads(self._ends.made(data)):
+            for payload in self._payloads(self._line_ends.normalize(data)):
                 self._take(payload)
-            if len(self._rest) > self._max_event_bytes:
-                raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
+            if len(self._rest) > MAX_EVENT_BYTES:
+                raise EngineError(f"the {self.name} server sent an event of more than {MAX_EVENT_BYTES} bytes")
         except EngineError as raised:
             error = raised
         yield from self._made()
@@ -120,7 +120,7 @@ class Answer(ABC):
         for line in lines:
             if line[:5] == b"data:":
                 if (value := line[5:].strip()) == DONE:
-                    self.over = self.over or (self.done_ends and self.finished)
+                    self.over = self.over or (self.ends_at_done and self.finished)
                 elif value:
                     yield value
             elif line[:6] == b"error:":  # as llama.cpp's of before
@@ -130,6 +130,6 @@ class Answer(ABC):
         """Note why it stopped. Raises EngineError for an end neither of its own nor asked for here."""
         if reason == "abort" and not self.ending:
             raise EngineUnavailable(f"the {self.name} server aborted the generation")
-        if reason != "abort" and reason not in _FINISH:
+        if reason not in FINISHES:
             raise EngineError(f"the {self.name} server ended the generation with {reason[:100]!r}")
-        self._finish = Finish.ABORT if reason == "abort" else _FINISH[reason]
+        self._finish = FINISHES[reason]

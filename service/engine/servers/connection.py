@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             if self.answer.whole:
                 return b""
             await self._more()
-        return self._taken()
+        return self._take_pieces()
 
     async def pour(self, tap: Tap) -> bool:
         """Have what has come of the body taken by `tap`, and the rest as it comes, from within the read that brings it,
@@ -273,15 +273,15 @@ class Connection(asyncio.Protocol):
         if tap is None or not self.answer.pieces:
             return tap is not None
         try:
-            if tap(self._taken()):
+            if tap(self._take_pieces()):
                 return True
         except BaseException as error:
             self._fault = error
         self._tap = None
         return False
 
-    def _taken(self) -> bytes:
-        """What has come of the body since it was taken last."""
+    def _take_pieces(self) -> bytes:
+        """The bytes of the body that came since the last call."""
         pieces = self.answer.pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()

@@ -129,7 +129,7 @@ class ServerReply:
         self.usage: PassedUsage | None = None
         self._name, self._hidden = name, hidden
         self._connection, self._broken = connection, broken
-        self._ends = LineEnds()
+        self._line_ends = LineEnds()
         self._rest = bytearray()
         """The beginning of the next event."""
         self._searched = 0
@@ -179,7 +179,7 @@ class ServerReply:
         """The events that these bytes complete, and whether the stream is over behind them, or the error that it
         reports there. Raises EngineError.
         """
-        self._rest += self._ends.made(piece)
+        self._rest += self._line_ends.normalize(piece)
         at = self._rest.rfind(END_OF_EVENT, max(0, self._searched - 1))  # it may have begun
         end = at + len(END_OF_EVENT) if at >= 0 else 0
         events, self._searched = bytes(self._rest[:end]), len(self._rest) - end
