@@ -228,25 +228,6 @@ async def test_who_stands_in_all_lines_goes_before_those_who_come_later_alone() 
         assert order == [early, mover, late]
 
 
-async def test_a_large_one_holds_up_those_alone_who_wait_for_the_same_server() -> None:
-    async with lines() as found:
-        held = [await found.ask(400, 0) for _ in range(2)]
-        large, small = await found.ask(900, 0), await found.ask(100, 0)
-        elsewhere = await found.ask(100, 1)
-        await found.end(held[0])
-        assert elsewhere.held
-        assert found.waiting == [large, small]
-
-
-async def test_whose_home_is_gone_waits_for_any_other() -> None:
-    async with lines() as found:
-        held = [await found.ask(900, number) for number in (0, 1)]
-        other = await found.ask(900, 0)
-        await found.has(found.servers[1:])
-        await found.end(held[1])
-        assert other.held
-
-
 async def test_a_home_that_came_back_has_nothing_to_wait_for() -> None:
     async with lines() as found:
         await found.ask(900, 0)
