@@ -228,10 +228,11 @@ class _Maker:
         rest: Any = part.get("additionalProperties", True)
         properties: Mapping[str, Any] = {**dict.fromkeys(required, rest), **(part.get("properties") or {})}
         least, most = int(part.get("minProperties", 0)), int(part.get("maxProperties", VALUES))
-        about = {name for name in properties if depth < GENEROUS and self._is_about(name, properties[name])}
-        optional = sorted((name for name in properties if name not in required), key=lambda name: name not in about)
-        wanted = min(max(least, len(about | {*required})), most)
-        names = {*required, *optional[: max(0, wanted - len(required))]}
+        optional = [name for name in properties if name not in required]
+        about = [name for name in optional if depth < GENEROUS and self._is_about(name, properties[name])]
+        wanted = min(max(least, len(required) + len(about)), most) - len(required)
+        optional = about + [name for name in optional if name not in about]
+        names = {*required, *optional[: max(0, wanted)]}
         made = {
             name: self._value(inner, name, depth + 1)  # lists first, as they need more of the words
             for name, inner in sorted(properties.items(), key=lambda each: _kind(self._target(each[1])) != "array")
