@@ -1,10 +1,8 @@
 """Servers by name: each address that a name has is one, and they come and go with it."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from service.engine.names import MAX_ADDRESSES, Names, ServerAddress
 from service.engine.port import EngineUnavailable
 from service.settings.core import server_url
-from tests.support.engine.certified import certified
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
@@ -159,16 +156,6 @@ async def test_servers_come_and_go_with_their_addresses() -> None:
         await until(lambda: len(engine.servers()) == 2)
 
 
-async def test_servers_stay_while_their_name_can_not_be_looked_up() -> None:
-    zone = Zone("127.0.0.1", "127.0.0.2")
-    async with two() as servers, connected(*servers, **by_name(servers[0], zone)) as engine:
-        zone.trouble = OSError("gone")
-        looked = len(zone.asked)
-        await until(lambda: len(zone.asked) > looked + 2)
-        assert len(engine.servers()) == 2
-        await ask(engine)
-
-
 async def test_a_name_that_leads_nowhere_yet_is_waited_for() -> None:
     zone = Zone()
     async with two() as servers, connected(*servers, **by_name(servers[0], zone)) as engine:
@@ -187,17 +174,3 @@ async def test_the_system_s_own_look_up_is_asked() -> None:
         async with connected(server, urls=[url]) as engine:
             assert (await ask(engine)).tokens == [5]
             assert engine.servers()[f"127.0.0.1:{server.port}"]
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-async def test_a_certificate_is_held_to_the_name(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        servers: list[Standin] = []
-        for host, name in (("127.0.0.1", "vllm.test"), ("127.0.0.2", "other.test")):
-            port = servers[0].port if servers else 0
-            tls, _ = certified(tmp_path, name)
-            servers.append(await stack.enter_async_context(standing_in(scripted(), host=host, port=port, tls=tls)))
-        zone, trusting = Zone("127.0.0.1", "127.0.0.2"), certified(tmp_path, "vllm.test")[1]
-        engine = await stack.enter_async_context(connected(*servers, **by_name(servers[0], zone), tls=trusting))
-        assert engine.servers() == {f"{server.host}:{server.port}": server is servers[0] for server in servers}
-        assert (await ask(engine)).finish

@@ -8,7 +8,6 @@ import pytest
 
 from service.engine.port import (
     Chunk,
-    EngineUnavailable,
     Finish,
     Generation,
     ModelCard,
@@ -17,7 +16,7 @@ from service.engine.port import (
 from service.harmony.tokens import CALL, MESSAGE, RETURN, STOPS
 from tests.support.engine.conformance import Ability, EngineConformance
 from tests.support.engine.generating import generated
-from tests.support.engine.scripted import Die, FinishWith, Script, ScriptedEngine
+from tests.support.engine.scripted import FinishWith, Script, ScriptedEngine
 
 MODEL = ModelCard("scripted", 1_700_000_000, 131_072)
 
@@ -111,25 +110,3 @@ async def test_behind_a_stop_id_the_rest_of_the_script_is_played() -> None:
     last = await play(engine, on(5, CALL, 6, CALL, tag=None))
     assert last == [Chunk([], Finish.STOP, 3)]
     assert await heard(engine, on(5, CALL, 6, CALL, tag=None)) == [9]
-
-
-async def test_a_death_is_no_place_to_go_on_from() -> None:
-    engine = ScriptedEngine(MODEL, [[5, MESSAGE], Die(EngineUnavailable("gone")), [6]], [[9]])
-    with pytest.raises(EngineUnavailable):
-        await play(engine, generation())
-    assert await heard(engine, on(5, MESSAGE)) == [9]
-
-
-async def test_a_death_behind_the_place_where_it_was_broken_off_is_still_to_come() -> None:
-    engine = ScriptedEngine(MODEL, [[5, MESSAGE], Die(EngineUnavailable("gone")), [6]], [[9]])
-    await break_off(engine)
-    with pytest.raises(EngineUnavailable):
-        await play(engine, on(5, MESSAGE))
-
-
-async def test_calls_that_go_on_take_no_script_from_those_that_begin() -> None:
-    engine = ScriptedEngine(MODEL, [[5, CALL, 6, RETURN]], [[7, RETURN]])
-    await heard(engine, generation())
-    await heard(engine, on(5, CALL))
-    assert await heard(engine, generation()) == [7, RETURN]
-    assert len(engine.generations) == 3

@@ -14,13 +14,12 @@ from service.engine.names import ServerAddress
 from service.engine.port import Generation, Sampling
 from service.engine.servers.admission import Admission, Held, Reach, Ticket
 from service.engine.servers.choosing import ALONE, APART, Choosing, Home
-from service.engine.servers.engine import Access
 from service.engine.servers.kind import Terms
 from service.engine.servers.pool import Pool
 from service.engine.servers.server import Server
 from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
-from tests.support.engine.connected import CARD, NEVER_SECONDS, ask, connected, hold, scripted
+from tests.support.engine.connected import CARD, ask, connected, hold, scripted
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.watched import WatchedHttp
@@ -229,25 +228,6 @@ async def test_who_stands_in_all_lines_goes_before_those_who_come_later_alone() 
         assert order == [early, mover, late]
 
 
-async def test_a_large_one_holds_up_those_alone_who_wait_for_the_same_server() -> None:
-    async with lines() as found:
-        held = [await found.ask(400, 0) for _ in range(2)]
-        large, small = await found.ask(900, 0), await found.ask(100, 0)
-        elsewhere = await found.ask(100, 1)
-        await found.end(held[0])
-        assert elsewhere.held
-        assert found.waiting == [large, small]
-
-
-async def test_whose_home_is_gone_waits_for_any_other() -> None:
-    async with lines() as found:
-        held = [await found.ask(900, number) for number in (0, 1)]
-        other = await found.ask(900, 0)
-        await found.has(found.servers[1:])
-        await found.end(held[1])
-        assert other.held
-
-
 async def test_a_home_that_came_back_has_nothing_to_wait_for() -> None:
     async with lines() as found:
         await found.ask(900, 0)
@@ -362,17 +342,6 @@ async def test_who_waits_for_a_server_that_dies_goes_elsewhere() -> None:
         held[1].cancel()
         await until(lambda: not other.running)
         await home.die()
-        await task
-        assert asked(other)[-1] == "next"
-
-
-async def test_who_waits_for_a_server_that_is_taken_out_goes_elsewhere() -> None:
-    async with full(0.002) as (engine, _, other, held):
-        task = continued(engine)
-        await until(lambda: engine.waiting == 1)
-        held[1].cancel()
-        await until(lambda: not other.running)
-        await engine.change(Access((other.url,), probe_seconds=NEVER_SECONDS, wait_seconds=60))
         await task
         assert asked(other)[-1] == "next"
 

@@ -12,7 +12,7 @@ import httpx
 import jsonschema_rs
 import msgspec
 import pytest
-from openai import AsyncOpenAI, NotFoundError
+from openai import AsyncOpenAI
 
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Wanted
@@ -96,8 +96,6 @@ async def test_of_a_long_conversation_all_is_cached_but_what_is_new(
     steps = recorder.steps
     assert len(steps) == TURNS
     kept = reuse(steps, block_tokens(await exposed(smol_url)))
-    print(f"\n{TURNS} turns            previous    common    blocks    cached   common  blocks cached")
-    print(kept.row("SmolLM2"))
     assert kept.common >= LEAST_SHARE * kept.previous
     assert kept.cached >= LEAST_SHARE * kept.whole_blocks
 
@@ -127,17 +125,6 @@ async def test_log_probabilities_are_those_of_its_own_tokens(client: AsyncOpenAI
         first, second = each.top_logprobs
         assert (each.token, each.logprob) == (first.token, first.logprob)
         assert second.logprob <= first.logprob <= 0
-
-
-async def test_a_background_response_says_what_any_other_does(client: AsyncOpenAI) -> None:
-    expected = await ask(client, "What is the capital of France?")
-    asked = await ask(client, "What is the capital of France?", background=True)
-
-    async def ended() -> bool:
-        return (await client.responses.retrieve(asked.id)).status == "completed"
-
-    await until(ended, 30)
-    assert (await client.responses.retrieve(asked.id)).output_text == expected.output_text
 
 
 async def test_a_cancel_frees_the_server(client: AsyncOpenAI, smol_url: str) -> None:
@@ -172,16 +159,6 @@ async def test_a_chat_completion_is_passed_on_whole_and_as_a_stream(passing: Asy
     assert used is not None
     assert streamed is not None
     assert (streamed.prompt_tokens, streamed.completion_tokens) == (used.prompt_tokens, used.completion_tokens)
-
-
-async def test_a_completion_is_passed_on(passing: AsyncOpenAI) -> None:
-    told = await passing.completions.create(model=SMOL, prompt="The capital of France is", max_tokens=3, temperature=0)
-    assert "Paris" in told.choices[0].text
-
-
-async def test_embeddings_of_a_model_that_makes_none_are_a_404(passing: AsyncOpenAI) -> None:
-    with pytest.raises(NotFoundError):
-        await passing.embeddings.create(model=SMOL, input="x")
 
 
 @pytest.mark.parametrize("stream", [False, True])

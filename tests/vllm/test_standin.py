@@ -13,7 +13,7 @@ import pytest
 
 from service.engine.demo import DemoEngine
 from service.engine.port import Generation, Sampling
-from service.engine.servers.answer import DATA, DONE, END_OF_EVENT
+from service.engine.servers.answer import DONE
 from service.engine.vllm.servers import Endpoint, request_body
 from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.support.engine.connected import CARD
@@ -85,9 +85,9 @@ async def test_a_generation_is_answered_as_a_real_server_does(pair: Pair, endpoi
 
 def events(body: bytes) -> list[Any]:
     """The events of a stream, which ends with [DONE]."""
-    *sent, done, rest = body.split(END_OF_EVENT)
-    assert (done, rest) == (DATA + DONE, b"")
-    return [msgspec.json.decode(each.removeprefix(DATA)) for each in sent]
+    *sent, done, rest = body.split(b"\n\n")
+    assert (done, rest) == (b"data: " + DONE, b"")
+    return [msgspec.json.decode(each.removeprefix(b"data: ")) for each in sent]
 
 
 def missing(standin: Any, real: Any, path: str = "$") -> list[str]:

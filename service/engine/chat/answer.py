@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from service.engine.port import LEAST_LOGPROB, UNTOLD, Chunk, EngineError, EngineRefused, Finish, TokenLogprobs
-from service.engine.servers.answer import DONE, Answer
+from service.engine.servers.answer import Answer
 from service.engine.servers.kind import UNREADABLE, Count, Event, RefusedAlone, read_event, refusal, said_status
 from service.markup.by_server import ENDED, WORD, Writing, opens
 from service.markup.calls import ObjectScan, legal_name
-
-END_OF_LINE = b"\n"
 
 TOKEN_BYTES = 512
 """The most that one token may stand for: none in any vocabulary known here has as much."""
@@ -132,6 +130,8 @@ class ChatAnswer(Answer):
     whether the number of cached tokens may be reported.
     """
 
+    ends_at_done = True
+
     def __init__(self, name: str, *, max_tokens: int, logprobs: int | None, tells_cached: bool = True) -> None:
         super().__init__(logprobs=logprobs)
         self.name = name
@@ -175,18 +175,6 @@ class ChatAnswer(Answer):
         if cached is not None and prompt is not None:
             cached = min(cached, prompt)
         return Chunk(ids, last.finish, cached, known, text, prompt)
-
-    def _payloads(self, data: bytes) -> Iterator[bytes]:
-        """The data of the lines that are complete; any server's, however it ends its lines."""
-        for line in self._cut(data, END_OF_LINE):
-            field, _, value = line.partition(b":")
-            value = value.strip()
-            if value == DONE:
-                self.over = self.over or self.finished
-            elif field == b"data" and value:
-                yield value
-            elif field == b"error":  # as llama.cpp's of before
-                yield b'{"error":' + value + b"}"
 
     def _take(self, payload: bytes) -> None:
         event = read_event(self.name, _EVENT, payload, refused)

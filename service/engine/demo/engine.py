@@ -10,6 +10,7 @@ prompt, and nothing of another salt. Nothing is computed, so nothing is saved; k
 import asyncio
 import math
 from array import array
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -33,7 +34,7 @@ BLOCK_TOKENS = 16
 """The size of vLLM's blocks."""
 
 MOST_BLOCKS = 65_536
-"""Blocks in each of the two halves of the memory: a million tokens, in 8 MB at most."""
+"""The blocks that are remembered: a million tokens, in 10 MB at most."""
 
 TOKENS_AT_ONCE = 32_768
 """How much of a prompt is looked up before others have a turn: under a millisecond."""
@@ -144,22 +145,19 @@ def likelihood(id: int, alternatives: int) -> TokenLogprobs:
 
 
 class Prefixes:
-    """The blocks that were seen, each with all that was before it."""
+    """The blocks that were seen last, each with all that was before it."""
 
     def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:
         self._most = most_blocks
-        self._recent: set[int] = set()
-        self._older: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._recent) + len(self._older)
+        self._seen: OrderedDict[int, None] = OrderedDict()
 
     def note(self, block: int) -> bool:
-        """Remember a block; whether it was known. When one half is full, it takes the place of the other."""
-        known = block in self._recent or block in self._older
-        self._recent.add(block)
-        if len(self._recent) >= self._most:
-            self._recent, self._older = set(), self._recent
+        """Remember a block; whether it was known."""
+        known = block in self._seen
+        self._seen[block] = None
+        self._seen.move_to_end(block)
+        if len(self._seen) > self._most:
+            self._seen.popitem(last=False)
         return known
 
 

@@ -7,11 +7,11 @@ bare, `"a" | "b"[]` is an array of both), so the reader is tolerant: an unreadab
 raises.
 """
 
-import json
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, cast
 
 from service.engine.demo.reading import PAUSE
@@ -19,11 +19,8 @@ from service.engine.demo.reading import PAUSE
 FUNCTIONS = 128
 """The most declared functions that are considered."""
 
-SIGNATURE_CHARS, TOKENS = 16_384, 20_000
-"""The length to which a signature is read, in characters and in TypeScript tokens."""
-
-DEPTH = 16
-"""The depth to which a type is read; what is nested further may be anything."""
+SIGNATURE_CHARS, LINES = 16_384, 1000
+"""The length to which a signature is read, in characters and in lines."""
 
 CALLS = 8
 """The most calls in one answer."""
@@ -47,16 +44,11 @@ _COMMON = frozenset(
     )
 )
 _OBJECT_DESCRIPTION = re.compile(r": +//[^\n]*\n(?:(?! *\{)[^\n]*\n){0,50}(?= *\{)")
-_TOKEN = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|[\w$-]+(?:\.\d+)?|[^\s\w]')
+_FIELD = re.compile(r"(?P<name>[\w$-]+)(?P<optional>\??): ?(?P<type>.*)")
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_TYPES = ("string", "number", "boolean", "null")
 
 Schema = dict[str, Any]
-_ANY: Schema = {}
-_TYPES: dict[str, Schema] = {
-    **{name: {"type": name} for name in ("string", "number", "boolean", "null", "object")},
-    "any": _ANY,
-    "true": {"enum": [True]},
-    "false": {"enum": [False]},
-}
 
 
 @dataclass(frozen=True)
@@ -160,91 +152,36 @@ def _vocabulary(text: str) -> frozenset[str]:
 
 
 def read_signature(text: str) -> Schema:
-    """The schema of the arguments of `(_: {…}) => any`; without arguments, that of an empty object."""
-    found = zip(range(TOKENS), _TOKEN.finditer(_OBJECT_DESCRIPTION.sub(": ", text)), strict=False)
-    schema = _Reader([match[0] for _, match in found if not match[0].startswith("//")]).signature()
-    return schema if "properties" in schema else {"type": "object", "properties": {}, "additionalProperties": False}
+    """The schema of the arguments of `(_: {…}) => any`, line by line: each has a field, or ends an object."""
+    opened: list[tuple[Schema, str, Schema]] = []
+    """The objects that the line is in: each with the object before it, and its name there."""
+    root = record = _record()
+    for line in islice(_OBJECT_DESCRIPTION.sub(": ", text).splitlines()[1:], LINES):
+        code = line.partition("//")[0].strip(" ,")
+        field = _FIELD.fullmatch(code)
+        if field is not None:
+            record["properties"][field["name"]] = _type(field["type"])
+            record["required"] += [] if field["optional"] else [field["name"]]
+        if code.endswith("{"):
+            opened.append((record, field["name"] if field else "", record := _record()))
+        elif code.startswith("}") and opened:
+            before, name, inner = opened.pop()
+            for _ in range(code.count("[]")):
+                inner = {"type": "array", "items": inner}
+            before["properties"] |= {name: inner} if name else {}
+            record = before
+    return root
 
 
-class _Reader:
-    """A cursor over one signature's tokens."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = [*tokens, "", "", ""]
-        self._place = 0
-
-    def signature(self) -> Schema:
-        """The type of the argument."""
-        self._place = self._tokens.index("{") if "{" in self._tokens else len(self._tokens) - 1
-        return self._type(DEPTH)
-
-    def _take(self, *tokens: str) -> bool:
-        if self._tokens[self._place : self._place + len(tokens)] != [*tokens]:
-            return False
-        self._place += len(tokens)
-        return True
-
-    def _type(self, depth: int) -> Schema:
-        self._take("|")
-        options = [self._single(depth)]
-        while self._take("|"):
-            options.append(self._single(depth))
-        return _union(options)
-
-    def _single(self, depth: int) -> Schema:
-        token = self._tokens[self._place]
-        if token in ("", ",", "}") or depth < 1:
-            return _ANY
-        self._place += 1
-        schema = self._record(depth) if token == "{" else _TYPES.get(token, _ANY)
-        if token.startswith('"'):
-            schema = _literal(token)
-        if token == "Array" and self._take("<"):
-            schema = _array(self._type(depth - 1))
-            self._take(">")
-        while self._take("[", "]"):
-            schema = _array(schema)
-        return schema
-
-    def _record(self, depth: int) -> Schema:
-        properties: Schema = {}
-        required: list[str] = []
-        while self._tokens[self._place] and not self._take("}"):
-            name = self._tokens[self._place].strip('"')
-            self._place += 1
-            if self._take(":"):
-                required.append(name)
-            elif not self._take("?", ":"):
-                continue  # a comma, or a description's second line
-            properties[name] = self._type(depth - 1)
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+def _record() -> Schema:
+    return {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 
 
-def _array(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def _literal(token: str) -> Schema:
-    try:
-        return {"enum": [json.loads(token)]}
-    except ValueError:
-        return _ANY
-
-
-def _union(options: list[Schema]) -> Schema:
-    """One schema for `a | b`. Literals become one choice.
-
-    Brackets are rendered without parentheses: `"a" | "b"[]` and `string | null[]` are arrays of the whole union.
-    """
-    *others, last = options
-    if not others:
-        return last
-    innermost = last
-    while innermost.get("type") == "array":
-        innermost = innermost["items"]
-    if last != innermost and (innermost == _TYPES["null"] or all("enum" in each for each in [*others, innermost])):
-        return _array(_union([*others, last["items"]]))
-    literals = [value for option in options for value in option.get("enum", ())]
-    choices = [{"enum": literals}] if literals else []
-    choices += [option for option in options if "enum" not in option]
-    return choices[0] if len(choices) == 1 else {"anyOf": choices}
+def _type(text: str) -> Schema:
+    """The schema of a type. Brackets have no parentheses: `"a" | "b"[]` is an array of either."""
+    if text.endswith("[]"):
+        return {"type": "array", "items": _type(text[:-2])}
+    if literals := _LITERAL.findall(text):
+        return {"enum": literals}
+    kinds = [each for each in text.split(" | ") if each in _TYPES]
+    return {"type": kinds if kinds[1:] else kinds[0]} if kinds else {"type": "array"} if "<" in text else {}

@@ -1,14 +1,14 @@
 """A value for a JSON schema: of the user's words where they fit, made up where they don't.
 
-It follows all that an engine's grammar can enforce: types, properties, items, choices, references, bounds, lengths,
-formats and patterns. Each name, number or quotation of the words is used once, in order, so that two cities go to two
-fields. The patterns run over users' text: each is linear.
+It follows all that an enforced schema may have (grammar/schemas.py), and of any other one what it has in common with
+these. Each name, number or quotation of the words is used once, in order, so that two cities go to two fields. The
+patterns run over users' text: each is linear.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -31,9 +31,6 @@ TEXT_CHARS, MAX_CHARS = 400, 2000
 
 ITEMS = 16
 """The most items that a list gets from the words."""
-
-FILLERS = 200
-"""The most members of names that no schema has."""
 
 SECTION = "# Response Formats"
 """The heading of the schema in the prompt."""
@@ -110,8 +107,8 @@ def arguments_for(schema: object, words: str) -> Any:
 
 
 class Words:
-    """A user's words, sorted into what can become a value. Taking a value removes it. With an `answer`, each string
-    is that.
+    """A user's words, sorted into what can become a value. Whoever uses one of the `numbers`, or of the `phrases`
+    (quotations, else proper names), takes it away. With an `answer`, each string is that.
     """
 
     def __init__(self, words: str, answer: str | None = None) -> None:
@@ -121,34 +118,27 @@ class Words:
         self.negative = _NEGATION.search(said) is not None
         self._said = said if answer is None else ""
         self._plain = f" {_plain(words)} "
-        self._numbers = [float(each[0]) if "." in each[0] else int(each[0]) for each in _NUMBER.finditer(said)]
-        self._quoted = ["".join(each.groups("")) for each in _QUOTED.finditer(self._said)]
+        self.numbers = [float(each[0]) if "." in each[0] else int(each[0]) for each in _NUMBER.finditer(said)]
         names = (_name(each[0]) for each in _CAPITALISED.finditer(_QUOTED.sub('""', self._said)))
-        self._names = [name for name in names if name and not _DAY.fullmatch(name)]
+        quoted = ["".join(each.groups("")) for each in _QUOTED.finditer(self._said)]
+        self.phrases = quoted + [name for name in names if name and not _DAY.fullmatch(name)]
+        self._names = len(self.phrases) - len(quoted)
 
     def mentions(self, value: object) -> bool:
         """Whether the words say `value`, as words of their own."""
         said = _plain(str(value))
         return bool(said) and f" {said} " in self._plain
 
-    def take_number(self, fits: Callable[[float], bool]) -> float | None:
-        """The first number that fits."""
-        number = next(filter(fits, self._numbers), None)
-        if number is not None:
-            self._numbers.remove(number)
-        return number
-
     def take_phrase(self) -> str | None:
         """The next quotation or proper name."""
-        left = self._quoted or self._names
-        return left.pop(0) if left else None
+        return self.phrases.pop(0) if self.phrases else None
 
     def take_text(self, name: str) -> str:
         """A string for the field `name`: what its name asks for, a quotation, a proper name, or after a preposition."""
         special = _SPECIAL.get(name.lower())
         if special and (match := special.search(self._said)):
             return match[0]
-        if name.lower() in _ALL_OF_IT and not self._quoted:
+        if name.lower() in _ALL_OF_IT and len(self.phrases) <= self._names:
             return self.text or name
         after = _AFTER.search(self._said)
         return self.take_phrase() or (after[1] if after else self.text) or name or "demo"
@@ -171,7 +161,7 @@ class _Maker:
         """A value of the whole schema; an empty object for one that has no end, or makes no sense."""
         try:
             return self._value(self._root, "", 0)
-        except (_Endless, TypeError, ValueError, ArithmeticError, AttributeError, LookupError):
+        except (_Endless, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, InvalidRequest):
             return {}
 
     def _value(self, schema: object, name: str, depth: int, others: Sequence[Any] = ()) -> Any:
@@ -179,16 +169,13 @@ class _Maker:
         self._left -= 1
         if depth > DEPTH or self._left < 0:
             raise _Endless
-        part = self._merged(schema)
-        choices: Any = [part["const"]] if "const" in part else part.get("enum")
+        part = self._target(schema)
+        kind, choices = _kind(part), [part["const"]] if "const" in part else part.get("enum")
         if choices:
             best = choices[len(others) :] if others else self._mentioned(choices)
             return next((each for each in (*best, *choices) if each not in others), choices[0])
-        kind = _kind(part)
-        options = part.get("anyOf") or part.get("oneOf")
-        if options:
-            base = {key: value for key, value in part.items() if key not in ("anyOf", "oneOf")}
-            return self._first([{**base, **self._merged(each)} for each in options], name, depth)
+        if options := part.get("anyOf") or part.get("oneOf") or part.get("allOf"):
+            return self._first([self._target(each) for each in options], name, depth)
         match kind:
             case list():
                 return self._first([{**part, "type": each} for each in cast(list[Any], kind)], name, depth)
@@ -207,23 +194,16 @@ class _Maker:
             case _:
                 return self._words.text or name or "demo"
 
-    def _merged(self, part: Any) -> Part:
-        """A part with what it refers to, and all that applies to it at once. Raises _Endless."""
-        merged: dict[str, Any] = dict(cast(Part, part)) if isinstance(part, dict) else {}
+    def _target(self, part: Any) -> Part:
+        """A part, or what it refers to. Raises _Endless."""
         for _ in range(DEPTH):
-            reference = merged.pop("$ref", None)
-            applied = [self._target(reference)] if isinstance(reference, str) else [*merged.pop("allOf", ())]
-            if not applied:
-                return merged
-            for other in applied:
-                merged = _both(merged, cast(Part, other) if isinstance(other, dict) else {})
+            if not isinstance(part, dict):
+                return {}
+            known = cast(Part, part)
+            if "$ref" not in known:
+                return known
+            part = self._references.target(known["$ref"], "")
         raise _Endless
-
-    def _target(self, reference: str) -> object:
-        try:
-            return self._references.target(reference, "")
-        except InvalidRequest:
-            return None
 
     def _first(self, options: Sequence[Part], name: str, depth: int) -> Any:
         """A value of the first option that has an end: simple ones first, and deep down those without parts."""
@@ -244,99 +224,79 @@ class _Maker:
         return (value for value in values if value is not None and self._words.mentions(value))
 
     def _object(self, part: Part, depth: int) -> dict[str, Any]:
-        properties: Mapping[str, Any] = part.get("properties") or {}
         required: list[str] = part.get("required") or []
-        least, most = int(part.get("minProperties", 0)), int(part.get("maxProperties", FILLERS))
-        optional = [name for name in properties if name not in required]
-        wanted = [name for name in optional if depth < GENEROUS and self._is_about(name, properties[name])]
-        wanted = wanted[: max(0, most - len(required))]
-        spare = [name for name in optional if name not in wanted]
-        names = {*required, *wanted, *spare[: max(0, least - len(required) - len(wanted))]}
-        made: dict[str, Any] = {}
-        for name, inner in sorted(properties.items(), key=lambda each: _kind(self._merged(each[1])) != "array"):
-            if name in names:  # lists first, as they need more of the words
-                made[name] = self._value(inner, name, depth + 1)
-        value = {name: made[name] for name in properties if name in made}
         rest: Any = part.get("additionalProperties", True)
-        value |= {name: self._value(rest, name, depth + 1) for name in required if name not in properties}
-        if depth == 0 and most and not properties:
-            least = max(least, 1)
-        for number in range(FILLERS):
-            named = None if len(value) >= least else self._unnamed(part, number)
-            if named is None:
-                break
-            value.setdefault(named[0], self._value(named[1], "", depth + 1))
-        return value
+        properties: Mapping[str, Any] = {**dict.fromkeys(required, rest), **(part.get("properties") or {})}
+        least, most = int(part.get("minProperties", 0)), int(part.get("maxProperties", VALUES))
+        optional = [name for name in properties if name not in required]
+        about = [name for name in optional if depth < GENEROUS and self._is_about(name, properties[name])]
+        wanted = min(max(least, len(required) + len(about)), most) - len(required)
+        optional = about + [name for name in optional if name not in about]
+        names = {*required, *optional[: max(0, wanted)]}
+        made = {
+            name: self._value(inner, name, depth + 1)  # lists first, as they need more of the words
+            for name, inner in sorted(properties.items(), key=lambda each: _kind(self._target(each[1])) != "array")
+            if name in names
+        }
+        if not made and most and (least or (depth == 0 and not properties)):
+            return self._of_any_name(part, depth)
+        return {name: made[name] for name in properties if name in made}
 
     def _is_about(self, name: str, schema: Any) -> bool:
         """Whether the words speak of an optional property, or of one of its choices."""
-        return self._words.mentions(name) or any(self._mentioned(self._merged(schema).get("enum", ())))
+        return self._words.mentions(name) or any(self._mentioned(self._target(schema).get("enum", ())))
 
-    def _unnamed(self, part: Part, number: int) -> tuple[str, Any] | None:
-        """A name that an undeclared member may have, and its schema; None where there may be none."""
-        for pattern, inner in part.get("patternProperties", {}).items():
-            return matching(pattern), inner
-        rest: Any = part.get("additionalProperties", True)
+    def _of_any_name(self, part: Part, depth: int) -> dict[str, Any]:
+        """An object with a member of an undeclared name, if there may be one."""
+        name, inner = "answer", part.get("additionalProperties", True)
+        for pattern, each in part.get("patternProperties", {}).items():
+            name, inner = matching(pattern), each
         if "propertyNames" in part:
-            return str(self._value({"type": "string", **part["propertyNames"]}, "", GENEROUS)), rest
-        return None if rest is False else (f"key{number}" if number else "answer", rest)
+            name = str(self._value({"type": "string", **part["propertyNames"]}, "", GENEROUS))
+        return {} if inner is False else {name: self._value(inner, "", depth + 1)}
 
     def _array(self, part: Part, name: str, depth: int) -> list[Any]:
         first: list[Any] = part.get("prefixItems") or []
         rest: Any = part.get("items", True)
-        least = int(part.get("minItems", 0))
+        least, unique = int(part.get("minItems", 0)), bool(part.get("uniqueItems"))
         most = int(part.get("maxItems", max(least, len(first), ITEMS)))
         value = [self._value(each, name, depth + 1) for each in first[:most]]
         if "items" in part and rest is not False and depth < GENEROUS:
-            least = max(least, 1)
-            value += self._listed(self._merged(rest), max(0, min(most, ITEMS) - len(value)))
-        unique = bool(part.get("uniqueItems"))
+            item = self._target(rest)
+            told = [*self._mentioned(item.get("enum", ()))][: max(0, min(most, ITEMS) - len(value))]
+            value, least = value + told, max(least, 1)
+            if item.get("type") in ("number", "integer"):
+                least = max(least, min(ITEMS, len(value) + len(self._words.numbers)))
+            elif item.get("type") == "string" and KINDS["string"].isdisjoint(item):
+                least = max(least, min(ITEMS, len(value) + len(self._words.phrases)))
         if unique:
             value = [each for place, each in enumerate(value) if each not in value[:place]]
         while len(value) < min(most, least):
             value.append(self._value(rest, name, depth + 1, value if unique else ()))
         return value
 
-    def _listed(self, item: Part, most: int) -> list[Any]:
-        """The items of a list that are in the words, if they are of a kind that can be told there."""
-        found: list[Any] = []
-        if "enum" in item:
-            found = [*self._mentioned(item["enum"])]
-        elif item.get("type") == "string" and KINDS["string"].isdisjoint(item):
-            while len(found) < most and (phrase := self._words.take_phrase()):
-                found.append(phrase)
-        elif item.get("type") in ("number", "integer"):
-            fits = _fitting(item)
-            while len(found) < most and (number := self._words.take_number(fits)) is not None:
-                found.append(number)
-        return found[:most]
-
     def _string(self, part: Part, name: str, others: Sequence[Any]) -> str:
         if "pattern" in part:
-            return matching(part["pattern"], self._words.text)
+            return matching(part["pattern"])
         if part.get("format") in _FORMATS:
             return _FORMATS[part["format"]]
         text = self._words.take_text(name)
         if text in others:
             text = f"{len(others) + 1} {text}"
-        least, most = (min(int(part.get(key, MAX_CHARS * at)), MAX_CHARS) for at, key in enumerate(_LENGTHS))
-        return text if least <= len(text) <= most else text[:most].ljust(least, ".")
+        least, most = int(part.get("minLength", 0)), min(int(part.get("maxLength", MAX_CHARS)), MAX_CHARS)
+        return text if least <= len(text) <= most else text[:most].ljust(min(least, MAX_CHARS), ".")
 
     def _number(self, part: Part, others: Sequence[Any], *, whole: bool) -> float:
-        fits = _fitting(part, others)
-        number = self._words.take_number(fits)
-        if number is None:
-            number = next(filter(fits, _easy(part, len(others))), 0)
+        schema = {key: part[key] for key in ("type", *KINDS["number"]) if key in part}
+        told = self._words.numbers
+        number = next((each for each in (*told, *_easy(part, len(others))) if _fits(each, schema, others)), 0)
+        if number in told:
+            told.remove(number)
         return int(number) if whole else number
 
 
-_LENGTHS = ("minLength", "maxLength")
-
-
-def _fitting(part: Part, others: Sequence[Any] = ()) -> Callable[[float], bool]:
-    """The check of a number by its schema."""
-    schema = {key: part[key] for key in ("type", *KINDS["number"]) if key in part}
-    return lambda number: number not in others and is_valid(schema, number)
+def _fits(number: float, schema: Part, others: Sequence[Any]) -> bool:
+    return number not in others and is_valid(schema, number)
 
 
 def _easy(part: Part, taken: int) -> Iterator[float]:
@@ -349,17 +309,6 @@ def _easy(part: Part, taken: int) -> Iterator[float]:
     for number in (taken, *range(taken + 2)):
         yield (math.ceil(low / step) + number) * step
     yield from ((low + high) / 2, low, high)
-
-
-def _both(one: Part, other: Part) -> dict[str, Any]:
-    """A part for which both apply; where only one keyword can stay, the first."""
-    both = {**other, **one}
-    if "properties" in one and "properties" in other:
-        both["properties"] = {**other["properties"], **one["properties"]}
-    for key in ("required", "allOf"):
-        if key in other:
-            both[key] = [*one.get(key, ()), *other[key]]
-    return both
 
 
 def _kind(part: Part) -> Any:

@@ -6,18 +6,32 @@ its answer was read to the end.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from service.engine.port import Chunk, EngineBroke, EngineError, EngineUnavailable, Finish, TokenLogprobs
 
 MAX_EVENT_BYTES = 16 << 20
 """The largest event: some thousands of tokens that piled up, with 20 alternatives each."""
 
-DATA = b"data: "
 DONE = b"[DONE]"
-END_OF_EVENT = b"\n\n"
 
-_FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP}
+FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP, "abort": Finish.ABORT}
+"""Reasons why a generation ends, as vLLM and the others call them."""
+
+
+class LineEnds:
+    """The ends of a stream's lines: each is CR, LF or CRLF (WHATWG's HTML, 9.2.5), which may be cut."""
+
+    _after_cr = False
+    """Whether the last byte was a CR."""
+
+    def normalize(self, data: bytes) -> bytes:
+        """The next bytes, with an LF for each end."""
+        if self._after_cr or b"\r"[0] in data:  # a number is found in less time than bytes are
+            data = data[self._after_cr and data[:1] == b"\n" :]
+            self._after_cr = data[-1:] == b"\r"
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return data
 
 
 class Answer(ABC):
@@ -29,13 +43,13 @@ class Answer(ABC):
 
     name: str
     """The name of the kind of server."""
+    ends_at_done = False
+    """Whether [DONE] is the end behind a finish, and not only the end of the stream."""
 
-    def __init__(self, *, logprobs: int | None, max_event_bytes: int = MAX_EVENT_BYTES, decoded: bool = False) -> None:
-        self._max_event_bytes = max_event_bytes
+    def __init__(self, *, logprobs: int | None, decoded: bool = False) -> None:
         self._rest = bytearray()
-        self._searched = 0
-        self._after_cr = False
-        """Whether the last byte was a CR: a line ends in CR, LF or CRLF (WHATWG's HTML, 9.2.5), which may be cut."""
+        """The beginning of the next line."""
+        self._line_ends = LineEnds()
         self.begun = False
         """Whether tokens came."""
         self.ending = False
@@ -60,15 +74,11 @@ class Answer(ABC):
     def feed(self, data: bytes) -> Iterator[Chunk]:
         """The chunks of the next bytes. Raises EngineError, after the chunks before it."""
         error = None
-        if self._after_cr or b"\r"[0] in data:  # a number is found in less time than bytes are
-            data = data[self._after_cr and data[:1] == b"\n" :]
-            self._after_cr = data[-1:] == b"\r"
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         try:
-            for payload in self._payloads(data):
+            for payload in self._payloads(self._line_ends.normalize(data)):
                 self._take(payload)
-            if len(self._rest) > self._max_event_bytes:
-                raise EngineError(f"the {self.name} server sent an event of more than {self._max_event_bytes} bytes")
+            if len(self._rest) > MAX_EVENT_BYTES:
+                raise EngineError(f"the {self.name} server sent an event of more than {MAX_EVENT_BYTES} bytes")
         except EngineError as raised:
             error = raised
         yield from self._made()
@@ -96,30 +106,30 @@ class Answer(ABC):
             raise EngineBroke(f"the {self.name} server broke off")
         return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
 
-    def _payloads(self, data: bytes) -> Iterable[bytes]:
-        """The data of the events that these bytes complete; comments, which keep connections alive, are passed over."""
-        events = self._cut(data, END_OF_EVENT)
-        return [event[len(DATA) :] for event in events if event.startswith(DATA) and not event.endswith(DONE)]
-
-    def _cut(self, data: bytes, mark: bytes) -> list[bytes]:
-        """The pieces that these bytes complete, without the mark at their ends. Bytes behind the last mark are kept."""
-        rest = self._rest
-        if rest:
-            rest += data
-            if rest.find(mark, self._searched) < 0:  # each byte is searched once, however often one comes
-                self._searched = max(0, len(rest) - len(mark) + 1)
-                return []
-            data = bytes(rest)
-            rest.clear()
-        *whole, left = data.split(mark)
-        rest += left
-        self._searched = max(0, len(left) - len(mark) + 1)
-        return whole
+    def _payloads(self, data: bytes) -> Iterator[bytes]:
+        """The data of the lines that these bytes complete, of which each is one event, as no server sends others.
+        Comments, which keep connections alive, are passed over.
+        """
+        if b"\n"[0] not in data:
+            self._rest += data
+            return
+        if self._rest:
+            data = bytes(self._rest) + data
+        *lines, left = data.split(b"\n")
+        self._rest[:] = left
+        for line in lines:
+            if line[:5] == b"data:":
+                if (value := line[5:].strip()) == DONE:
+                    self.over = self.over or (self.ends_at_done and self.finished)
+                elif value:
+                    yield value
+            elif line[:6] == b"error:":  # as llama.cpp's of before
+                yield b'{"error":' + line[6:] + b"}"
 
     def _finish_as(self, reason: str) -> None:
         """Note why it stopped. Raises EngineError for an end neither of its own nor asked for here."""
         if reason == "abort" and not self.ending:
             raise EngineUnavailable(f"the {self.name} server aborted the generation")
-        if reason != "abort" and reason not in _FINISH:
+        if reason not in FINISHES:
             raise EngineError(f"the {self.name} server ended the generation with {reason[:100]!r}")
-        self._finish = Finish.ABORT if reason == "abort" else _FINISH[reason]
+        self._finish = FINISHES[reason]

@@ -8,7 +8,7 @@ who is next, or how much room a server has.
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from statistics import StatisticsError, linear_regression
 from typing import NamedTuple
@@ -34,7 +34,6 @@ MAX_WARM = 65_536
 PACED_BY = 64
 """The number of latest generations by which the pace of computing prompts is judged."""
 
-
 ALONE = 1 / 2
 """The largest part of its time that a generation waits for its home alone."""
 
@@ -59,24 +58,16 @@ class Choosing:
         self._computed = deque[tuple[int, float]](maxlen=PACED_BY)
         """How many tokens of the latest prompts were computed, and in how many seconds the first one was sampled."""
 
-    def choose(
-        self,
-        asked: Generation | Passed,
-        free: Collection[Server],
-        up: Collection[Server],
-        weights: Mapping[Server, float],
-    ) -> Server:
+    def choose(self, asked: Generation | Passed, free: Collection[Server], up: Collection[Server]) -> Server:
         """The server for a request: one of the `free` ones (at least one), among all that are `up`."""
-        calm = _calm(up, free, weights, lambda server: server.running)
+        calm = _calm(up, free, lambda server: server.running)
         if (warm := self._warm_for(asked)) and warm.server in calm:
             return warm.server
         if any(server.others_running for server in up):
-            calm = _calm(up, free, weights, lambda server: server.running + server.others_running) or calm
-        return first(asked.affinity, calm or free, weights)
+            calm = _calm(up, free, lambda server: server.running + server.others_running) or calm
+        return first(asked.affinity, calm or free)
 
-    def home(
-        self, asked: Generation | Passed, prompt: int, up: Sequence[Server], weights: Mapping[Server, float]
-    ) -> Home | None:
+    def home(self, asked: Generation | Passed, prompt: int, up: Sequence[Server]) -> Home | None:
         """The server that may have the beginning of a prompt of so many tokens cached, if there is one."""
         if len(up) < 2:
             return None
@@ -85,7 +76,7 @@ class Choosing:
         itself = asked.response if isinstance(asked, Generation) else asked.id
         if asked.affinity in ("", itself):  # nothing was before it
             return None
-        server = first(asked.affinity, up, weights)
+        server = first(asked.affinity, up)
         return Home(server, server.lives, prompt)
 
     def patience(self, home: Home | None, wait_seconds: float) -> tuple[float, float]:
@@ -122,15 +113,10 @@ class Choosing:
         return next((home for home in found if home is not None and home.server.lives == home.lives), None)
 
 
-def _calm(
-    up: Collection[Server],
-    free: Collection[Server],
-    weights: Mapping[Server, float],
-    running: Callable[[Server], int],
-) -> list[Server]:
+def _calm(up: Collection[Server], free: Collection[Server], running: Callable[[Server], int]) -> list[Server]:
     """The free servers that aren't far busier than the others, by how much is `running` at each."""
-    even = (sum(map(running, up)) + 1) / sum(weights.values())
-    return [server for server in free if running(server) < bearable(even * weights[server])]
+    even = (sum(map(running, up)) + 1) / sum(server.weight for server in up)
+    return [server for server in free if running(server) < bearable(even * server.weight)]
 
 
 def bearable(share: float) -> int:
@@ -138,9 +124,9 @@ def bearable(share: float) -> int:
     return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
 
 
-def first(affinity: str, servers: Collection[Server], weights: Mapping[Server, float]) -> Server:
+def first(affinity: str, servers: Collection[Server]) -> Server:
     """The server that ranks first for an affinity."""
-    return max(servers, key=lambda server: rank(affinity, server.url, weights[server]))
+    return max(servers, key=lambda server: rank(affinity, server.url, server.weight))
 
 
 def rank(affinity: str, url: str, weight: float = 1.0) -> float:

@@ -247,16 +247,11 @@ class Connection(asyncio.Protocol):
 
     async def read(self) -> bytes:
         """The bytes of the body received since the last read, at least one; empty at its end. Raises Broken."""
-        pieces = self.answer.pieces
-        while not pieces:
+        while not self.answer.pieces:
             if self.answer.whole:
                 return b""
             await self._more()
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        self._unread = 0
-        self._resume()
-        return data
+        return self._take_pieces()
 
     async def pour(self, tap: Tap) -> bool:
         """Have what has come of the body taken by `tap`, and the rest as it comes, from within the read that brings it,
@@ -274,20 +269,25 @@ class Connection(asyncio.Protocol):
 
     def _offer(self) -> bool:
         """Have the tap take what has come; whether it wants more. Nothing is raised here, into the event loop."""
-        tap, pieces = self._tap, self.answer.pieces
-        if tap is None or not pieces:
+        tap = self._tap
+        if tap is None or not self.answer.pieces:
             return tap is not None
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        self._unread = 0
-        self._resume()
         try:
-            if tap(data):
+            if tap(self._take_pieces()):
                 return True
         except BaseException as error:
             self._fault = error
         self._tap = None
         return False
+
+    def _take_pieces(self) -> bytes:
+        """The bytes of the body that came since the last call."""
+        pieces = self.answer.pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._unread = 0
+        self._resume()
+        return data
 
     def leave(self) -> None:
         """Leaves the answer. If it was read to its end, the connection may be used again; else it is closed, by which a

@@ -8,7 +8,7 @@ one to the next.
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -194,6 +194,8 @@ class ServersEngine:
                 raise
             gone = [server for server in known.values() if server not in servers]
             self._access, self._servers = access, servers
+            for server in servers:
+                server.weight = access.weight(server.place.listed)
             self._watchers |= {server: asyncio.create_task(self._watch(server)) for server in new}
             for server in gone:
                 self._watchers.pop(server).cancel()
@@ -367,8 +369,7 @@ class ServersEngine:
         """
         while True:
             await self._find_one_up()
-            up = self._up_for(ticket)
-            ticket.home = self._choosing.home(ticket.asked, ticket.need.prompt, up, self._weights(up))
+            ticket.home = self._choosing.home(ticket.asked, ticket.need.prompt, self._up_for(ticket))
             held = self._admission.now(ticket)
             if held is not None or not self._admission.hopes(ticket):
                 return held
@@ -392,16 +393,13 @@ class ServersEngine:
         free = [server for server in servers if self._has_place(server, ticket)]
         if not free or (home is not None and home not in free):
             return None
-        asked, up = ticket.asked, self._up_for(ticket)
-        server = self._choosing.choose(asked, free, up, self._weights(up))
+        asked = ticket.asked
+        server = self._choosing.choose(asked, free, self._up_for(ticket))
         return Held(server, ticket.need, asked.answers if isinstance(asked, Passed) else 1, self._admission)
 
     def _up_for(self, ticket: Ticket) -> list[Server]:
         """The servers that are up and haven't refused it."""
         return [server for server in self._up() if ticket.may_have(server)]
-
-    def _weights(self, servers: Iterable[Server]) -> dict[Server, float]:
-        return {server: self._access.weight(server.place.listed) for server in servers}
 
     def _has_place(self, server: Server, ticket: Ticket) -> bool:
         """Whether a generation may begin there now. Where nothing of ours is under way there is room for its tokens,

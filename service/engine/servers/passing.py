@@ -1,8 +1,8 @@
 """A request that is passed on to a server: its body, our error for a refusal of it, and its answer as it comes.
 
 An answer is searched for the ends of its events, the end of the stream, and its usage; all else goes through as it
-came. Whole events alone go out, so that an error can follow each of them. For servers that notice a hang-up only in
-a stream, we ask for a stream and make the whole answer of it.
+came, but that each line of a stream ends with LF. Whole events alone go out, so that an error can follow each of them.
+For servers that notice a hang-up only in a stream, we ask for a stream and make the whole answer of it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import msgspec
 
 from service.engine.pass_through import PassedRefusal, PassedUsage
 from service.engine.port import EngineBroke, EngineError, EngineUnavailable
-from service.engine.servers.answer import MAX_EVENT_BYTES
+from service.engine.servers.answer import DONE, MAX_EVENT_BYTES, LineEnds
 from service.engine.servers.connection import Connection
 from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, Envelope, Said, ServerChanged, refusal, said_in
 
@@ -38,8 +38,7 @@ STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 USAGE_BYTES = 2048
 """The longest usage that is looked for, as JSON."""
 
-_BOUNDARIES = (b"\n\n", b"\n\r\n")
-"""The bytes at the end of an event."""
+END_OF_EVENT = b"\n\n"
 
 _TOLD = re.compile(
     rb"^(?:data: ?(?P<done>\[DONE\])|(?:data|error): ?(?P<error>\{\s*\"(?:error|object)\"\s*:.*))", re.MULTILINE
@@ -47,7 +46,7 @@ _TOLD = re.compile(
 """A line of an event that may be more than a piece of the answer. No text of a model's can be one: in JSON, newlines
 are escaped."""
 
-_SIGNS = (b"[DONE]", b'"error"')
+_SIGNS = (DONE, b'"error"')
 """Such a line contains one of these."""
 
 _OF_USAGE = b'"usage"'
@@ -63,7 +62,6 @@ _GROWING = ("text", "content", "reasoning_content", "name", "arguments")
 """Texts of which a stream tells piece by piece."""
 
 _DATA = b"data: "
-_DONE = b"[DONE]"
 
 BROKEN = OSError
 """The error that a connection may raise."""
@@ -131,6 +129,7 @@ class ServerReply:
         self.usage: PassedUsage | None = None
         self._name, self._hidden = name, hidden
         self._connection, self._broken = connection, broken
+        self._line_ends = LineEnds()
         self._rest = bytearray()
         """The beginning of the next event."""
         self._searched = 0
@@ -180,9 +179,9 @@ class ServerReply:
         """The events that these bytes complete, and whether the stream is over behind them, or the error that it
         reports there. Raises EngineError.
         """
-        self._rest += piece
-        start = max(0, self._searched - 2)  # a boundary may have begun
-        end = max(at + len(each) if (at := self._rest.rfind(each, start)) >= 0 else 0 for each in _BOUNDARIES)
+        self._rest += self._line_ends.normalize(piece)
+        at = self._rest.rfind(END_OF_EVENT, max(0, self._searched - 1))  # it may have begun
+        end = at + len(END_OF_EVENT) if at >= 0 else 0
         events, self._searched = bytes(self._rest[:end]), len(self._rest) - end
         del self._rest[:end]
         if len(self._rest) > MAX_EVENT_BYTES:
@@ -190,7 +189,7 @@ class ServerReply:
         if any(sign in events for sign in _SIGNS):
             for told in _TOLD.finditer(events):
                 if told["done"]:
-                    return events[: told.end()] + b"\n\n", True
+                    return events[: told.end()] + END_OF_EVENT, True
                 if (failure := self._failure(told["error"])) is not None:
                     return events[: told.start()], failure
         return events, False
@@ -235,7 +234,7 @@ class _Fold:
             raise EngineError(f"the {self._name} server sent more than {MAX_STREAM_BYTES} bytes of one answer")
         try:
             for line in events.splitlines():
-                if line.startswith(_DATA) and not line.endswith(_DONE):
+                if line.startswith(_DATA) and not line.endswith(DONE):
                     chunk = msgspec.json.decode(line[len(_DATA) :])
                     for choice in chunk.pop("choices", ()):
                         index = choice.get("index", 0)

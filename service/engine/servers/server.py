@@ -87,6 +87,8 @@ class Server:
 
     def __init__(self, kind: Kind, place: ServerAddress, pool: Pool, *, wanted: Wanted, connect_seconds: float) -> None:
         self.kind, self.place, self.url = kind, place, place.url
+        self.weight = 1.0
+        """How much it gets beside the others."""
         self.running = 0
         """How many generations of this process are under way there, those included that are just beginning."""
         self.tokens = 0

@@ -27,12 +27,12 @@ from service.engine.port import (
     EngineOverloaded,
     EngineRefused,
     EngineUnavailable,
-    Finish,
     Generation,
     ModelCard,
     Sampling,
     Take,
 )
+from service.engine.servers.answer import FINISHES
 from service.engine.vllm.guard import Guard
 from service.engine.vllm.library import CORE, Vllm, brief, load, read_logprobs
 from service.logs import event
@@ -50,8 +50,6 @@ POLL_SECONDS = 0.1
 
 WARM_UP = Generation("warm-up", (0,), Sampling(1, 0))
 """The first generation: it shows that tokens come, and starts the parts that vLLM starts with the first."""
-
-_FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP, "abort": Finish.ABORT}
 
 
 class VllmLocalEngine:
@@ -234,11 +232,11 @@ class VllmLocalEngine:
         reason = completion.finish_reason
         if reason == "abort" and self._llm is not None:
             raise EngineUnavailable("vLLM aborted the generation")
-        if reason is not None and reason not in _FINISH:
+        if reason is not None and reason not in FINISHES:
             raise EngineError(f"vLLM ended the generation with {reason!r}")
         return Chunk(
             list(completion.token_ids),
-            None if reason is None else _FINISH[reason],
+            None if reason is None else FINISHES[reason],
             output.num_cached_tokens,
             None if logprobs is None else read_logprobs(completion, logprobs),
         )

@@ -384,13 +384,6 @@ def test_a_fault_comes_behind_what_was_said_before_it(data: bytes, error: type[E
     assert [chunk.text for chunk in got] == ["\x1eaHi"]
 
 
-def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    answer = ChatAnswer("vLLM", max_tokens=10, logprobs=None)
-    answer._max_event_bytes = 100
-    with pytest.raises(EngineError, match="more than 100 bytes"):
-        list(answer.feed(b"data: " + b"x" * 100))
-
-
 def test_a_stream_that_says_nothing_is_an_empty_answer() -> None:
     chunks = chunks_of(reading(), delta({"role": "assistant", "content": None}), delta({}, "stop"))
     assert said_in(chunks) == [("final", "")]

@@ -2,15 +2,14 @@
 
 import json
 import logging
-from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 import pytest
 
-from service.engine.port import EngineBroke, EngineError, EngineOverloaded, EngineRefused, EngineUnavailable, Sampling
+from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Sampling
 from service.markup.speech import ChatRequest, Transcript
-from tests.support.chat.standin import BREAK, CHAT, ChatStandin, answer, chatting, spoken, stall
+from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting, spoken, stall
 from tests.support.engine.connected import ask, connected, failure, hold
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.standin_wire import error_body
@@ -146,33 +145,6 @@ async def test_where_it_says_that_it_serves_something_else_it_is_gone_for_all() 
         server.instead["/v1/models"] = Instead((b'{"data":[{"id":"another"}]}',), 200)
         assert isinstance(await failure(engine, **said()), EngineUnavailable)
         assert list(engine.servers().values()) == [False]
-
-
-@pytest.mark.parametrize("status", [0, 429, 503])
-async def test_a_server_that_has_not_begun_is_passed_over(status: int) -> None:
-    async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(chatting(lambda _: answer(HELLO))) for _ in range(2)]
-        engine = await stack.enter_async_context(connected(*servers))
-        await ask(engine, **said())
-        first, second = sorted(servers, key=lambda server: -len(server.chats))
-        if status:
-            first.instead[CHAT] = Instead((json.dumps(error_body(status, "later")).encode(),), status)
-        else:
-            await first.die()
-        await ask(engine, **said())
-        assert len(second.chats) == 1
-        second.instead = first.instead
-        if status:
-            assert isinstance(await failure(engine, **said()), EngineOverloaded)
-
-
-async def test_a_stream_that_breaks_has_failed_and_is_asked_of_nobody_else() -> None:
-    async with AsyncExitStack() as stack:
-        broken = [*spoken(HELLO), BREAK]
-        servers = [await stack.enter_async_context(chatting(lambda _: broken)) for _ in range(2)]
-        engine = await stack.enter_async_context(connected(*servers))
-        assert isinstance(await failure(engine, **said()), EngineBroke)
-        assert sum(len(server.chats) for server in servers) == 1
 
 
 async def test_hanging_up_ends_its_work() -> None:

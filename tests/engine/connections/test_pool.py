@@ -178,31 +178,6 @@ async def test_an_answer_with_an_end_that_nobody_read_hangs_up() -> None:
         await until(lambda: pool.open == 0, 2)
 
 
-async def test_a_body_lasts_until_the_connection_ends_where_it_has_no_length() -> None:
-    async def until_its_end(call: Call) -> None:
-        await call.asked()
-        call.writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of")
-        await call.writer.drain()
-        call.writer.write(b" it")
-        call.writer.close()
-
-    async with playing(until_its_end) as server, pooled() as pool:
-        assert await whole(pool, server.target()) == b"all of it"
-
-
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", b"nonsense\r\n\r\n"])
-async def test_a_connection_that_ends_before_the_head_is_broken_and_may_have_begun(said: bytes) -> None:
-    async def cut(call: Call) -> None:
-        await call.asked()
-        call.writer.write(said)
-        call.writer.close()
-
-    async with playing(cut) as server, pooled() as pool:
-        with pytest.raises(Broken):
-            await post(pool, server.target())
-        await until(lambda: pool.open == 0, 2)
-
-
 async def test_what_came_before_the_end_is_handed_over_and_then_it_is_broken() -> None:
     async def cut(call: Call) -> None:
         await call.asked()

@@ -43,6 +43,7 @@ class TestConformanceAsFastAsItGoes(DemoConformance):
         await engine.close()
 
 
+@pytest.mark.full
 class TestConformancePaced(DemoConformance):
     @pytest.fixture
     async def engine(self) -> AsyncGenerator[WatchedDemo, None]:

@@ -5,12 +5,12 @@ renderer nor the engine's reader of TypeScript is trusted.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema_rs import is_valid
 
 from service.engine.demo.functions import read_signature
 from service.engine.demo.sampling import sampled_answer
@@ -58,32 +58,6 @@ def ask(oracle: Oracle, words: str, functions: list[Function] = FUNCTIONS, effor
     return said
 
 
-def fits(value: object, wanted: Mapping[str, object]) -> bool:
-    """Whether a value satisfies a schema, as far as the tests' schemas go."""
-    if "enum" in wanted:
-        return value in cast(list[object], wanted["enum"])
-    kinds = {"string": str, "number": (int, float), "integer": int, "boolean": bool, "null": type(None)}
-    match wanted.get("type"):
-        case "object":
-            return isinstance(value, dict) and _has_fields(cast(Schema, value), wanted)
-        case "array":
-            items = cast(Schema, wanted.get("items", {}))
-            return isinstance(value, list) and all(fits(item, items) for item in value)
-        case list() as options:
-            return any(fits(value, {**wanted, "type": option}) for option in options)
-        case str() as kind:
-            return isinstance(value, kinds[kind]) and (kind == "boolean") >= isinstance(value, bool)
-        case _:
-            return True
-
-
-def _has_fields(value: Schema, wanted: Mapping[str, Any]) -> bool:
-    """Whether an object has the required fields, and each field fits; without properties, any may be there."""
-    properties: Schema = wanted.get("properties", {})
-    complete = set(wanted.get("required", [])) <= set(value)
-    return complete and all(not properties or (k in properties and fits(v, properties[k])) for k, v in value.items())
-
-
 @pytest.mark.parametrize(
     ("words", "name", "arguments"),
     [
@@ -112,7 +86,7 @@ def test_it_calls_the_function_that_fits(oracle: Oracle, words: str, name: str, 
 def test_asked_to_use_a_tool_it_uses_one(oracle: Oracle, words: str) -> None:
     said = ask(oracle, words, FUNCTIONS[:1])
     assert said.called == "get_weather"
-    assert fits(said.arguments, FUNCTIONS[0].parameters or {})
+    assert is_valid(FUNCTIONS[0].parameters, said.arguments)
 
 
 def test_asked_to_use_a_tool_it_uses_the_nearest(oracle: Oracle) -> None:
@@ -193,15 +167,7 @@ _SCHEMA = st.recursive(
 def test_arguments_satisfy_any_schema(oracle: Oracle, parameters: Schema, words: str) -> None:
     said = ask(oracle, words, [Function("frobnicate", "Frobnicates.", parameters)])
     assert said.called == "frobnicate"
-    assert fits(said.arguments, parameters), said.arguments
-
-
-@settings(max_examples=200, deadline=None)
-@given(parameters=_object(_SCHEMA))
-def test_a_json_answer_satisfies_its_schema(parameters: Schema) -> None:
-    formats = f"# Instructions\n\nBe brief.\n\n# Response Formats\n\n## reply\n\n// A reply.\n{json.dumps(parameters)}"
-    value: object = json.loads(answer(prompt(user("I said 5.5 and Paris"), developer=formats)).final)
-    assert fits(value, parameters), value
+    assert is_valid(parameters, said.arguments), said.arguments
 
 
 def test_a_recursive_schema_has_an_end() -> None:
@@ -216,7 +182,3 @@ def test_a_recursive_schema_has_an_end() -> None:
 @given(st.text(alphabet='(){}[]|<>"?:,;/ \nab_:1', max_size=200))
 def test_any_text_can_be_read_as_a_signature(text: str) -> None:
     read_signature(text)
-
-
-def test_a_deep_signature_is_read_to_its_limit() -> None:
-    assert list(read_signature("(_: " + "{a: " * 5000 + "any" + "}" * 5000)["properties"]) == ["a"]

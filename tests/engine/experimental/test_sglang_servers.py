@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from service.engine.port import EngineRefused, Finish
 from service.engine.servers.experimental import ABORT, GENERATE, READY
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
@@ -54,24 +52,6 @@ async def test_a_response_goes_on_at_once_behind_a_generation_of_its_own_that_is
         (await hold(engine)).cancel()
         assert (await ask(engine)).tokens == [6]
         assert server.running == 1
-
-
-async def test_a_generation_that_is_to_finish_says_what_was_cached() -> None:
-    async with sglang(scripted([[5], Stall()])) as server, connected(server) as engine:
-        held = await hold(engine, prompt=[1, 2, 3])
-        assert await engine.finish("resp_1")
-        sampled = await held
-    assert (sampled.tokens, sampled.finish, sampled.cached_tokens) == ([5], Finish.ABORT, 0)
-
-
-async def test_a_server_that_is_gone_needs_no_end() -> None:
-    async with sglang(scripted([[5], Stall()])) as server, connected(server) as engine:
-        held = await hold(engine)
-        await server.die()
-        with pytest.raises(Exception, match="broke"):
-            await held
-        assert engine.running == 0
-        await until(lambda: engine.servers() == {server.url.removeprefix("http://"): False})
 
 
 async def test_its_health_is_read_where_that_costs_no_token_and_its_key_is_sent_everywhere() -> None:

@@ -3,15 +3,13 @@
 import pytest
 
 from service.configured_engines import open_engine
-from service.engine.port import EngineRefused, EngineUnavailable, Finish, Sampling
-from service.harmony.tokens import CALL, STOPS
+from service.engine.port import EngineRefused, EngineUnavailable, Sampling
+from service.harmony.tokens import STOPS
 from service.settings.settings import load_settings
 from tests.support.engine.conformance_sampling import YES_OR_NO
-from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted
+from tests.support.engine.connected import ask, connected, failure, generation, scripted
 from tests.support.engine.hooks import complete
-from tests.support.engine.scripted import Stall
 from tests.support.tensorrt.standin import tensorrt
-from tests.support.waiting import until
 
 CONTEXT = 4096
 PROMPT = list(range(200))
@@ -61,27 +59,8 @@ async def test_a_server_that_can_not_do_it_is_never_up_and_says_why(traits: dict
         assert server.generations == []
 
 
-async def test_its_card_says_what_is_not_to_be_had() -> None:
-    async with tensorrt(scripted()) as server, connected(server, context_tokens=CONTEXT) as engine:
-        assert (engine.model.logprobs, engine.model.constrains) == (False, False)
-
-
-async def test_the_stop_id_is_not_cut_off() -> None:
-    async with tensorrt(scripted([[5], [CALL]])) as server, connected(server, context_tokens=CONTEXT) as engine:
-        sampled = await ask(engine, sampling=Sampling(9, stop_ids=STOPS))
-        assert (sampled.tokens, sampled.finish) == ([5, CALL], Finish.STOP)
-
-
 async def test_a_server_without_a_back_end_for_constraints_says_so() -> None:
     async with tensorrt(scripted(), guided=False) as server, connected(server, context_tokens=CONTEXT) as engine:
         error = await failure(engine, sampling=Sampling(9, stop_ids=STOPS, structural_tag=YES_OR_NO))
         assert isinstance(error, EngineRefused)
         assert "Guided decoding is not enabled" in str(error)
-
-
-async def test_a_generation_can_only_be_hung_up_on() -> None:
-    async with tensorrt(scripted([[5], Stall()])) as server, connected(server, context_tokens=CONTEXT) as engine:
-        held = await hold(engine)
-        assert not await engine.finish("resp_1")
-        held.cancel()
-        await until(lambda: server.running == 0)

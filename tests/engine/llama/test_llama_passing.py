@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import BadRequestError, NotFoundError
 
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
@@ -82,35 +81,6 @@ async def test_an_answer_is_llama_cpps_own(inside: Inside, llama_url: str, case:
             for call in choice.get("message", {}).get("tool_calls", ()):
                 call.pop("id")
     assert passed == own
-
-
-async def test_a_stream_is_the_same_text(inside: Inside) -> None:
-    message: Any = {"role": "user", "content": "Hello!"}
-    whole = await chat(inside, "Hello!", max_tokens=40)
-    async with inside.client() as client:
-        stream: Any = await client.chat.completions.create(
-            model="talker", messages=[message], temperature=0, max_tokens=40, stream=True
-        )
-        said = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
-    assert "".join(said) == (whole.choices[0].message.content or "")
-
-
-async def test_a_completion_goes_on_from_a_text(inside: Inside) -> None:
-    async with inside.client() as client:
-        answer = await client.completions.create(model="talker", prompt="Hello", max_tokens=5)
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 5
-
-
-async def test_embeddings_of_a_model_that_makes_none_are_a_404_in_its_words(inside: Inside) -> None:
-    async with inside.client() as client:
-        with pytest.raises(NotFoundError, match="embedding"):
-            await client.embeddings.create(model="talker", input="x")
-
-
-async def test_what_llama_cpp_refuses_is_told(inside: Inside) -> None:
-    with pytest.raises(BadRequestError):
-        await chat(inside, "x " * 6000)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -91,6 +91,7 @@ async def test_clients_that_hang_up_free_their_slots(client: AsyncOpenAI) -> Non
         assert (await ask(client, "Hello!")).output_text == "Hello! How can I help you today?"
 
 
+@pytest.mark.full
 async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
     server = LlamaProcess()
     engine = ServersEngine(Llama(shared=False), Access((server.url,), api_key=KEY, probe_seconds=0.1))

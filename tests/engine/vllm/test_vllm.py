@@ -1,31 +1,36 @@
 """The whole service before a vLLM server, which is a stand-in: what passes through, and what its troubles look like."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import httpx
 import pytest
+from openai import AsyncOpenAI, BadRequestError
 
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Endpoint, Vllm
+from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.standin_wire import DONE, error_event
-from tests.support.engine.standing import Standing
-from tests.support.engine.talk import ServiceTalk, cached_by_tenants
 from tests.support.service.inside import Inside, opened, scripted, serving
-from tests.support.service.process import MODEL
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.service.streams import Event, parsed
 from tests.support.waiting import until
 
 CARD = ModelCard(MODEL, 0, 4096)
-PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
 NEVER_SECONDS = 300.0
 
 
@@ -40,24 +45,133 @@ async def before(
             yield inside, server
 
 
-async def post(inside: Inside, headers: dict[str, str] | None = None, **body: object) -> httpx.Response:
+async def post(inside: Inside, **body: object) -> httpx.Response:
     """The answer to a create request."""
     async with inside.http() as http:
-        return await http.post("/v1/responses", headers=headers, json={"model": MODEL, "input": "hi", **body})
+        return await http.post("/v1/responses", json={"model": MODEL, "input": "hi", **body})
 
 
 async def streamed(inside: Inside, **body: object) -> list[Event]:
     return parsed((await post(inside, stream=True, **body)).text)
 
 
-class TestService(ServiceTalk):
-    standin = Standin
-    engine: ClassVar[str] = "vllm"
-    path = Endpoint.GENERATE
+def pointed(settings: Settings, server: Standin) -> Settings:
+    """The settings of a service before it."""
+    key = type(settings.engine_api_key)(server.api_key)
+    return settings.model_copy(update={"engine": "vllm", "engine_url": (server.url,), "engine_api_key": key})
 
-    async def test_tenants_never_share_cached_prefixes(self, settings: Settings, server: Standing) -> None:
-        first, again, other = await cached_by_tenants(self.settings(settings, server))
-        assert first == other == 0 < again
+
+@pytest.fixture
+async def server() -> AsyncIterator[Standin]:
+    async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
+        yield server
+
+
+@pytest.fixture
+async def client(settings: Settings, server: Standin) -> AsyncIterator[AsyncOpenAI]:
+    async with serving(pointed(settings, server)) as inside, inside.client() as client:
+        yield client
+
+
+async def test_a_conversation_is_held_and_what_it_keeps_is_cached(client: AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == [MODEL, f"openai/{MODEL}"]
+    first = await client.responses.create(model=MODEL, input="My name is Ada.")
+    second = await client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
+    assert second.output_text == "Your name is Ada."
+    assert [item.type for item in second.output] == ["reasoning", "message"]
+    assert first.usage
+    assert second.usage
+    assert first.usage.input_tokens_details.cached_tokens == 0
+    assert 0 < second.usage.input_tokens_details.cached_tokens < second.usage.input_tokens
+
+
+async def test_a_function_is_called_and_its_result_is_told(client: AsyncOpenAI) -> None:
+    said = "What is the weather in Paris?"
+    asked = await client.responses.create(model=MODEL, input=said, tools=[WEATHER], tool_choice="required")
+    call: Any = asked.output[-1]
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "get_weather", {"city": "Paris"})
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
+    told = await client.responses.create(model=MODEL, input=[output], tools=[WEATHER], previous_response_id=asked.id)
+    assert "21 degrees" in told.output_text
+
+
+async def test_a_format_is_held(client: AsyncOpenAI) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    closed = schema | {"additionalProperties": False}
+    text: Any = {"format": {"type": "json_schema", "name": "x", "schema": closed, "strict": True}}
+    answer = await client.responses.create(model=MODEL, input="Hello!", text=text)
+    assert json.loads(answer.output_text)["ok"] in (True, False)
+
+
+async def test_a_stream_is_what_it_ends_with(client: AsyncOpenAI) -> None:
+    deltas, ended = "", None
+    async for event in await client.responses.create(model=MODEL, input="Count to 30.", stream=True):
+        deltas += event.delta if event.type == "response.output_text.delta" else ""
+        ended = event
+    assert deltas == "\n".join(map(str, range(1, 31)))
+    assert ended is not None
+    assert ended.type == "response.completed"
+
+
+async def test_a_client_that_hangs_up_leaves_nothing_running_on_the_server(settings: Settings) -> None:
+    async with AsyncExitStack() as stack:
+        spoken = scripted([opened("Said so far."), Stall()])
+        server = await stack.enter_async_context(standing_in(spoken))
+        inside = await stack.enter_async_context(serving(pointed(settings, server)))
+        client = await stack.enter_async_context(inside.client())
+        stream = await client.responses.create(model=MODEL, input="hi", stream=True)
+        await anext(aiter(stream))
+        await until(lambda: server.running == 1)
+        await stream.close()
+        await until(lambda: server.running == 0)
+
+
+async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
+    async with standing_in(scripted([opened("Half"), Stall()])) as server:
+        adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=0.05))
+        async with serving(settings, adapter) as inside, inside.client() as client:
+            submitted = await client.responses.create(model=MODEL, input="Count to 9.", background=True)
+            await until(lambda: _begun(client, submitted.id), 30)
+            await server.die()
+            server.engine = DemoEngine(CARD)
+            await server.start()
+            ended = await until(lambda: client.responses.retrieve(submitted.id), 30, wanted=_ended)
+    assert ended.status == "completed"
+    assert ended.output_text.startswith("Half")
+
+
+async def test_what_the_engine_refuses_is_the_clients_to_know(client: AsyncOpenAI, server: Standin) -> None:
+    server.instead[Endpoint.GENERATE] = Instead((b'{"error":"No such thing."}',), 400)
+    with pytest.raises(BadRequestError, match=r"No such thing\.") as refused:
+        await client.responses.create(model=MODEL, input="hi")
+    assert refused.value.code == "engine_refused"
+
+
+async def test_many_at_once_do_not_mix(client: AsyncOpenAI) -> None:
+    answers = await asyncio.gather(
+        *(client.responses.create(model=MODEL, input=f"Count to {n}.") for n in range(3, 15))
+    )
+    assert [answer.output_text.splitlines()[-1] for answer in answers] == [str(n) for n in range(3, 15)]
+
+
+async def _begun(client: AsyncOpenAI, id: str) -> bool:
+    return bool((await client.responses.retrieve(id)).output)
+
+
+def _ended(response: Any) -> bool:
+    return response.status not in ("queued", "in_progress")
+
+
+async def test_tenants_never_share_cached_prefixes(settings: Settings, server: Standin) -> None:
+    keys = parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}")
+    cached: list[int] = []
+    async with serving(pointed(settings, server).model_copy(update={"api_keys": keys})) as inside:
+        for key in (ACME_KEY, ACME_KEY, GLOBEX_KEY):
+            async with inside.client(key) as client:
+                usage = (await client.responses.create(model=MODEL, input="hi")).usage
+                assert usage
+                cached.append(usage.input_tokens_details.cached_tokens)
+    assert cached[0] == cached[2] == 0 < cached[1]
 
 
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": True}

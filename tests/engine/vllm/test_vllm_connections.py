@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineUnavailable
+from service.engine.port import Chunk, EngineOverloaded, EngineUnavailable
 from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.servers import Endpoint
 from tests.support.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
@@ -16,7 +16,7 @@ from tests.support.engine.standin import Standin, standing_in
 from tests.support.waiting import until
 
 STALLED = Instead((), 0, Then.STALL)
-TICKS = range(0, 80, 2)
+TICKS = range(0, 80, 5)
 """At which turns of the loop something is broken off; a generation takes some 50."""
 
 
@@ -142,42 +142,28 @@ async def test_no_more_generations_are_under_way_than_allowed() -> None:
 
 
 @pytest.mark.parametrize("ticks", TICKS)
-async def test_cancelling_at_any_moment_leaves_nothing(ticks: int) -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
+@pytest.mark.parametrize("what", ["cancelled", "closed", "dead"])
+async def test_whatever_breaks_off_at_any_moment_leaves_nothing(what: str, ticks: int) -> None:
+    async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
         task = asyncio.create_task(ask(engine))
         for _ in range(ticks):
             await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        match what:
+            case "cancelled":
+                task.cancel()
+            case "closed":
+                await engine.close()
+            case _:
+                await server.die()
+        async with asyncio.timeout(2):
+            (ended,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError if what == "cancelled" else EngineUnavailable)
         assert engine.running == 0
         await until(lambda: server.running == 0, 2)
-        assert (await ask(engine)).finish
-
-
-@pytest.mark.parametrize("ticks", TICKS)
-async def test_closing_at_any_moment_ends_everything(ticks: int) -> None:
-    async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
-        task = asyncio.create_task(ask(engine))
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        await engine.close()
-        async with asyncio.timeout(2):
-            (ended,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(ended, EngineError)
-        assert engine.running == 0
-        await until(lambda: server.running == 0 and server.open_connections == 0, 2)
-
-
-@pytest.mark.parametrize("ticks", TICKS)
-async def test_a_server_that_dies_at_any_moment_fails_the_generation_and_no_more(ticks: int) -> None:
-    async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
-        task = asyncio.create_task(ask(engine))
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        await server.die()
-        async with asyncio.timeout(2):
-            (ended,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(ended, EngineUnavailable)
+        if what == "closed":
+            await until(lambda: server.open_connections == 0, 2)
+            await engine.start()
         server.engine = scripted()
-        await server.start()
+        if what == "dead":
+            await server.start()
         assert (await ask(engine)).finish

@@ -1,9 +1,8 @@
-"""vLLM over HTTP, one server that is well: the conformance suite, what it is asked, and what each of its errors is."""
+"""vLLM over HTTP, one server that is well: what it is asked, and what it is never told."""
 
 import asyncio
 import logging
 from array import array
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import pytest
@@ -18,44 +17,14 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
-from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Endpoint, Vllm
+from service.engine.vllm.servers import Endpoint
 from service.harmony.tokens import RETURN
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
-from tests.support.engine.demo_prompts import LARGE, DemoPrompts
+from tests.support.engine.demo_prompts import LARGE
 from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.prompts import prompt, user
-from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.standin import standing_in
 from tests.support.engine.standin_wire import DONE, error_event, events, tokens_event
-from tests.support.engine.watched import WatchedHttp
-
-
-class HttpConformance(DemoPrompts):
-    """What both endpoints share."""
-
-    endpoint: Endpoint
-
-    @pytest.fixture
-    async def server(self) -> AsyncGenerator[Standin, None]:
-        async with standing_in(DemoEngine(LARGE), endpoint=self.endpoint) as server:
-            yield server
-            assert server.running == 0
-
-    @pytest.fixture
-    async def engine(self, server: Standin) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Vllm(), Access((server.url,)))
-        await engine.start()
-        yield engine
-        await engine.close()
-
-
-class TestConformanceOverGenerate(HttpConformance):
-    endpoint = Endpoint.GENERATE
-
-
-class TestConformanceOverCompletions(HttpConformance):
-    endpoint = Endpoint.COMPLETIONS
-
 
 KEY = "sk-engine-0123456789"
 

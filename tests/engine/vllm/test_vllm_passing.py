@@ -104,3 +104,20 @@ async def test_answers_count_one_by_one() -> None:
 def served(server: Standin) -> int:
     """How many requests were passed on to a server."""
     return sum(each.path == CHAT for each in server.asked)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 5, 1000])
+async def test_lines_of_a_stream_may_end_as_the_standard_allows_wherever_they_are_cut(end: bytes, size: int) -> None:
+    sent = b': ping\n\ndata: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\ndata: [DONE]\n\n'
+    cut = [sent.replace(b"\n", end)[at : at + size] for at in range(0, 2 * len(sent), size)]
+    events = Instead(tuple(cut), headers=(("content-type", "text/event-stream"),))
+    async with (
+        standing_in(scripted(), instead={CHAT: events}) as server,
+        connected(server) as engine,
+        engine.pass_on(asking(stream=True)) as reply,
+    ):
+        said = b"".join([piece async for piece in reply.pieces()])
+    assert said == sent
+    assert reply.usage is not None
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (3, 2)

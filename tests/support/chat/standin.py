@@ -108,9 +108,6 @@ class ChatStandin(Standing):
         router.add_post("/tokenize", self._tokenize)
         router.add_post(CHAT, self._chat)
 
-    def forget(self) -> None:
-        """Lose what is cached, which is nothing."""
-
     async def _models(self, request: web.Request) -> web.Response:
         context = {"max_model_len": self.context_tokens} if self.says_context else {}
         return as_json({"object": "list", "data": [{"id": self.model, "object": "model", **context}]})

@@ -19,7 +19,6 @@ from tests.support.engine import chatting
 from tests.support.engine.standin_wire import DONE, error_body, error_event, events, metrics_page, usage_event
 from tests.support.engine.standing import Asked, Standing, as_json, constrained, healthy, standing, streaming
 
-BLOCK_TOKENS = 16
 DISABLED = "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."
 
 
@@ -46,7 +45,6 @@ class Standin(Standing):
         self.compute_seconds = 0.0
         """How long it takes for a token of a prompt that isn't cached; it computes one prompt after the other."""
         self._computing = asyncio.Lock()
-        self._cached: set[int] = set()
 
     @property
     def kind(self) -> Vllm:
@@ -67,9 +65,6 @@ class Standin(Standing):
         router.add_post(ABORT, self._abort)
         router.add_post("/v1/chat/completions", self._chat)
         router.add_post("/v1/embeddings", self._embed)
-
-    def forget(self) -> None:
-        self._cached.clear()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         running, waiting = self.others
@@ -155,7 +150,7 @@ class Standin(Standing):
         return stream
 
     async def _stream(self, stream: web.StreamResponse, endpoint: Endpoint, generation: Generation) -> None:
-        cached, sampled = self._cache(generation), 0
+        cached, sampled = self.caching(generation).cached, 0
         with self.working():
             await self._compute(len(generation.prompt) - cached)
             async with aclosing(self.chunks(generation, f"generate-tokens-{generation.id}")) as chunks:
@@ -194,15 +189,6 @@ class Standin(Standing):
         if self.compute_seconds:
             async with self._computing:
                 await asyncio.sleep(tokens * self.compute_seconds)
-
-    def _cache(self, generation: Generation) -> int:
-        """Keep the prompt's whole blocks; how many of its tokens were there. The last token is always computed."""
-        key, found, prompt = hash(generation.cache_salt), 0, generation.prompt
-        for end in range(BLOCK_TOKENS, len(prompt), BLOCK_TOKENS):
-            key = hash((key, tuple(prompt[end - BLOCK_TOKENS : end])))
-            found += BLOCK_TOKENS * (key in self._cached)
-            self._cached.add(key)
-        return found
 
 
 @asynccontextmanager

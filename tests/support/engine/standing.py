@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from service.engine.demo.engine import Prefix, Prefixes
 from service.engine.port import Chunk, Engine, Finish, Generation
 from service.engine.servers.kind import Kind
 from service.harmony.tokens import RETURN, encode
@@ -55,6 +56,7 @@ class Standing(ABC):
         self.host = "127.0.0.1"
         self.port = 0
         self.tls: ssl.SSLContext | None = None
+        self._prefixes = Prefixes()
         self._ends: dict[str, asyncio.Event] = {}
         """Set to end a generation, by its id."""
         self._connections: set[asyncio.Transport] = set()
@@ -69,9 +71,15 @@ class Standing(ABC):
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Say what it answers."""
 
-    @abstractmethod
     def forget(self) -> None:
         """Lose what is cached."""
+        self._prefixes = Prefixes()
+
+    def caching(self, generation: Generation) -> Prefix:
+        """Keep the prompt's whole blocks, and what is added behind them."""
+        prefix = Prefix(self._prefixes, generation.cache_salt)
+        prefix.add(generation.prompt)
+        return prefix
 
     @property
     def url(self) -> str:

@@ -28,9 +28,6 @@ class LlamaStandin(Standing):
         router.add_get("/v1/models", self._models)
         router.add_post(COMPLETION, self._complete)
 
-    def forget(self) -> None:
-        """Lose what is cached, which is nothing."""
-
     async def _props(self, request: web.Request) -> web.Response:
         return as_json({"total_slots": 4})
 

@@ -5,12 +5,13 @@ No real server holds it to that. Never teach it to be nicer than the source is.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
+from service.engine.demo.engine import Prefix
 from service.engine.port import Chunk, Engine, Finish, Generation, Sampling, TokenLogprobs
 from service.engine.servers.experimental import ABORT, GENERATE, READY, Sglang
 from service.harmony.tokens import ENDS
@@ -31,7 +32,6 @@ class SglangStandin(Standing):
         """For how many tokens its cache has room; 0 is not told."""
         self.hang_up_seconds = 2.0
         """How long it takes to notice that somebody hung up."""
-        self._cached: dict[Any, list[list[int]]] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -59,7 +59,7 @@ class SglangStandin(Standing):
 
     def forget(self) -> None:
         """Lose what is cached, and all that is under way."""
-        self._cached.clear()
+        super().forget()
         for task in self._under_way.values():
             task.cancel()
 
@@ -128,19 +128,19 @@ class SglangStandin(Standing):
 
     async def _work(self, body: dict[str, Any], events: "asyncio.Queue[bytes | None]") -> None:
         generation = self._generation(body)
-        cached = self._look_up(generation)
+        prefix = self.caching(generation)
         try:
             with self.working():
-                await self._sample(generation, cached, events)
+                await self._sample(generation, prefix, events)
         except (ValueError, LookupError, TypeError, re.error) as failed:
             reason = abort(f"Failed to compile structural_tag grammar: {failed}", 400)
             events.put_nowait(event([0], 1, reason))
         finally:
             events.put_nowait(None)
 
-    async def _sample(self, generation: Generation, cached: int, events: "asyncio.Queue[bytes | None]") -> None:
+    async def _sample(self, generation: Generation, prefix: Prefix, events: "asyncio.Queue[bytes | None]") -> None:
         constrained(generation.sampling.structural_tag)  # raises for one that it can't compile
-        ids: list[int] = []
+        ids, cached = list[int](), prefix.cached
         given: list[TokenLogprobs] = []
         async with aclosing(self.chunks(generation, generation.id)) as chunks:
             async for chunk in chunks:
@@ -151,7 +151,7 @@ class SglangStandin(Standing):
                 if generation.sampling.logprobs is not None:
                     more |= logprobs(ids[before:], given[before:], tops=generation.sampling.logprobs > 0)
                 events.put_nowait(event(ids[before:], len(ids), _reason(chunk, ids), **more))
-        self._cached[generation.cache_salt][-1] += ids[:-1]
+        prefix.add(ids[:-1])
 
     def _generation(self, body: dict[str, Any]) -> Generation:
         """What its engine is asked: the room is what the context leaves, and the model's own ends count, too."""
@@ -165,19 +165,6 @@ class SglangStandin(Standing):
             structural_tag=asked.get("structural_tag"),
         )
         return Generation(body["rid"], prompt, sampling, cache_salt=body.get("cache_salt"))
-
-    def _look_up(self, generation: Generation) -> int:
-        """Keep the prompt; how much of it was there. The last token is always computed."""
-        known, prompt = self._cached.setdefault(generation.cache_salt, []), list(generation.prompt)
-        found = max((common(prompt[:-1], each) for each in known), default=0)
-        known.append(prompt)
-        return found
-
-
-def common(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many ids two lists begin with alike."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def _reason(chunk: Chunk, ids: list[int]) -> dict[str, Any] | None:

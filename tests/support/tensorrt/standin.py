@@ -16,8 +16,6 @@ from service.harmony.tokens import RETURN
 from tests.support.engine.standing import Asked, Standing, as_json, constrained, healthy, standing, streaming
 from tests.support.tensorrt.wire import DONE, error, error_body, event, usage, usage_event
 
-BLOCK_TOKENS = 32
-
 KEYS = {
     *("model", "prompt", "stream", "stream_options", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "stop_token_ids", "include_stop_str_in_output"),
@@ -42,7 +40,6 @@ class TensorrtStandin(Standing):
         """Whether it was started with a guided_decoding_backend."""
         self.postprocess_workers = 0
         self.shared = False
-        self._cached: set[int] = set()
         self._count = 0
 
     @property
@@ -59,9 +56,6 @@ class TensorrtStandin(Standing):
         router.add_get("/v1/models", self._models)
         router.add_post(COMPLETIONS, self._complete)
 
-    def forget(self) -> None:
-        self._cached.clear()
-
     async def _models(self, request: web.Request) -> web.Response:
         card = {"id": self.model, "object": "model", "created": 1, "owned_by": "tensorrt_llm"}
         return as_json({"object": "list", "data": [card]})
@@ -75,7 +69,7 @@ class TensorrtStandin(Standing):
         if refusal := self._refusal(body):
             return as_json(error_body(400, refusal), 400)
         generation = self._generation(body)
-        cached = self._look_up(generation)
+        cached = self.caching(generation).cached if self.reuses else 0
         if not body.get("stream"):
             return await self._whole(generation, body, cached)
         stream = await streaming(request)
@@ -137,15 +131,6 @@ class TensorrtStandin(Standing):
                     so_far = usage(prompt, sampled, cached)
                     await stream.write(event(ids, chunk.finish, usage=so_far))
         await stream.write(usage_event(prompt, sampled, cached))
-
-    def _look_up(self, generation: Generation) -> int:
-        """Keep the prompt's whole blocks; how many of its tokens were there."""
-        key, found, prompt = 0, 0, generation.prompt
-        for end in range(BLOCK_TOKENS, len(prompt) if self.reuses else 0, BLOCK_TOKENS):
-            key = hash((key, tuple(prompt[end - BLOCK_TOKENS : end])))
-            found += BLOCK_TOKENS * (key in self._cached)
-            self._cached.add(key)
-        return found
 
 
 def _cut(chunk: Chunk, body: dict[str, Any]) -> bool:
