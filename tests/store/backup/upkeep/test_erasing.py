@@ -4,10 +4,9 @@ import time
 
 import pytest
 
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.marks import Marks, key_of
 from store.backup.archiving.parts import decoded
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
 from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all, tenants_erased
 from store.errors import ArchiveDamaged, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
@@ -90,11 +89,11 @@ async def test_what_continues_a_turn_from_before_the_mark_goes_on_without_its_wo
     (last,) = await grow(both.store, "last", parent=later)
     await both.archive_all()
     await both.leave_memory(root)
-    retriever = Retriever(both.store.server, both.store.keyspace, both.archive)
+    away = ArchivedTurns(both.store, both.archive)
     for id in (root, other):
-        assert await retriever.found(TENANT, digits_of(id)) is None
-    assert await retriever.found(TENANT, digits_of(last))
-    assert await Returner(both.store, retriever).bring_back(TENANT, digits_of(last))
+        assert await away.found(TENANT, digits_of(id)) is None
+    assert await away.found(TENANT, digits_of(last))
+    assert await away.bring_back(TENANT, digits_of(last))
     assert await said(both.store, last) == ["later", "last"]
     assert list(await both.store.lineage(TENANT, last)) == [root, later, last]
     with pytest.raises(NotFound):

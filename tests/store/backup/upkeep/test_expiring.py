@@ -5,9 +5,8 @@ import time
 import pytest
 
 from store.archive.port import Stored
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.parts import key_of
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.expiring import EMPTY_DAYS, EMPTY_LOOK_DAYS, Expired, expire, expire_daily
@@ -85,9 +84,8 @@ async def test_what_came_back_is_archived_anew_where_its_tree_was_just_emptied(b
     put = both.archive.put
 
     async def come_back(key: str, value: bytes, *, only_if: str | None) -> str | None:
-        retriever = Retriever(both.store.server, both.store.keyspace, both.archive)
         both.archive.put = put  # type: ignore[method-assign]
-        assert await Returner(both.store, retriever).bring_back(TENANT, digits_of(root))
+        assert await ArchivedTurns(both.store, both.archive).bring_back(TENANT, digits_of(root))
         return await put(key, value, only_if=only_if)
 
     both.archive.put = come_back  # type: ignore[method-assign]
