@@ -16,7 +16,7 @@ from service.engine.port import EngineError
 from service.metrics.scrape import Exposition
 from service.web.errors import JsonResponse
 from service.web.routes.received import background_of, service_of
-from store.backup.upkeep.memory import waiting
+from store.backup.archiving.shards import waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout

@@ -17,7 +17,7 @@ from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due, Written
-from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away
+from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away, waiting_in
 from store.backup.heads import Heads, Standing
 from store.backup.ownership import BEAT_SECONDS, WATCHED_SECONDS, Joined
 from store.errors import (
@@ -66,7 +66,7 @@ AWAY_SECONDS = 30.0
 Reconcile = Callable[[int], Awaitable[bool]]
 
 
-class Waiting(NamedTuple):
+class Backlog(NamedTuple):
     """The backlog of a shard: how many trees the archive lacks, and for how many seconds the first one has been due."""
 
     trees: int = 0
@@ -192,7 +192,7 @@ class StoreArchive:
         await begin_archive(self._server, self._keyspace, self._after_seconds)
         return await note_older(self._server, self._keyspace)
 
-    async def archive_due(self) -> Waiting:
+    async def archive_due(self) -> Backlog:
         """Archive the due trees of the shards that nobody else archives. Returns the backlog of these shards.
 
         Raises ArchiveUnfit, ArchiveForeign. Where the archive is away, the shards hear of it if they may evict then.
@@ -210,17 +210,17 @@ class StoreArchive:
             if self._evicts:
                 await tell_away(self._server, self._keyspace, AWAY_SECONDS)
             raise
-        return Waiting(sum(each.trees for each in left), max(each.seconds for each in left))
+        return Backlog(sum(each.trees for each in left), max(each.seconds for each in left))
 
-    async def _archive_shard(self, number: int) -> Waiting:
+    async def _archive_shard(self, number: int) -> Backlog:
         shard = self._keyspace.all_shards()[number]
         for _ in range(BATCHES):
             if not await self._holds(number):
-                return Waiting()
+                return Backlog()
             await self._beat(number)
             if not await self._archive_some(shard, early=await self._is_crowded(shard)):
                 break
-        return await self._waiting(shard)
+        return await self._backlog(number)
 
     async def _archive_some(self, shard: ShardKeys, early: bool = True) -> bool:
         """Archive the next trees that are due, or with `early` will be, whoever else does; whether there were any."""
@@ -312,13 +312,9 @@ class StoreArchive:
         nearly_full = any(most and number >= NEARLY_FULL * most for number, most in limits)
         return nearly_full and lacked > MOST_LACKED * trees
 
-    async def _waiting(self, shard: ShardKeys) -> Waiting:
-        async with self._server.operation() as operation:
-            now = await operation.now_us(shard.clock) // 1000
-            trees = await operation.command("ZCARD", shard.unarchived)
-            first = await operation.command("ZRANGE", shard.unarchived, 0, 0, "WITHSCORES")
-        due = float(first[1]) if first else now
-        return Waiting(int(trees), max(0.0, now - due) / 1000 if due > 0 else 0.0)  # below 0 it isn't late, but needed
+    async def _backlog(self, number: int) -> Backlog:
+        found = await waiting_in(self._server, self._keyspace, number)
+        return Backlog(found.trees, max(0.0, found.oldest_seconds - self._after_seconds))
 
     async def close(self) -> None:
         """Let others archive, and give back all that is held, once nobody asks any more."""

@@ -28,6 +28,7 @@ from store.backup.archiving.marks import GONE, HOLD, mark_in
 from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.merging import as_gone
 from store.backup.archiving.parts import Part, folder_of
+from store.backup.heads import MOST
 from store.backup.ownership import SECRET_KEY
 from store.backup.records import Saved
 from store.backup.upkeep.walking import TreeParts, parts_of, trees
@@ -45,9 +46,6 @@ MODE = 0o600
 
 PATIENT = Bounds(total_seconds=300.0, request_seconds=60.0)
 """A disk may stand still for a while."""
-
-MOST = 1 << 63
-"""No number in a file is as large."""
 
 _KEYSPACE = Keyspace("backup", MAX_SHARDS)
 
@@ -272,13 +270,15 @@ def check_part(tree: TreeParts, part: Part | ArchiveDamaged | NewerFormat) -> Pa
                 0 <= number < MOST for number in (turn.created, turn.used, turn.held, *erased)
             ):
                 raise ArchiveDamaged(f"{turn.id} is {turn.status}, or a number of it can't be")
+            for text in filter(None, (turn.response, turn.items)):
+                msgspec.json.decode(text.decode(), type=msgspec.Raw)
             if (turn.response is None) != (turn.items is None) or not all(
                 word is None or (word.isascii() and word.isalnum())
                 for word in (turn.digest, turn.submission, turn.background)
             ):
                 raise ArchiveDamaged(f"{turn.id} is not whole")
-    except (ValueError, NotFound) as error:
-        raise ArchiveDamaged(f"a name in it can't be: {error}") from error
+    except (ValueError, NotFound, msgspec.MsgspecError) as error:
+        raise ArchiveDamaged(f"a name or a text in it can't be: {error}") from error
     return part
 
 
