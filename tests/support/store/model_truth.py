@@ -277,6 +277,12 @@ class TruthMachine(RuleBasedStateMachine):
         if which % 2 == 0 and self.redis_copy is not None:
             self.run(self._put_redis_back(self.redis_copy))
 
+    @rule(which=ANY)
+    def wipe_redis(self, which: int) -> None:
+        """Put an empty Redis in its place, one time in five: deletions that it had not archived are undone."""
+        if which % 5 == 0:
+            self.run(self._put_redis_back({}))
+
     async def _put_redis_back(self, copy: dict[bytes, bytes]) -> None:
         await self._stop(gently=False)
         await gone_back(self.redis, self.prefix, copy)

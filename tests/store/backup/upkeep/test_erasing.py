@@ -154,5 +154,5 @@ async def test_trees_and_conversations_of_a_tenant_leave_redis_and_no_others(bot
     first = conversations.first_turn_id(conversation)
     await conversations.create(TENANT, conversation, by_hand(first, None, ()), b"{}")
     assert await forget_all(both.store, TENANT) == (2, 0)
-    assert await both.memory.held(TENANT, [digits_of(id), digits_of(conversation)]) == {}
+    assert await both.memory.nodes(TENANT, [digits_of(id), digits_of(conversation)]) == {}
     assert await both.store.get(OTHER, other)
