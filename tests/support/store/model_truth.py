@@ -303,7 +303,7 @@ class TruthMachine(RuleBasedStateMachine):
             archived = await Keeping(archive).look(TENANT, digits_of(id), path) is not None
             if not archived and not in_memory and id not in self.gone:
                 lost.add(id)
-            if archived and id in self.gone:
+            if id in self.gone and (archived or (in_memory and id in self.unheard)):
                 undone.add(id)
             if side == "redis" and in_memory and id in self.gone and not await self._knows_deletion(archive, id):
                 self.undone.add(id)  # it was never archived: a minute's deletions are lost with Redis
