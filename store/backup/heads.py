@@ -27,7 +27,7 @@ from store.archive.archive import Archive
 from store.errors import ArchiveContended, ArchiveRefused, ArchiveShared, ArchiveUnavailable, ArchiveWentBack
 from store.keys import Keyspace, ShardKeys
 from store.redis import scripts
-from store.redis.connection import Server
+from store.redis.connection import Operation, Server
 
 TRIES = 8
 """How often a head is raised again because somebody else has done that."""
@@ -188,8 +188,7 @@ class Heads:
         return _Compared(head, etag, Standing.REDIS_IS_OLDER if head.gone > raised else Standing.EVEN)
 
     async def _here(self, number: int) -> _Numbers:
-        async with self._server.operation() as operation:
-            found = await operation.command("HMGET", self._shard(number).archive_head, "raised", "known")
+        found = await self._server.command("HMGET", self._shard(number).archive_head, "raised", "known")
         return _Numbers(*(int(each or 0) for each in found))
 
     async def _take(self, number: int, *, known: int = 0, more: int = 0) -> int:
@@ -200,8 +199,7 @@ class Heads:
         return int(raised)
 
     async def _put(self, number: int, own: int, gone: int, etag: str | None) -> bool:
-        async with self._server.operation() as operation:
-            at = await operation.now_us(self._shard(number).clock)
+        at = await self._server.run(Operation.now_us, self._shard(number).clock)
         redis = self.redis or self._read[number].redis  # a command leaves the archive to that which has it
         head = Head(own, gone, at, redis)
         done = await self._archive.put(key_of(number), msgspec.json.encode(head), only_if=etag) is not None

@@ -41,6 +41,7 @@ from store.history.elsewhere import (
 )
 from store.history.history import ConversationHistoryStore
 from store.keys import SHARD_DIGITS, ShardKeys, TurnKeys, checked_tenant, digits_of, id_of
+from store.redis.connection import Operation
 
 ASKED_AT_ONCE = 250
 """The turns of a way for which one call asks whether they were deleted: less than a millisecond."""
@@ -348,8 +349,7 @@ class ArchivedTurns(ArchiveReader):
         return await scan.turns(path[-1:])
 
     async def _now(self, keys: TurnKeys) -> int:
-        async with self._server.operation() as operation:
-            return await operation.now_us(keys.shard.clock) // 1000
+        return await self._server.run(Operation.now_us, keys.shard.clock) // 1000
 
     async def _is_gone(self, keys: TurnKeys, root: str, asked_ms: int, remains: bool) -> bool:
         """Whether a turn, or its tree, was deleted, and the archive may not have known it when it was asked; where its

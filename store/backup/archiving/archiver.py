@@ -213,8 +213,7 @@ class Archiver:
             await self._heads.know(shard, await self._heads.raise_(shard))
         for tree, done in written:
             keys = self._keyspace.keys(tree.tenant, tree.root)
-            async with self._server.operation() as operation:
-                _, remaining = await scripts.archived(operation, keys, done=done, fence_ms=self._fence_ms)
+            _, remaining = await self._server.run(scripts.archived, keys, done=done, fence_ms=self._fence_ms)
             left.append(int(remaining))
         return left
 

@@ -66,8 +66,7 @@ async def begin_archive(server: Server, keyspace: Keyspace, after_seconds: float
 
 async def begin_archive_in(server: Server, shard: ShardKeys, after_seconds: float) -> None:
     """`begin_archive` in one shard."""
-    async with server.operation() as operation:
-        await scripts.begin_archive(operation, shard, after_ms=round(after_seconds * 1000))
+    await server.run(scripts.begin_archive, shard, after_ms=round(after_seconds * 1000))
 
 
 async def note_older(server: Server, keyspace: Keyspace, *, trees: int = TREES, most_due: int = MOST_DUE) -> bool:
@@ -92,8 +91,7 @@ async def note_turns(server: Server, shard: ShardKeys, tree: str, digits: Sequen
 async def tell_away(server: Server, keyspace: Keyspace, seconds: float) -> None:
     """For so long, let a full shard evict trees that the archive lacks, which are lost. Raises StoreUnavailable."""
     for shard in keyspace.all_shards():
-        async with server.operation() as operation:
-            await operation.command("SET", shard.archive_away, "", "PX", round(seconds * 1000))
+        await server.command("SET", shard.archive_away, "", "PX", round(seconds * 1000))
 
 
 async def end_archive(server: Server, keyspace: Keyspace) -> bool:
@@ -177,8 +175,7 @@ class _Older:
         for tree in page:
             async for path in self._reader.paths(tree):
                 await note_turns(self._server, self._shard, tree, [node.digits for node in path])
-        async with self._server.operation() as operation:
-            await scripts.pass_older(operation, self._shard, before=before.decode(), after=after)
+        await self._server.run(scripts.pass_older, self._shard, before=before.decode(), after=after)
         return after != ""
 
     async def _next(self, before: str, most: int) -> tuple[list[str], str]:

@@ -177,8 +177,7 @@ class StoreArchive:
         ArchiveUnavailable where the archive is away, as the secret may be there.
         """
         if self._joined is None:
-            async with self._server.operation() as operation:
-                there = await operation.command("GET", self._keyspace.all_shards()[0].secret)
+            there = await self._server.command("GET", self._keyspace.all_shards()[0].secret)
             if there is not None:
                 return await shared_secret(self.history)
             await self.open()
@@ -327,6 +326,5 @@ class StoreArchive:
                         continue
                 if number == 0 and self._is_open:
                     await self._heads.release()
-                async with self._server.operation() as operation:
-                    await operation.command("DEL", shard.archiver)
+                await self._server.command("DEL", shard.archiver)
         await self.archive.close()

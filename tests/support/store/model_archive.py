@@ -129,6 +129,8 @@ class GatedArchive:
 class GatedServer:
     """A server each of whose operations is a step."""
 
+    run, command, row = Server.run, Server.command, Server.row
+
     def __init__(self, server: Server, gate: Gate) -> None:
         self._server, self._gate = server, gate
 
