@@ -230,16 +230,25 @@ def refusing() -> Generator[None]:
         raise BadBackup(str(error)) from error
 
 
-async def turns_of(file: Archive, tree: TreeParts, sums: dict[str, bytes] | None = None) -> AsyncGenerator[Saved]:
+async def turns_of(
+    file: Archive, tree: TreeParts, sums: dict[str, bytes] | None = None, faults: list[Exception] | None = None
+) -> AsyncGenerator[Saved]:
     """The turns of a tree, each once, deleted ones as what is left of them; `sums` gets the digests of all values.
 
-    Raises ArchiveDamaged and NewerFormat.
+    `faults` gets the reason for each value that can't be read, which is passed over. Without it, that is raised:
+    ArchiveDamaged and NewerFormat.
     """
-    first, seen = Part(), set[str]()
+    first, seen = Part(parts=0), set[str]()
     missing = {0, *tree.parts}
     async for number, stored, found in parts_of(file, tree):
-        part = check_part(tree, found)
         missing.discard(number)
+        try:
+            part = check_part(tree, found)
+        except (ArchiveDamaged, NewerFormat) as error:
+            if faults is None:
+                raise
+            faults.append(error)
+            continue
         if number == 0:
             first, missing = part, missing | set(range(1, part.parts))
         if sums is not None:
@@ -248,7 +257,7 @@ async def turns_of(file: Archive, tree: TreeParts, sums: dict[str, bytes] | None
             if turn.id not in seen:
                 seen.add(turn.id)
                 yield as_gone(turn, first.gone[turn.id]) if turn.id in first.gone else turn
-    if missing:
+    if missing and faults is None:
         raise ArchiveDamaged(f"{tree.folder} lacks {len(missing)} of its parts")
 
 

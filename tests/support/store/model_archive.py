@@ -28,7 +28,7 @@ from store.backup.archiving.shards import note_older
 from store.backup.archiving.store_archive import ArchivedTurns
 from store.backup.records import Saved
 from store.backup.turns import bring_in, look_up, take_out
-from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull
+from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull, StoreUnavailable
 from store.history.caps import Caps
 from store.history.elsewhere import Archived
 from store.history.history import ConversationHistoryStore
@@ -318,7 +318,8 @@ class ArchiveMachine(RuleBasedStateMachine):
             self.run(self.gate.begin(self._bring_in(id)))
 
     async def _bring_in(self, id: str) -> None:
-        with suppress(ArchiveUnavailable, StoreFull, ParentNotFound):
+        # StoreUnavailable: others have evicted it again, three times
+        with suppress(ArchiveUnavailable, StoreFull, StoreUnavailable, ParentNotFound):
             self._tell(f"{self._name(id)} is imported: {await bring_in(self.late, TENANT, self.exported[id])}")
 
     @rule(which=ANY)
