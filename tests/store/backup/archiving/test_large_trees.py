@@ -14,10 +14,10 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from store.archive.port import Bounds, Stored
+from store.archive.port import Bounds
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Due
-from store.backup.archiving.keeping import Keeping, Moved, Scan
+from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index, decoded
 from store.backup.records import Saved
@@ -27,7 +27,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage
-from tests.support.archive.stored import Archived, lose, opened
+from tests.support.archive.stored import Archived, opened
 from tests.support.store.sample import TENANT, grow
 
 TEXT = 1_000
@@ -307,70 +307,7 @@ async def test_a_way_longer_than_any_that_is_continued_is_refused(
     await archive.close()
 
 
-async def test_a_look_begins_again_where_a_part_has_changed_since(tmp_path: Path) -> None:
-    archive = open_archive("sqlite", tmp_path)
-    turns = large(30, 1_000)
-    await keep(archive, turns[:-1], part_bytes=2_000)
-    looks = 0
-
-    async def look(scan: Scan) -> Saved:
-        nonlocal looks
-        looks += 1
-        assert await scan.path(turns[8].id) == [turn.id for turn in turns[:9]]
-        if looks == 1:
-            await keep(archive, [turns[-1]], part_bytes=2_000)
-            stored = await archive.get("v1/00/t.acme/0123456789abcdef01/1")
-            assert isinstance(stored, Stored)
-            await archive.put("v1/00/t.acme/0123456789abcdef01/1", stored.value, only_if=stored.etag)
-            with pytest.raises(Moved):
-                await scan.part(1)
-        part = await scan.part(1)
-        return part.turns[0]
-
-    tight = open_archive("sqlite", tmp_path, Bounds(held_bytes=2))
-    assert await Keeping(tight, ahead=1).look(TENANT, digits_of(turns[0].id), look) == turns[2]
-    assert looks == 2
-    await tight.close()
-    await archive.close()
-
-
 async def alone(away: ArchivedTurns, digits: str) -> Saved | None:
     """A turn as the archive has it, without those above it."""
     way = await away.found(TENANT, digits)
     return way and way.turns[0]
-
-
-@pytest.mark.parametrize("how", ["deleted", "erased", "tree"])
-async def test_a_turn_that_was_deleted_is_not_found_alone_either(
-    server_url: str, prefix: str, tmp_path: Path, how: str
-) -> None:
-    made = await opened(server_url, prefix, tmp_path, Caps())
-    one, two, three = await grow(made.store, "one", "two", "three")
-    await made.archive_all()
-    there = await alone(made.turns, digits_of(two))
-    assert there is not None
-    assert (there.id, there.parent, there.response) == (two, one, b'{"text":"two"}')
-    assert await made.turns.found("globex", digits_of(two)) is None
-    if how == "tree":
-        await made.store.forget_tree(TENANT, three)
-    else:
-        await made.store.forget(TENANT, two, erase=how == "erased")
-    assert await made.turns.found(TENANT, digits_of(two)) is None
-    await made.archive_all()
-    assert await made.turns.found(TENANT, digits_of(two)) is None
-    assert (await made.turns.found(TENANT, digits_of(three)) is None) == (how == "tree")
-    await made.store.close()
-    await made.archive.close()
-
-
-async def test_what_redis_has_lost_is_found_alone(
-    open_passes: Callable[[], Awaitable[Archived]], redis: object
-) -> None:
-    made = await open_passes()
-    ids = await grow(made.store, *texts(9))
-    await made.archive_all()
-    await lose(redis, made.store.keyspace.prefix)  # type: ignore[arg-type]
-    found = [await alone(made.turns, digits_of(id)) for id in ids]
-    assert [turn and turn.id for turn in found] == ids
-    await made.store.close()
-    await made.archive.close()
