@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from store.archive.archive import Archive
-from store.backup.archiving.archiver import AFTER_SECONDS, FENCE_SECONDS
+from store.backup.archiving.archiver import AFTER_SECONDS, FENCE_MS
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import as_gone, as_of
@@ -110,19 +110,18 @@ class ArchivedTurns(ArchiveReader):
         ready: Callable[[], Awaitable[None]] = _is_ready,
         make_room: Callable[[ShardKeys], Awaitable[bool]] = _archives_nothing,
         after_seconds: float = AFTER_SECONDS,
-        fence_seconds: float = FENCE_SECONDS,
         concurrency: int = CONCURRENCY,
         unknown_seconds: float = UNKNOWN_SECONDS,
     ) -> None:
         """`ready()` returns once the archive may be asked. `make_room(shard)` archives what is due there, or will be,
-        and returns whether that was anything. `after_seconds` and `fence_seconds` are what the archivers have. A turn
+        and returns whether that was anything. `after_seconds` is what the archivers have. A turn
         that wasn't found is not looked for again for `unknown_seconds`, but for one that this store has made: a
         response may be asked for before it has ended, and be archived and evicted at once.
         """
         self._history, self._server, self._keyspace = history, history.server, history.keyspace
         self._archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
         self._ready, self._make_room = ready, make_room
-        self._after_seconds, self.fence_ms = after_seconds, round(fence_seconds * 1000)
+        self._after_seconds = after_seconds
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
         self._unknown_seconds = unknown_seconds
         self._making_room: dict[ShardKeys, asyncio.Task[bool]] = {}
@@ -276,7 +275,7 @@ class ArchivedTurns(ArchiveReader):
         root, gone = await self._keeping.look(tenant, digits, look)
         gone = gone or bool(root and await self._is_gone(keys, digits_of(root), asked_ms, remains=False))
         erased = await self._marks.erased(tenant, anew=True)
-        return Fate(asked_ms, self.fence_ms, there=bool(root) and not gone, gone=gone, erased=erased)
+        return Fate(asked_ms, FENCE_MS, there=bool(root) and not gone, gone=gone, erased=erased)
 
     async def _trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
         """The trees of a tenant behind one, given by its shard and its digits; about `most`. Of a tree with more than
@@ -316,7 +315,7 @@ class ArchivedTurns(ArchiveReader):
         told = [as_of(turn, erased) for turn in found]
         doubted = len(told) - (0 if remains else 1)
         noted = await self._as_noted(keys, root, told, doubted)
-        return Way(noted, Archived(asked_ms, self.fence_ms, root, noted[-1].deleted, FROM_ARCHIVE))
+        return Way(noted, Archived(asked_ms, FENCE_MS, root, noted[-1].deleted, FROM_ARCHIVE))
 
     async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved], doubted: int) -> Sequence[Saved]:
         """The turns of a way, the first so many without deletions that the archive doesn't have yet."""
@@ -363,10 +362,8 @@ class ArchivedTurns(ArchiveReader):
             now, fenced, *scores = await operation.row(
                 ("TIME",), ("EXISTS", *fences), *(("ZSCORE", noted, member) for member in members), at=noted
             )
-        if _ms(now) > asked_ms + self.fence_ms:
-            raise ArchiveUnavailable(
-                f"it took longer than {self.fence_ms / 1000:g} s, within which deletions are known"
-            )
+        if _ms(now) > asked_ms + FENCE_MS:
+            raise ArchiveUnavailable(f"it took longer than {FENCE_MS / 1000:g} s, within which deletions are known")
         return bool(fenced) or any(score is not None for score in scores)
 
     # --- the way back ------------------------------------------------------------------------------------------------

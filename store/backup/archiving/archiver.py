@@ -33,7 +33,7 @@ PASS_BYTES = 8 << 20
 AFTER_SECONDS = 60.0
 """How long after its first change a tree is archived, with all changes until then."""
 
-FENCE_SECONDS = 60.0
+FENCE_MS = 60_000
 """How long a deletion is known, so that a reader of the archive from before it brings no deleted turn back."""
 
 CHANGES = 1_000
@@ -153,7 +153,6 @@ class Archiver:
         archive: Archive,
         *,
         after_seconds: float = AFTER_SECONDS,
-        fence_seconds: float = FENCE_SECONDS,
         part_bytes: int = PART_BYTES,
         pass_bytes: int = PASS_BYTES,
         passes: int = PASSES,
@@ -164,7 +163,7 @@ class Archiver:
         self._pass_bytes, self._passes = pass_bytes, passes
         self._server, self._keyspace = server, keyspace
         self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
-        self._after_seconds, self._fence_ms = after_seconds, round(fence_seconds * 1000)
+        self._after_seconds = after_seconds
 
     async def begin(self) -> None:
         """Have every shard note its changes from now on."""
@@ -213,7 +212,7 @@ class Archiver:
             await self._heads.know(shard, await self._heads.raise_(shard))
         for tree, done in written:
             keys = self._keyspace.keys(tree.tenant, tree.root)
-            _, remaining = await self._server.run(scripts.archived, keys, done=done, fence_ms=self._fence_ms)
+            _, remaining = await self._server.run(scripts.archived, keys, done=done, fence_ms=FENCE_MS)
             left.append(int(remaining))
         return left
 

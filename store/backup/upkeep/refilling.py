@@ -17,7 +17,7 @@ from time import monotonic
 import msgspec
 
 from store.archive.archive import Archive
-from store.backup.archiving.archiver import FENCE_SECONDS
+from store.backup.archiving.archiver import FENCE_MS
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.parts import Entry
@@ -152,7 +152,7 @@ class Refill:
         shard, archived = self._history.keyspace.shard(digits), NOT_ARCHIVED
         if self._after_seconds is not None:
             asked_us = await self._server.run(Operation.now_us, shard.clock)
-            archived = Archived(asked_us // 1000, round(FENCE_SECONDS * 1000), source=FROM_ARCHIVE)
+            archived = Archived(asked_us // 1000, FENCE_MS, source=FROM_ARCHIVE)
 
         async def bring(scan: Scan) -> None:
             await scan.all()

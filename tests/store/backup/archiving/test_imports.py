@@ -3,6 +3,7 @@
 import pytest
 from redis.asyncio import Redis
 
+from store.backup.archiving.archiver import FENCE_MS
 from store.backup.archiving.marks import Marks
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
@@ -120,7 +121,7 @@ async def test_what_the_archive_said_too_long_ago_counts_for_nothing(both: Archi
 
     async def long_ago(tenant: str, digits: str) -> object:
         told = await fate(tenant, digits)
-        return told._replace(asked_ms=told.asked_ms - both.turns.fence_ms - 1)
+        return told._replace(asked_ms=told.asked_ms - FENCE_MS - 1)
 
     both.turns._fate = long_ago  # type: ignore[method-assign,assignment]
     with pytest.raises(ArchiveUnavailable):
