@@ -312,6 +312,7 @@ class ShardReader:
                 keys, at = TurnKeys(self._shard, tenant, root), cursor or "0"
                 word, *told = await self._server.run(scripts.tips, keys, cursor=at, most=TIPS, idle_us=0)
                 if word == b"missing":
+                    self.broken += await self._used(member) not in ("", "0")
                     return
                 _, used, cursor, ends = (each.decode() for each in told)
                 before = before or used
@@ -321,8 +322,8 @@ class ShardReader:
                     known.update(node.digits for node in path or ())
                     if path:
                         yield path
-            after = (await self._server.command("ZSCORE", self._shard.trees, member) or b"0").decode()
-            if after == "0" or (after == before and not missed):
+            after = await self._used(member)
+            if after in ("", "0") or (after == before and not missed):
                 return
         self.unsettled += 1
 
@@ -431,6 +432,10 @@ class ShardReader:
         match = "*" if tenant is None else f"{tenant}/*"
         async for found in scan(self._server, "ZSCAN", self._shard.trees, match=match, count=SCANNED):
             yield [member.decode() for member in found[::2]]
+
+    async def _used(self, member: str) -> str:
+        """The last use of a conversation, as tips.lua has it; "0" or nothing where nobody knows it any more."""
+        return (await self._server.command("ZSCORE", self._shard.trees, member) or b"").decode()
 
     async def _process(self) -> bytes:
         """The process of a server that has the shard."""
