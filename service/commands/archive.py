@@ -312,7 +312,7 @@ def erase(
         )
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
-        return await erase_all(archive, Marks(archive), tenant, round(await store.now() * 1e6), store)
+        return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
 
     with _asking():
         gone = _on_both(settings, go)

@@ -39,7 +39,9 @@ BEAT_SECONDS = 10.0
 """How often a head is raised at least by a Redis that uses an archive."""
 
 WATCHED_SECONDS = 2.5 * BEAT_SECONDS
-"""How long a Redis watches an archive that another one has used and not given back: that may be dead."""
+"""How long a Redis watches an archive that another one has used and not given back: that may be dead. Where a service
+of that one has given it back it watches for half as long, as others of it may go on.
+"""
 
 LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
@@ -108,16 +110,17 @@ async def watch(server: Server, keyspace: Keyspace, heads: Heads, seconds: float
     one did last. Raises ArchiveShared, ArchiveUnavailable, StoreUnavailable.
     """
     await _name(server, keyspace, heads)
-    first, until = await heads.read(0), monotonic() + seconds
-    head = first
+    head, began = await heads.read(0), monotonic()
     while head.redis not in ("", heads.redis, heads.silent):
-        if head != first:
-            raise ArchiveShared
-        if monotonic() >= until:
+        if monotonic() - began >= (seconds / 2 if head.released else seconds):
             heads.silent = head.redis
-        else:
-            await asyncio.sleep(min(LOOK_SECONDS, seconds))
-            head = await heads.read(0)
+            return
+        await asyncio.sleep(min(LOOK_SECONDS, seconds / 2))
+        before, head = head, await heads.read(0)
+        if head != before and not head.released:
+            raise ArchiveShared
+        if head != before:
+            began = monotonic()
 
 
 async def _name(server: Server, keyspace: Keyspace, heads: Heads) -> None:

@@ -10,7 +10,9 @@ from store.backup.archiving.parts import decoded
 from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all, tenants_erased
 from store.errors import ArchiveDamaged, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
+from store.redis.connection import connect
 from tests.support.archive.kept import Kept, micros
 from tests.support.store.sample import TENANT, grow, said
 
@@ -73,6 +75,28 @@ async def test_what_a_tenant_makes_is_kept_by_a_process_whose_clock_is_behind(
     await both.archive_all()
     await clear(both.archive, TENANT, at)
     assert await both.told(after) == [after]
+
+
+async def test_what_a_tenant_makes_is_kept_though_a_clock_of_the_store_was_ahead(both: Kept) -> None:
+    clock = both.store.keyspace.all_shards()[0].clock
+    await both.store.server.command("SET", clock, micros() + HOUR_US)
+    (before,) = await grow(both.store, "before")
+    await erase(both.archive, both.marks, TENANT, await both.store.cut_time())
+    (after,) = await grow(both.store, "after")
+    await both.archive_all()
+    assert (await both.told(before), await both.told(after)) == (None, [after])
+
+
+async def test_a_time_that_cuts_is_earlier_than_what_any_shard_stores_from_then_on(
+    server_url: str, prefix: str
+) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+    await store.server.command("SET", store.keyspace.all_shards()[1].clock, micros() + HOUR_US)
+    at = await store.cut_time()
+    for _ in range(12):
+        (id,) = await grow(store, "later")
+        assert int(await store.server.command("HGET", store.keyspace.turn(TENANT, id).key("node"), "created")) > at
+    await store.close()
 
 
 @pytest.mark.parametrize("was_archived", [False, True])
