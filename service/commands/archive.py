@@ -35,13 +35,13 @@ from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
+from store.backup.archiving.shards import Failed, Waiting, failed, waiting
 from store.backup.heads import Heads
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import Header, Progress, reading
 from store.backup.upkeep.erasing import Erased
 from store.backup.upkeep.erasing import erase as erase_all
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.memory import Failed, Waiting, failed, waiting
 from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
 from store.backup.upkeep.walking import Counts, counts
@@ -312,7 +312,7 @@ def erase(
         )
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
-        return await erase_all(archive, Marks(archive), tenant, round(await store.now() * 1e6), store)
+        return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
 
     with _asking():
         gone = _on_both(settings, go)

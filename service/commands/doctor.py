@@ -35,7 +35,7 @@ from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
 from store.archive.archive import Archive
 from store.backup import ownership
-from store.backup.upkeep.memory import Waiting, waiting
+from store.backup.archiving.shards import Waiting, waiting
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
 from store.embedded import ARCHIVE, EmbeddedServer

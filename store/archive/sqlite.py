@@ -310,7 +310,7 @@ def _told(error: Exception, path: Path) -> Exception:
     if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
         told = ArchiveRefused(f"the disk of {path.parent} is full; make room on it")
     elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        told = ArchiveRefused(f"{path} is damaged, or is no archive; restore it, or move it away")
+        told = ArchiveRefused(f"{path} is damaged, or is no archive; put its newest copy in its place")
     elif code == sqlite3.SQLITE_BUSY:
         told = ArchiveUnavailable(f"other processes use {path} all the time")
     else:

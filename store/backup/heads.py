@@ -27,7 +27,7 @@ from store.archive.archive import Archive
 from store.errors import ArchiveContended, ArchiveRefused, ArchiveShared, ArchiveUnavailable, ArchiveWentBack
 from store.keys import Keyspace, ShardKeys
 from store.redis import scripts
-from store.redis.connection import Server
+from store.redis.connection import Operation, Server
 
 TRIES = 8
 """How often a head is raised again because somebody else has done that."""
@@ -38,13 +38,15 @@ MOST = 1 << 53
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """The archive's head of a shard: its number, and that of the last deletion. `at` is the store's time in µs. `redis`
-    is the id of the Redis that wrote it, or empty once its services have stopped.
+    is the id of the Redis that wrote it; it is `released` once one of its services has stopped, and no other has raised
+    the head since.
     """
 
     number: int = 0
     gone: int = 0
     at: int = 0
     redis: str = ""
+    released: bool = False
 
 
 class Standing(Enum):
@@ -113,7 +115,7 @@ class Heads:
         Raises ArchiveWentBack, ArchiveShared, and ArchiveUnavailable where Redis is older: it is looked through first.
         """
         found = await self._even(number)
-        own = await self._take(number, known=found.head.number, more=1)
+        own = await self._take(number, known=found.head.number, gone=found.head.gone, more=1)
         for _ in range(TRIES):
             if (found.head.gone if gone else found.head.number) >= own:  # somebody else has raised it since
                 return own
@@ -139,18 +141,20 @@ class Heads:
             for _ in range(TRIES):
                 head, etag = await self._now(number)
                 own = max(head.number, (await self._here(number)).raised) + 1
-                if await self._put(number, own, own, etag):
+                if await self._put(number, own, own, etag) and (await self._here(number)).raised < own:
                     break
             else:
                 raise ArchiveContended(f"others have raised its head {TRIES} times meanwhile")
 
     async def catch_up(self, number: int) -> None:
         """Note that a shard of Redis has no deleted turns any more, as far as the archive has been told of them."""
-        await self.know(number, (await self.read(number)).number)
+        await self._take(number, known=(await self.read(number)).number)
 
     async def know(self, number: int, known: int) -> None:
-        """Note that the archive has reached a number. One that is below it later is an older copy."""
-        await self._take(number, known=known)
+        """Note that the archive has reached a number. One that is below it later is an older copy. Raises
+        ArchiveUnavailable where Redis is older by now.
+        """
+        await self._take(number, known=known, gone=self._read[number].gone if number in self._read else 0)
 
     async def accept(self, number: int) -> None:
         """Take the archive as it is, though it is an older copy."""
@@ -161,10 +165,10 @@ class Heads:
         await self.know(number, own)
 
     async def release(self) -> None:
-        """Say that no process of this Redis uses the archive any more."""
+        """Say that a process of this Redis uses the archive no more; another one says otherwise by raising it."""
         head, etag = await self._now(0)
         if etag is not None and head.redis == self.redis:
-            released = msgspec.structs.replace(head, redis="")
+            released = msgspec.structs.replace(head, released=True)
             await self._archive.put(key_of(0), msgspec.json.encode(released), only_if=etag)  # a clash: one goes on
 
     async def _even(self, number: int) -> "_Compared":
@@ -173,8 +177,8 @@ class Heads:
         if found.standing is Standing.ARCHIVE_IS_OLDER:
             raise ArchiveWentBack(number, found.head.at)
         if found.standing is Standing.REDIS_IS_OLDER:
-            raise ArchiveUnavailable(f"shard {number:02x} of Redis went back in time, and has what was deleted since")
-        if self.redis and found.head.redis not in ("", self.redis, self.silent):
+            raise went_back(number)
+        if self.redis and not found.head.released and found.head.redis not in ("", self.redis, self.silent):
             raise ArchiveShared
         return found
 
@@ -188,22 +192,25 @@ class Heads:
         return _Compared(head, etag, Standing.REDIS_IS_OLDER if head.gone > raised else Standing.EVEN)
 
     async def _here(self, number: int) -> _Numbers:
-        async with self._server.operation() as operation:
-            found = await operation.command("HMGET", self._shard(number).archive_head, "raised", "known")
+        found = await self._server.command("HMGET", self._shard(number).archive_head, "raised", "known")
         return _Numbers(*(int(each or 0) for each in found))
 
-    async def _take(self, number: int, *, known: int = 0, more: int = 0) -> int:
-        """Note what is known, and take a number. A retry after a lost reply takes two, which does no harm."""
+    async def _take(self, number: int, *, known: int = 0, gone: int = 0, more: int = 0) -> int:
+        """Note what is known, and take a number. A retry after a lost reply takes two, which does no harm. Raises
+        ArchiveUnavailable where Redis has not heard of the deletion `gone`: it went back in time a moment ago.
+        """
         async with self._server.operation() as operation:
             operation.wrote = True
-            _, raised = await scripts.raise_head(operation, self._shard(number), known=known, more=more)
+            word, raised = await scripts.raise_head(operation, self._shard(number), known=known, gone=gone, more=more)
+        if word == b"older":
+            raise went_back(number)
         return int(raised)
 
     async def _put(self, number: int, own: int, gone: int, etag: str | None) -> bool:
-        async with self._server.operation() as operation:
-            at = await operation.now_us(self._shard(number).clock)
-        redis = self.redis or self._read[number].redis  # a command leaves the archive to that which has it
-        head = Head(own, gone, at, redis)
+        at = await self._server.run(Operation.now_us, self._shard(number).clock)
+        before = self._read[number]  # a command leaves the archive to that which has it
+        redis, released = (self.redis, False) if self.redis else (before.redis, before.released)
+        head = Head(own, gone, at, redis, released)
         done = await self._archive.put(key_of(number), msgspec.json.encode(head), only_if=etag) is not None
         if done:
             self._read[number] = head
@@ -217,6 +224,11 @@ class Heads:
 
     def _shard(self, number: int) -> ShardKeys:
         return self._keyspace.all_shards()[number]
+
+
+def went_back(number: int) -> ArchiveUnavailable:
+    """The error of a shard of Redis that is an older copy, and has not been looked through."""
+    return ArchiveUnavailable(f"shard {number:02x} of Redis went back in time, and has what was deleted since")
 
 
 def _head_in(key: str, value: bytes) -> Head:

@@ -39,7 +39,9 @@ BEAT_SECONDS = 10.0
 """How often a head is raised at least by a Redis that uses an archive."""
 
 WATCHED_SECONDS = 2.5 * BEAT_SECONDS
-"""How long a Redis watches an archive that another one has used and not given back: that may be dead."""
+"""How long a Redis watches an archive that another one has used and not given back: that may be dead. Where a service
+of that one has given it back it watches for half as long, as others of it may go on.
+"""
 
 LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
@@ -95,14 +97,12 @@ async def _come_back(server: Server, keyspace: Keyspace, archive: Archive) -> No
     for number in range(keyspace.shards):
         if (head := await heads.read(number)).number:
             await heads.know(number, head.number + 1)
-    async with server.operation() as operation:
-        await operation.command("HDEL", keyspace.all_shards()[0].archive_head, LEFT)
+    await server.command("HDEL", keyspace.all_shards()[0].archive_head, LEFT)
 
 
 async def _has_left(server: Server, keyspace: Keyspace) -> bool:
     """Whether a store had an archive, and has joined none since."""
-    async with server.operation() as operation:
-        return bool(await operation.command("HEXISTS", keyspace.all_shards()[0].archive_head, LEFT))
+    return bool(await server.command("HEXISTS", keyspace.all_shards()[0].archive_head, LEFT))
 
 
 async def watch(server: Server, keyspace: Keyspace, heads: Heads, seconds: float) -> None:
@@ -110,16 +110,17 @@ async def watch(server: Server, keyspace: Keyspace, heads: Heads, seconds: float
     one did last. Raises ArchiveShared, ArchiveUnavailable, StoreUnavailable.
     """
     await _name(server, keyspace, heads)
-    first, until = await heads.read(0), monotonic() + seconds
-    head = first
+    head, began = await heads.read(0), monotonic()
     while head.redis not in ("", heads.redis, heads.silent):
-        if head != first:
-            raise ArchiveShared
-        if monotonic() >= until:
+        if monotonic() - began >= (seconds / 2 if head.released else seconds):
             heads.silent = head.redis
-        else:
-            await asyncio.sleep(min(LOOK_SECONDS, seconds))
-            head = await heads.read(0)
+            return
+        await asyncio.sleep(min(LOOK_SECONDS, seconds / 2))
+        before, head = head, await heads.read(0)
+        if head != before and not head.released:
+            raise ArchiveShared
+        if head != before:
+            began = monotonic()
 
 
 async def _name(server: Server, keyspace: Keyspace, heads: Heads) -> None:
@@ -141,36 +142,30 @@ async def keep(server: Server, keyspace: Keyspace, id: bytes, heads: Heads) -> N
     """
     await _keep(server, keyspace, id)
     await _name(server, keyspace, heads)
-    async with server.operation() as operation:
-        doubted = await operation.command("HGET", keyspace.all_shards()[0].archive_head, DOUBTED)
+    doubted = await server.command("HGET", keyspace.all_shards()[0].archive_head, DOUBTED)
     if doubted is not None:
         raise ArchiveWentBack(*map(int, doubted.split()))
 
 
 async def doubt(server: Server, keyspace: Keyspace, error: ArchiveWentBack) -> None:
     """Have all processes doubt an archive, and nothing leave memory because that had it. Raises StoreUnavailable."""
-    async with server.operation() as operation:
-        if await operation.command("HEXISTS", keyspace.all_shards()[0].archive_head, DOUBTED):
-            return
+    first = keyspace.all_shards()[0]
+    if await server.command("HEXISTS", first.archive_head, DOUBTED):
+        return
     for shard in keyspace.all_shards():
-        async with server.operation() as operation:
-            await operation.command("SET", shard.older, 0)
-    async with server.operation() as operation:
-        shard = keyspace.all_shards()[0]
-        await operation.command("HSETNX", shard.archive_head, DOUBTED, f"{error.shard} {error.at}")
+        await server.command("SET", shard.older, 0)
+    await server.command("HSETNX", first.archive_head, DOUBTED, f"{error.shard} {error.at}")
 
 
 async def believe(server: Server, keyspace: Keyspace) -> None:
     """End the doubt. Raises StoreUnavailable."""
-    async with server.operation() as operation:
-        await operation.command("HDEL", keyspace.all_shards()[0].archive_head, DOUBTED, LEFT)
+    await server.command("HDEL", keyspace.all_shards()[0].archive_head, DOUBTED, LEFT)
 
 
 async def _keep(server: Server, keyspace: Keyspace, id: bytes) -> None:
     known = await _known(server, keyspace)
     if known is None:
-        async with server.operation() as operation:
-            await operation.command("SET", _key(keyspace), id, "NX")
+        await server.command("SET", _key(keyspace), id, "NX")
         known = await _known(server, keyspace)
     if known != id:
         raise ArchiveReplaced
@@ -193,8 +188,7 @@ async def older_shards(server: Server, keyspace: Keyspace, archive: Archive) -> 
     ArchiveReplaced where `join` would, ArchiveUnavailable, StoreUnavailable.
     """
     known = await _known(server, keyspace)
-    async with server.operation() as operation:
-        own = await operation.command("GET", keyspace.all_shards()[0].secret)
+    own = await server.command("GET", keyspace.all_shards()[0].secret)
     secret, id = await archive.get(SECRET_KEY), await archive.get(ID_KEY)
     if own is not None and secret is not None and secret.value != own:
         raise ArchiveForeign
@@ -225,16 +219,14 @@ async def leave(server: Server, keyspace: Keyspace) -> bool:
     """A store has no archive any more, and may have another one; whether it had one. Raises StoreUnavailable."""
     if await _known(server, keyspace) is None:
         return False
-    async with server.operation() as operation:
-        await operation.command("HSET", keyspace.all_shards()[0].archive_head, LEFT, "")
-        await operation.command("DEL", _key(keyspace))
+    await server.command("HSET", keyspace.all_shards()[0].archive_head, LEFT, "")
+    await server.command("DEL", _key(keyspace))
     return True
 
 
 async def _known(server: Server, keyspace: Keyspace) -> bytes | None:
     """The id of the archive that a store has."""
-    async with server.operation() as operation:
-        return await operation.command("GET", _key(keyspace))
+    return await server.command("GET", _key(keyspace))
 
 
 def _key(keyspace: Keyspace) -> Key:

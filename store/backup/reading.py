@@ -22,7 +22,7 @@ import zstandard
 
 from store import codec
 from store.backup.records import Erased, Saved
-from store.keys import ShardKeys, id_of
+from store.keys import ShardKeys, TurnKeys, id_of
 from store.redis import scripts
 from store.redis.connection import Argument, Server
 from store.turn import TERMINAL, Status
@@ -33,6 +33,9 @@ SCANNED = 500
 TREES = 25
 TURNS = 200
 """How many conversations, and how many of their turns, one script call describes: about a millisecond."""
+
+TIPS = 250
+"""How many ends of a conversation one call names."""
 
 ABOVE = 99
 """How many turns above another one call describes."""
@@ -55,9 +58,6 @@ PATIENCE_ATTEMPTS = 200
 some seconds, and a backup that runs for minutes doesn't give up for that."""
 
 T = TypeVar("T")
-
-PLACES = ("leases", *(f"queued:{level}" for level in range(4)))
-"""Where the jobs of a shard are named (store/redis/lua/queueing.lua)."""
 
 
 class Unreadable(Exception):
@@ -212,7 +212,6 @@ class ShardReader:
         self.broken = self.unsettled = 0
         """Turns that could not be read, and conversations that were used each time they were."""
         self._server, self._shard = server, shard
-        self._base = shard.turns.removesuffix("t:")
         self._turns_per_second = turns_per_second
 
     async def all(self, tenant: str | None) -> AsyncGenerator[Piece]:
@@ -246,9 +245,11 @@ class ShardReader:
             for trees in portions(whole, lambda tree: _payload(tree[1]), PIECE_BYTES):
                 async for piece in self._read(trees):
                     yield piece
-        for at in range(0, len(slow), TURNS):
-            async for piece in self._slowly(slow[at : at + TURNS]):
-                yield piece
+        for member in slow:
+            lost = set[str]()
+            async for path in self.paths(member):
+                async for turns in self._along(member, path, lost):
+                    yield Piece(member, turns)
 
     async def nodes(self, tenant: str, digits: Iterable[str], idle_us: int = GONE_TOO) -> dict[str, Node]:
         """Those of some turns that are there, in any state, by their digits; `idle_us` as for `describe`."""
@@ -298,29 +299,32 @@ class ShardReader:
                 yield Piece(member, found)
         await pause(self._turns_per_second, len(named), began)
 
-    async def _slowly(self, members: list[str]) -> AsyncGenerator[Piece]:
-        """Read conversations that are large or have jobs. A turn that a job continues is no leaf: the jobs name it."""
-        uses = {member: await self._used(member) for member in members}
-        jobs = await self._jobs()
-        for member in members:
-            async for piece in self._until_settled(member, uses[member], jobs.get(member, [])):
-                yield piece
-
-    async def _until_settled(self, member: str, used: int, continued: list[str]) -> AsyncGenerator[Piece]:
-        """A conversation, leaf by leaf; again if it was used since it was `used`, as turns may have been missed."""
-        known, lost = set[str](), set[str]()
+    async def paths(self, member: str) -> AsyncGenerator[list[Node]]:
+        """The turns of a conversation that have ended, a path to each of its ends: each behind those that it continues,
+        but for those of an earlier path. It is looked through again if it was used meanwhile, as some may have been
+        missed. A turn under way is an end, too, and is left out. Raises StoreUnavailable.
+        """
+        tenant, _, root = member.partition("/")
+        known = set[str]()
         for _ in range(ROUNDS):
-            missed = False
-            async for leaf in self._leaves(member, continued):
-                path = await self._path(member, leaf, known) if used else []
-                missed |= path is None
-                known.update(node.digits for node in path or ())
-                async for turns in self._along(member, path or [], lost):
-                    yield Piece(member, turns)
+            missed, before, cursor = False, "", ""
+            while cursor != "0":
+                keys, at = TurnKeys(self._shard, tenant, root), cursor or "0"
+                word, *told = await self._server.run(scripts.tips, keys, cursor=at, most=TIPS, idle_us=0)
+                if word == b"missing":
+                    self.broken += await self._used(member) not in ("", "0")
+                    return
+                _, used, cursor, ends = (each.decode() for each in told)
+                before = before or used
+                for end in ends.split():
+                    path = await self._path(member, end.partition("=")[0], known)
+                    missed |= path is None
+                    known.update(node.digits for node in path or ())
+                    if path:
+                        yield path
             after = await self._used(member)
-            if not after or (after == used and not missed):
+            if after in ("", "0") or (after == before and not missed):
                 return
-            used, continued = after, (await self._jobs()).get(member, [])
         self.unsettled += 1
 
     async def _along(self, member: str, path: list[Node], lost: set[str]) -> AsyncGenerator[list[Saved]]:
@@ -351,7 +355,7 @@ class ShardReader:
                 path.append(node)
                 if digits in known:
                     break
-        while path and path[0].deleted:  # nothing continues it
+        while path and (path[0].deleted or path[0].status not in TERMINAL):  # nothing continues it
             del path[0]
         return path[::-1]
 
@@ -429,28 +433,9 @@ class ShardReader:
         async for found in scan(self._server, "ZSCAN", self._shard.trees, match=match, count=SCANNED):
             yield [member.decode() for member in found[::2]]
 
-    async def _leaves(self, member: str, continued: list[str]) -> AsyncGenerator[str]:
-        tenant, _, root = member.partition("/")
-        async for found in scan(self._server, "SSCAN", f"{self._shard.turns}{tenant}:tree:{root}", count=SCANNED):
-            for leaf in found:
-                yield leaf.decode()
-        for digits in continued:
-            yield digits
-
-    async def _jobs(self) -> dict[str, list[str]]:
-        """The turns that jobs of the shard continue, by TENANT/ROOT of the conversation."""
-        found: dict[str, list[str]] = {}
-        for place in PLACES:
-            members = [each.decode() for each in await self._server.command("ZRANGE", self._base + place, 0, -1)]
-            for member, nodes in zip(members, await self.describe(members), strict=True):
-                if nodes and nodes[0].parent:
-                    tree = f"{member.partition('/')[0]}/{nodes[0].root}"
-                    found.setdefault(tree, []).append(nodes[0].parent)
-        return found
-
-    async def _used(self, member: str) -> int:
-        """The last use of a conversation; 0 where nobody knows it any more."""
-        return int(float(await self._server.command("ZSCORE", self._shard.trees, member) or 0))
+    async def _used(self, member: str) -> str:
+        """The last use of a conversation, as tips.lua has it; "0" or nothing where nobody knows it any more."""
+        return (await self._server.command("ZSCORE", self._shard.trees, member) or b"").decode()
 
     async def _process(self) -> bytes:
         """The process of a server that has the shard."""

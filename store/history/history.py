@@ -598,6 +598,15 @@ class ConversationHistoryStore:
                 latest = max(latest, await operation.now_us(shard.clock), int(used or 0))
         return latest / 1_000_000
 
+    async def cut_time(self, least: int = 0) -> int:
+        """A time in µs since 1970, of `least` or more, that is no earlier than all that was stored, and earlier than
+        all that will be, though a clock was ahead, or servers disagree. Raises StoreUnavailable.
+        """
+        latest = max(least, round(await self.now() * 1e6))
+        for shard in self.keyspace.all_shards():
+            await self.server.run(scripts.raise_clock, shard, us=latest)
+        return latest
+
     async def close(self) -> None:
         """Close the connections."""
         await self.listening.close()

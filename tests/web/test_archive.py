@@ -123,33 +123,26 @@ async def test_who_has_a_response_has_it_also_once_that_has_left_memory(stored: 
     assert not await stored.in_memory(id)
 
 
-async def test_a_response_that_left_memory_is_retrieved_and_stays_away(stored: Stored, away: tuple[str, str]) -> None:
-    found = await stored.ada.responses.retrieve(away[1])
-    assert found.output_text == "1\n2"
-    assert found.previous_response_id == away[0]
-    assert not await stored.in_memory(away[1])
-
-
-async def test_its_input_items_are_those_of_the_conversation(stored: Stored, away: tuple[str, str]) -> None:
-    items = [item async for item in stored.ada.responses.input_items.list(away[1], order="asc", limit=1)]
+async def test_what_left_memory_is_read_where_it_is_and_continued_with_all_that_was_said_by_its_tenant_alone(
+    stored: Stored, away: tuple[str, str]
+) -> None:
+    first, second = away
+    found = await stored.ada.responses.retrieve(second)
+    assert (found.output_text, found.previous_response_id) == ("1\n2", first)
+    items = [item async for item in stored.ada.responses.input_items.list(second, order="asc", limit=1)]
     assert [item.type for item in items] == ["message", "reasoning", "message", "message"]
     assert "My name is Ada." in items[0].to_json()
-    assert not await stored.in_memory(away[1])
-
-
-async def test_it_is_continued_with_all_that_was_said(stored: Stored, away: tuple[str, str]) -> None:
-    answer = await stored.ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=away[1])
-    assert answer.output_text == "Your name is Ada."
-    assert await stored.in_memory(away[0])
-    assert await stored.in_memory(away[1])
-
-
-async def test_it_is_nobody_elses(stored: Stored, away: tuple[str, str]) -> None:
-    for attempt in (stored.bob.responses.retrieve(away[0]), say(stored.bob, "Go on.", away[1])):
+    for attempt in (stored.bob.responses.retrieve(first), say(stored.bob, "Go on.", second)):
         with pytest.raises(APIStatusError) as refused:
             await attempt
         assert refused.value.status_code in (400, 404)
         assert refused.value.code in (None, "previous_response_not_found")
+    assert not await stored.in_memory(first)
+    assert not await stored.in_memory(second)
+    answer = await stored.ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=second)
+    assert answer.output_text == "Your name is Ada."
+    assert await stored.in_memory(first)
+    assert await stored.in_memory(second)
 
 
 async def test_what_is_deleted_after_it_left_stays_deleted(
@@ -192,30 +185,6 @@ async def test_an_empty_redis_serves_all_that_its_archive_has(
         answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=away[1])
         assert answer.output_text == "Your name is Ada."
     assert await redis.get(f"{prefix}:{{00}}:secret") == secret
-
-
-async def test_what_was_deleted_is_not_told_by_a_redis_that_went_back_in_time(
-    settings: Settings, redis: Redis, prefix: str
-) -> None:
-    await asyncio.to_thread(join, settings)
-    async with serving(settings) as inside:
-        stored = Stored(inside, redis, prefix)
-        async with stored.ada, stored.bob:
-            first = await say(stored.ada, "My name is Ada.")
-            second = await say(stored.ada, "Count to 2.", first)
-            other = await say(stored.ada, "Count to 3.")
-            await stored.all_archived()
-            before = await remembered(redis, prefix)
-            await stored.ada.responses.delete(first)
-            await stored.ada.responses.delete(other)
-            await stored.all_archived()
-    await gone_back(redis, prefix, before)
-    await asyncio.to_thread(join, settings)
-    async with serving(settings) as again, again.client(KEYS[0][1]) as ada:
-        for id in (first, other):
-            await gone(ada, id)
-        answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=second)
-        assert answer.output_text == "Your name is Ada."
 
 
 async def test_a_service_notices_itself_that_its_redis_went_back(stored: Stored, redis: Redis, prefix: str) -> None:
@@ -490,13 +459,6 @@ async def test_without_an_archive_again_all_is_evicted_as_ever(
         await until(lambda: _lacks(redis, f"{prefix}:{{00}}:archive"))
         for _ in range(2 * FEW):
             await say(ada, "Count to 2.")
-
-
-async def test_an_archive_is_looked_through_each_day_also_where_nothing_is_ever_too_old(
-    stored: Stored, redis: Redis, prefix: str
-) -> None:
-    del stored
-    await until(lambda: redis.exists(f"{prefix}:{{00}}:archive-swept"))
 
 
 async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays(

@@ -14,7 +14,7 @@ from service.engine.port import EngineError
 from service.web.errors import JsonResponse
 from service.web.received import Received
 from service.web.routing import Router, Way
-from store.backup.upkeep.memory import waiting
+from store.backup.archiving.shards import waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout

@@ -5,12 +5,10 @@ reads the notes, then the parts, then the turns, and clears only the notes of tu
 archivers may do the same tree: one of them is late and begins again, or does it twice.
 
 An archiver takes a tree in passes, so that it never holds more than some megabytes of it. The changed turns are taken
-oldest first, each with those above it that the archive lacks, the nearest first. So a deleted turn, kept only for those
-that continue it, never comes before them. A turn counts as archived once all above it is. A turn with more above it
-than a pass takes is taken again with the next pass, and the rest of them.
+oldest first, each behind those above it that the archive lacks. A turn counts as archived once all above it is.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -21,7 +19,7 @@ from store.backup.archiving.merging import News, as_of
 from store.backup.archiving.parts import PART_BYTES, Index
 from store.backup.archiving.shards import begin_archive
 from store.backup.heads import Heads
-from store.backup.reading import ABOVE, TURNS, Node, ShardReader
+from store.backup.reading import ABOVE, TURNS, Node, ShardReader, portions
 from store.backup.records import Saved
 from store.history.delete import ERASED, FORGOTTEN, TREE
 from store.keys import Keyspace, ShardKeys, digits_of, id_of, shard_of
@@ -35,7 +33,7 @@ PASS_BYTES = 8 << 20
 AFTER_SECONDS = 60.0
 """How long after its first change a tree is archived, with all changes until then."""
 
-FENCE_SECONDS = 60.0
+FENCE_MS = 60_000
 """How long a deletion is known, so that a reader of the archive from before it brings no deleted turn back."""
 
 CHANGES = 1_000
@@ -48,138 +46,84 @@ HERE = "+"
 """The kind of a change that is no deletion, before the digits of a turn as it is now."""
 
 
-class Taken(NamedTuple):
-    """The result of a pass: turns as they are now; the digits of changed turns that stay for another pass; and whether
-    it took a turn that the archive lacked.
+class Plan:
+    """The turns of one tree that the archive lacks, or has as they were, each behind those that it continues. `changed`
+    has the digits of those that changed; `nowhere` those that a turn continues and that are not there: nothing more can
+    be archived of it. All raise StoreUnavailable.
     """
 
-    turns: Sequence[Saved]
-    left: Collection[str]
-    new: bool
+    def __init__(self, reader: ShardReader, tenant: str, erased: int) -> None:
+        """Of the tenant's turns from until `erased`, in µs since 1970, it takes what is left for later ones."""
+        self._reader, self._tenant, self._erased = reader, tenant, erased
+        self.nodes: dict[str, Node] = {}
+        self.changed: list[str] = []
+        self.nowhere = set[str]()
 
-
-class Pass:
-    """Takes turns of one tree. Raises StoreUnavailable."""
-
-    def __init__(
-        self,
-        reader: ShardReader,
-        tenant: str,
-        index: Index,
-        pass_bytes: int = PASS_BYTES,
-        *,
-        before: Collection[str] = frozenset(),
-        erased: int = 0,
-    ) -> None:
-        """`index` has the archived turns of the tree; those with the digits `before`, as far as it has them, are there
-        as they are now. Of the tenant's turns from until `erased`, in µs since 1970, it takes what is left for later
-        ones that continue them.
-        """
-        self._reader, self._tenant, self._entries = reader, tenant, index.entries
-        self._pass_bytes, self._before, self._erased = pass_bytes, before, erased
-        self._chosen: dict[str, Node] = {}
-        self._bytes = 0
-        self._above: dict[str, Node] = {}
-        self._nowhere = set[str]()
-        """Digits that a turn continues and that are not there: nothing more can be archived of it."""
-        self._whole = set[str]()
-        """Digits above which all is archived or chosen."""
-        self._moves = False
-        """Whether the choice archives a turn that wasn't archived."""
-
-    async def take(self, changed: Sequence[str]) -> Taken:
-        """Take some of the turns that have changed, by their digits in order, with what is above them. Those that were
-        taken before are not read again.
-        """
-        left = await self._choose(changed)
-        read = dict[str, Saved]()
-        unread, size, new = list[str](), 0, False
-        nodes = list(self._chosen.values())
-        self._whole.clear()
-        async with aclosing(self._reader.turns(self._tenant, nodes)) as turns:
-            async for node, turn in turns:
-                if turn is None:
-                    unread.append(node.digits)
-                    continue
-                turn = read[node.digits] = as_of(turn, self._erased)
-                size += turn.payload
-                new = new or turn.id not in self._entries
-                if size >= self._pass_bytes and (new or self._is_archived(node.digits, read)):
-                    break
-        described = await self._reader.describe([f"{self._tenant}/{digits}" for digits in unread])
-        gone = {digits for digits, found in zip(unread, described, strict=True) if not found}
-        chosen = [digits for digits in changed if self._was_chosen(digits) and digits not in gone]
-        left.update(digits for digits in chosen if not self._is_archived(digits, read))
-        return Taken(list(read.values()), left, new)
-
-    async def _choose(self, changed: Sequence[str]) -> set[str]:
-        """Choose as many as a pass takes; the others."""
+    async def make(self, changed: Sequence[str], index: Index) -> None:
+        """Look for these, in their order, and for those above them that an archive with this index lacks."""
+        known = set[str]()
         for at in range(0, len(changed), TURNS):
-            some = changed[at : at + TURNS]
-            described = await self._reader.describe([f"{self._tenant}/{digits}" for digits in some])
-            for number, nodes in enumerate(described):
-                if not nodes or nodes[0].status not in TERMINAL or nodes[0].created <= self._erased:
-                    continue
-                if not await self._choose_way(nodes[0]):
-                    return set(changed[at + number :])
-        return set()
+            described = await self._reader.describe([f"{self._tenant}/{each}" for each in changed[at : at + TURNS]])
+            for found in described:
+                if found and found[0].status in TERMINAL and found[0].created > self._erased:
+                    self.changed.append(found[0].digits)
+                    await self._add_way(found[0], index, known)
 
-    async def _choose_way(self, node: Node) -> bool:
-        """Choose a turn and those above it that the archive lacks; False where they are more than a pass takes.
-
-        A changed turn is chosen even where one below it was chosen first: the archive's form of it is old.
-        """
-        way: dict[str, None] = {}
-        at: str | None = node.digits
-        self._above[node.digits] = node
-        if node.digits not in self._chosen:
-            self._whole.discard(node.digits)
-        while at is not None and at not in self._whole and at not in way:
-            way[at] = None
-            if at in self._chosen:
-                at = self._chosen[at].parent
-            elif (at != node.digits or at in self._before) and (entry := self._entries.get(id_of(at))):
+    async def _add_way(self, changed: Node, index: Index, known: set[str]) -> None:
+        way = [] if changed.digits in self.nodes else [changed]
+        above, at = dict[str, Node](), changed.parent
+        while at is not None and at not in known and at not in self.nodes:
+            known.add(at)
+            if entry := index.entries.get(id_of(at)):
                 at = entry.parent and digits_of(entry.parent)
-            elif (above := await self._described(at)) is None:
+                continue
+            if at not in above:
+                (nodes,) = await self._reader.describe([f"{self._tenant}/{at}"], ABOVE)
+                above = {node.digits: node for node in nodes if node.status in TERMINAL}
+            if at not in above:
+                self.nowhere.add(at)
                 break
-            elif self._moves and self._bytes + above.payload > self._pass_bytes:
-                return False
-            else:
-                self._chosen[at] = above
-                self._bytes += above.payload
-                self._moves = self._moves or id_of(at) not in self._entries
-                at = above.parent
-        self._whole.update(way)
-        self._moves = True
-        return True
+            way.append(above[at])
+            at = above[at].parent
+        self.nodes.update((node.digits, node) for node in reversed(way))
 
-    async def _described(self, digits: str) -> Node | None:
-        """A turn that has ended, as the store notes it; those above it are asked for with it."""
-        if digits not in self._above:
-            (nodes,) = await self._reader.describe([f"{self._tenant}/{digits}"], ABOVE)
-            self._above = {node.digits: node for node in nodes if node.status in TERMINAL}
-        node = self._above.pop(digits, None)
-        if node is None:
-            self._nowhere.add(digits)
-        return node
+    def continued(self, taken: int) -> set[str]:
+        """The ids of deleted turns that those continue which will be archived after the first so many."""
+        found = set[str | None]()
+        for node in [*self.nodes.values()][: taken - 1 if taken else None : -1]:
+            if not node.deleted or node.digits in found:
+                found.add(node.parent)
+        return {id_of(digits) for digits in found if digits is not None}
 
-    def _was_chosen(self, digits: str) -> bool:
-        return digits in self._chosen or digits in self._before
+    async def read(self, taken: int, most: int) -> dict[str, Saved | None]:
+        """The next turns after the first so many, of `most` bytes or one turn; None for one that can't be read."""
+        found, size = dict[str, Saved | None](), 0
+        some = next(portions([*self.nodes.values()][taken:], lambda node: node.payload, most), list[Node]())
+        async with aclosing(self._reader.turns(self._tenant, some)) as turns:
+            async for node, turn in turns:
+                found[node.digits] = turn and as_of(turn, self._erased)
+                size += turn.payload if turn else 0
+                if size >= most:
+                    break
+        return found
 
-    def _is_archived(self, digits: str, read: dict[str, Saved]) -> bool:
-        """Whether a turn was read, now or before, and all that is there above it was or is archived."""
-        way: dict[str, None] = {}
-        if digits not in read and digits not in self._before:
-            return False
-        at: str | None = digits
-        while at is not None and at not in self._whole and at not in self._nowhere and at not in way:
-            way[at] = None
-            turn = read.get(at) or self._entries.get(id_of(at))
-            if turn is None:
-                return False
-            at = turn.parent and digits_of(turn.parent)
-        self._whole.update(way)
-        return True
+    async def left(self, read: Mapping[str, Saved | None], index: Index) -> set[str]:
+        """Those of the changed turns that an archive with this index has not got, of those that were `read`."""
+        unread = [digits for digits in self.changed if read.get(digits) is None]
+        there = await self._reader.nodes(self._tenant, unread)
+        return there.keys() | {
+            digits for digits in self.changed if read.get(digits) and not self._is_there(digits, index)
+        }
+
+    def _is_there(self, digits: str, index: Index) -> bool:
+        """Whether all that is there of a turn and above it is archived. A deleted one may have gone by now."""
+        at, way = id_of(digits), set[str]()
+        if at not in index.entries:
+            return True
+        while (entry := index.entries.get(at)) and entry.parent and at not in way:
+            way.add(at)
+            at = entry.parent
+        return entry is not None or digits_of(at) in self.nowhere
 
 
 class Due(NamedTuple):
@@ -209,7 +153,6 @@ class Archiver:
         archive: Archive,
         *,
         after_seconds: float = AFTER_SECONDS,
-        fence_seconds: float = FENCE_SECONDS,
         part_bytes: int = PART_BYTES,
         pass_bytes: int = PASS_BYTES,
         passes: int = PASSES,
@@ -220,7 +163,7 @@ class Archiver:
         self._pass_bytes, self._passes = pass_bytes, passes
         self._server, self._keyspace = server, keyspace
         self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
-        self._after_seconds, self._fence_ms = after_seconds, round(fence_seconds * 1000)
+        self._after_seconds = after_seconds
 
     async def begin(self) -> None:
         """Have every shard note its changes from now on."""
@@ -253,14 +196,7 @@ class Archiver:
             args = ("ZRANGE", keys.shard.changes_of(tree.tenant, tree.root), 0, CHANGES - 1, "WITHSCORES")
             replies = [each.decode() for each in await operation.command(*args)]
         changes = dict(zip(replies[::2], replies[1::2], strict=True))
-        left: Collection[str] = ()
-        before = set[str]()
-        for _ in range(self._passes):
-            taken = await self._pass(keys.shard, tree, changes, before)
-            before.update(digits_of(turn.id) for turn in taken.turns)
-            left = taken.left
-            if not taken.new or len(left) < len(_here(changes)):
-                break
+        left = await self._archive_turns(keys.shard, tree, changes)
         done = " ".join(
             f"{member}={score}" for member, score in changes.items() if member[0] != HERE or member[1:] not in left
         )
@@ -276,33 +212,36 @@ class Archiver:
             await self._heads.know(shard, await self._heads.raise_(shard))
         for tree, done in written:
             keys = self._keyspace.keys(tree.tenant, tree.root)
-            async with self._server.operation() as operation:
-                _, remaining = await scripts.archived(operation, keys, done=done, fence_ms=self._fence_ms)
+            _, remaining = await self._server.run(scripts.archived, keys, done=done, fence_ms=FENCE_MS)
             left.append(int(remaining))
         return left
 
-    async def _pass(self, shard: ShardKeys, tree: Due, changes: Collection[str], before: Collection[str]) -> Taken:
-        """Archive as many changed turns as a pass takes, but for those that were archived just before."""
-        reader = ShardReader(self._server, shard, 0)
-        taken = Taken((), (), new=False)
+    async def _archive_turns(self, shard: ShardKeys, tree: Due, changes: Collection[str]) -> Collection[str]:
+        """Archive changed turns in passes, until some of them are there with all above them; the others."""
+        reader, changed = ShardReader(self._server, shard, 0), [each[1:] for each in changes if each[0] == HERE]
+        plan = Plan(reader, tree.tenant, await self._marks.erased(tree.tenant))
+        read, some, after = dict[str, Saved | None](), dict[str, Saved | None](), Index()
+        left: Collection[str] = changed
 
         async def news(index: Index) -> News:
-            nonlocal taken
-            erased = await self._marks.erased(tree.tenant)
-            made = Pass(reader, tree.tenant, index, self._pass_bytes, before=before, erased=erased)
-            taken = await made.take(_here(changes))
-            news = News(taken.turns, *gone_in(changes))
+            nonlocal some, after
+            after = index
+            if not plan.changed:
+                await plan.make(changed, index)
+            some = await plan.read(len(read), self._pass_bytes)
+            turns = [turn for turn in some.values() if turn]
+            news = News(turns, *gone_in(changes), plan.continued(len(read) + len(some)))
             if news.takes_away:
                 await self._heads.raise_(shard_of(tree.root), gone=True)
             return news
 
-        await self._keeping.change(tree.tenant, tree.root, news)
-        return taken
-
-
-def _here(changes: Iterable[str]) -> list[str]:
-    """The digits of turns that are to be archived as they are."""
-    return [each[1:] for each in changes if each[0] == HERE]
+        for _ in range(self._passes):
+            await self._keeping.change(tree.tenant, tree.root, news)
+            read |= some
+            left = await plan.left(read, after)
+            if len(left) < len(changed) or len(read) == len(plan.nodes):
+                break
+        return left
 
 
 def gone_in(changes: Collection[str]) -> tuple[dict[str, bool], list[str]]:

@@ -9,15 +9,16 @@ for, and has to be unchanged. So all facts about a tree come from parts as they 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from store.archive.archive import Archive
 from store.archive.memory import Share
 from store.archive.port import Stored
-from store.backup.archiving.merging import Merge, News
+from store.backup.archiving.merging import Merge, News, as_gone
 from store.backup.archiving.parts import PART_BYTES, Index, Part, bytes_to_read, decoded, encoded, key_of, outlined
+from store.backup.records import Saved
 from store.codec import THREAD_FROM_BYTES
 from store.errors import ArchiveContended, ArchiveDamaged
 
@@ -86,6 +87,16 @@ class Scan:
         value = await self.value(number)
         self._hold(bytes_to_read(value))
         return await _in_thread(decoded, value)
+
+    async def turns(self, ids: Sequence[str]) -> list[Saved]:
+        """Turns that were read, in this order; deleted ones as what is left of them. Raises Moved."""
+        wanted, found = set(ids), dict[str, Saved]()
+        gone, entries = self.index.gone, self.index.entries
+        for number in self.index.numbers(ids):
+            for turn in (await self.part(number)).turns:
+                if turn.id in wanted and entries[turn.id].number == number:
+                    found.setdefault(turn.id, as_gone(turn, gone[turn.id]) if turn.id in gone else turn)
+        return [found[id] for id in ids]
 
     async def value(self, number: int) -> bytes:
         """The bytes of a part that was read. Raises Moved."""

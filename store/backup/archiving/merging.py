@@ -22,12 +22,13 @@ NOWHERE = -1
 
 class News(msgspec.Struct, frozen=True):
     """The news of a tree: turns as they are now, tombstones included; ids of deleted turns, and whether their messages
-    were erased; and the roots of deleted trees.
+    were erased; the roots of deleted trees; and the ids of turns that later news will continue.
     """
 
     turns: Sequence[Saved] = ()
     gone: Mapping[str, bool] = {}
     gone_trees: Sequence[str] = ()
+    continued: Collection[str] = ()
 
     @property
     def takes_away(self) -> bool:
@@ -53,7 +54,7 @@ class Merge:
         gone_trees = tuple(dict.fromkeys((*index.gone_trees, *news.gone_trees)))
         self._drop(_of_trees(self._entries, gone_trees))
         self._delete()
-        self._drop(_unneeded(self._entries))
+        self._drop(_unneeded(self._entries, news.continued))
         self._new = self._places(index.filled or [0], part_bytes)
         stored = len(index.filled)
         parts = max(stored, 1, *(number + 1 for number in self._new))
@@ -151,9 +152,10 @@ def _of_trees(entries: Mapping[str, Entry], roots: Collection[str]) -> list[str]
     return [id for id in entries if doomed[id]]
 
 
-def _unneeded(entries: Mapping[str, Entry]) -> list[str]:
-    """The ids of deleted turns that nothing continues, from the leaves up."""
-    children = Counter(entry.parent for entry in entries.values())
+def _unneeded(entries: Mapping[str, Entry], continued: Collection[str]) -> list[str]:
+    """The ids of deleted turns that nothing continues, or will, from the leaves up."""
+    children = Counter[str | None](entry.parent for entry in entries.values())
+    children.update(continued)
     unneeded = [id for id, entry in entries.items() if entry.deleted and not children[id]]
     for id in unneeded:  # which grows
         parent = entries[id].parent

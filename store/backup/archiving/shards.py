@@ -4,12 +4,15 @@ A process with an archive says so in each shard, again and again, as a server ma
 shard notes its changes. Trees from before are noted one by one, the least used first.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import Sequence
 
+import msgspec
+
+from store.backup.heads import Heads, Standing
 from store.backup.ownership import leave
-from store.backup.reading import ABOVE, ShardReader
+from store.backup.reading import ShardReader, scan
 from store.history.delete import in_pieces
-from store.keys import Keyspace, ShardKeys, TurnKeys
+from store.keys import Keyspace, ShardKeys, id_of
 from store.redis import scripts
 from store.redis.connection import Operation, Server
 
@@ -22,14 +25,37 @@ MOST_DUE = 10_000
 NOTED = 200
 """How many turns one call notes: half a millisecond."""
 
-TIPS = 250
-"""How many turns without children one call looks for."""
-
-ROUNDS = 3
-"""How often a tree is looked through that is used meanwhile."""
+SCANNED = 1_000
+"""How many keys of a server one call looks at: about a millisecond."""
 
 ENDED = 200
 """How many trees one call removes the notes of."""
+
+
+class Waiting(msgspec.Struct):
+    """The backlog of a shard: how many trees wait to be archived, and for how many seconds the first has waited.
+
+    With no archive `noted` is false: nothing waits, and nothing will. `failed` is how many of the trees could not be
+    archived as they are, and are tried again later. `behind` is whether the shard went back in time, and may have
+    deleted turns again; None where that was not asked. `fences` is how many turns and trees were deleted within the
+    last minute and are gone from the archive; None where they were not counted.
+    """
+
+    shard: int
+    noted: bool
+    trees: int = 0
+    oldest_seconds: float = 0.0
+    failed: int = 0
+    fences: int | None = None
+    behind: bool | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A tree that could not be archived as it is, and why."""
+
+    tenant: str
+    root: str
+    reason: str
 
 
 async def begin_archive(server: Server, keyspace: Keyspace, after_seconds: float) -> None:
@@ -40,8 +66,7 @@ async def begin_archive(server: Server, keyspace: Keyspace, after_seconds: float
 
 async def begin_archive_in(server: Server, shard: ShardKeys, after_seconds: float) -> None:
     """`begin_archive` in one shard."""
-    async with server.operation() as operation:
-        await scripts.begin_archive(operation, shard, after_ms=round(after_seconds * 1000))
+    await server.run(scripts.begin_archive, shard, after_ms=round(after_seconds * 1000))
 
 
 async def note_older(server: Server, keyspace: Keyspace, *, trees: int = TREES, most_due: int = MOST_DUE) -> bool:
@@ -57,11 +82,16 @@ async def note_older(server: Server, keyspace: Keyspace, *, trees: int = TREES, 
     return left
 
 
+async def note_turns(server: Server, shard: ShardKeys, tree: str, digits: Sequence[str]) -> None:
+    """Note that some turns of a tree, TENANT/ROOT, are to be archived. Raises StoreUnavailable."""
+    for at in range(0, len(digits), NOTED):
+        await server.run(scripts.note_older, shard, tree=tree, members=" ".join(digits[at : at + NOTED]))
+
+
 async def tell_away(server: Server, keyspace: Keyspace, seconds: float) -> None:
     """For so long, let a full shard evict trees that the archive lacks, which are lost. Raises StoreUnavailable."""
     for shard in keyspace.all_shards():
-        async with server.operation() as operation:
-            await operation.command("SET", shard.archive_away, "", "PX", round(seconds * 1000))
+        await server.command("SET", shard.archive_away, "", "PX", round(seconds * 1000))
 
 
 async def end_archive(server: Server, keyspace: Keyspace) -> bool:
@@ -78,6 +108,52 @@ async def end_archive(server: Server, keyspace: Keyspace) -> bool:
 
     await in_pieces(server, keyspace, end)
     return await leave(server, keyspace)  # last, so nobody begins with another amid this
+
+
+async def waiting(
+    server: Server, keyspace: Keyspace, heads: Heads | None = None, *, fences: bool = False
+) -> list[Waiting]:
+    """The backlog of each shard; also whether the shard is behind, where `heads` are given. Counting
+    the `fences` scans all keys of a server. Raises StoreUnavailable, ArchiveUnavailable.
+    """
+    found = [await waiting_in(server, keyspace, number) for number in range(keyspace.shards)]
+    for here, shard in zip(found, keyspace.all_shards(), strict=True):
+        if heads is not None:
+            here.behind = await heads.standing(here.shard) is Standing.REDIS_IS_OLDER
+        if fences:
+            pages = scan(server, "SCAN", match=f"{shard.all_fences}*", count=SCANNED, at=shard.clock)
+            here.fences = sum([len(page) async for page in pages])
+    return found
+
+
+async def failed(server: Server, keyspace: Keyspace, most: int) -> list[Failed]:
+    """Some of the trees that could not be archived. Raises StoreUnavailable."""
+    found: list[Failed] = []
+    for shard in keyspace.all_shards():
+        async for some in scan(server, "HSCAN", shard.archive_failed, count=most):
+            for member, reason in zip(some[::2], some[1::2], strict=True):
+                tenant, _, root = member.decode().partition("/")
+                found.append(Failed(tenant, id_of(root), reason.decode()))
+            if len(found) >= most:
+                return found[:most]
+    return found
+
+
+async def waiting_in(server: Server, keyspace: Keyspace, number: int) -> Waiting:
+    """The backlog of one shard. Raises StoreUnavailable."""
+    shard = keyspace.all_shards()[number]
+    async with server.operation() as operation:
+        after = await operation.command("GET", shard.archive)
+        if after is None:
+            return Waiting(number, noted=False)
+        now = await operation.now_us(shard.clock) // 1000
+        count = await operation.command("ZCARD", shard.unarchived)
+        # one that was moved to the front to make room has 0 for its time
+        args = ("ZRANGE", shard.unarchived, 1, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+        first = await operation.command(*args)
+        failures = await operation.command("HLEN", shard.archive_failed)
+    lag = max(0.0, (now - (float(first[1]) - int(after))) / 1000) if first else 0.0
+    return Waiting(number, True, int(count), round(lag, 3), int(failures))
 
 
 class _Older:
@@ -97,9 +173,9 @@ class _Older:
                 return True
         page, after = await self._next(before.decode(), trees)
         for tree in page:
-            await self._note_tree(tree)
-        async with self._server.operation() as operation:
-            await scripts.pass_older(operation, self._shard, before=before.decode(), after=after)
+            async for path in self._reader.paths(tree):
+                await note_turns(self._server, self._shard, tree, [node.digits for node in path])
+        await self._server.run(scripts.pass_older, self._shard, before=before.decode(), after=after)
         return after != ""
 
     async def _next(self, before: str, most: int) -> tuple[list[str], str]:
@@ -119,53 +195,3 @@ class _Older:
                 whole = [member for member, score in uses.items() if score != last]
                 return whole, uses[whole[-1]]
             most *= 2  # they were all used at once
-
-    async def _note_tree(self, tree: str) -> None:
-        """Note all turns of a tree, again if it was used meanwhile, as some may have been missed."""
-        for _ in range(ROUNDS):
-            used, last = await self._used(tree), ""
-            async for turns in self._turns(tree):
-                async with self._server.operation() as operation:
-                    _, found = await scripts.note_older(operation, self._shard, tree=tree, members=" ".join(turns))
-                last = found.decode()
-            if not last or last == used:
-                return
-
-    async def _used(self, tree: str) -> str:
-        async with self._server.operation() as operation:
-            return (await operation.command("ZSCORE", self._shard.trees, tree) or b"").decode()
-
-    async def _turns(self, tree: str) -> AsyncGenerator[list[str]]:
-        """The digits of all turns of a tree, some at a time."""
-        tenant, known, some = tree.partition("/")[0], set[str](), list[str]()
-        async for end in self._ends(tree):
-            digits: str | None = end
-            while digits is not None and digits not in known:
-                (path,) = await self._reader.describe([f"{tenant}/{digits}"], ABOVE)
-                digits = path[-1].parent if path else None
-                for node in path:
-                    if node.digits in known:
-                        digits = None
-                        break
-                    known.add(node.digits)
-                    some.append(node.digits)
-                while len(some) >= NOTED:
-                    yield some[:NOTED]
-                    del some[:NOTED]
-        if some:
-            yield some
-
-    async def _ends(self, tree: str) -> AsyncGenerator[str]:
-        """The digits of the turns of a tree without children, and of those under way."""
-        tenant, _, root = tree.partition("/")
-        keys, cursor = TurnKeys(self._shard, tenant, root), "0"
-        while True:
-            async with self._server.operation() as operation:
-                word, *told = await scripts.tips(operation, keys, cursor=cursor, most=TIPS, idle_us=0)
-            if word == b"missing":
-                return
-            *_, next_cursor, ends = (each.decode() for each in told)
-            for end in ends.split():
-                yield end.partition("=")[0]
-            if (cursor := next_cursor) == "0":
-                return

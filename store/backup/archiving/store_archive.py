@@ -4,29 +4,23 @@ One archive has the turns of one store, which has no other (store/backup/ownersh
 archive is refused. All processes that share a store share its archive. One of them at a time archives a shard: a lease
 says which, to spare the others work. Two that archive at once do no harm.
 
-A history reads through to the archive (store/history/elsewhere.py). Many may ask for the same turn at once, and anybody
-for one that never was. So one read answers all who ask meanwhile, and a turn that wasn't found is remembered for a
-while. A process asks for no more at once than it was told, of which one tenant has half.
+A history reads through to the archive (archived_turns.py).
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from store.archive.archive import Archive
 from store.backup import ownership
+from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due, Written
-from store.backup.archiving.retrieving import Retriever, Way
-from store.backup.archiving.returning import Returner
-from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away
+from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away, waiting_in
 from store.backup.heads import Heads, Standing
 from store.backup.ownership import BEAT_SECONDS, WATCHED_SECONDS, Joined
 from store.errors import (
-    ArchiveBusy,
     ArchiveContended,
     ArchiveDamaged,
     ArchiveForeign,
@@ -35,21 +29,9 @@ from store.errors import (
     NewerFormat,
     StoreUnavailable,
 )
-from store.history.elsewhere import Archived, ArchivedTrees, ArchivedTurn, AwayBranches, Fate
 from store.history.history import ConversationHistoryStore
 from store.keys import ShardKeys, id_of
 from store.layout import shared_secret
-from store.watcher import Watcher
-
-CONCURRENCY = 32
-"""How many turns a process looks for at once."""
-
-UNKNOWN_SECONDS = 10.0
-MOST_UNKNOWN = 100_000
-"""How long, and for how many turns, a miss is remembered: some 20 MB. With more all are forgotten."""
-
-HIT, MISS, FAILED, REFUSED = "hit", "miss", "failed", "refused"
-"""The outcomes of a question."""
 
 TREES = 64
 """How many trees that are due are looked for at once."""
@@ -83,177 +65,8 @@ AWAY_SECONDS = 30.0
 
 Reconcile = Callable[[int], Awaitable[bool]]
 
-T = TypeVar("T")
 
-
-class Question(NamedTuple):
-    """A tenant, and the digits of a turn; whether its remains will do, if it was deleted."""
-
-    tenant: str
-    digits: str
-    remains: bool = False
-
-
-async def _is_ready() -> None:
-    """Return at once: the archive may be asked."""
-
-
-async def _archives_nothing(shard: ShardKeys) -> bool:
-    """False: nothing is archived."""
-    return False
-
-
-def _is_none(digits: str) -> bool:
-    """False: any digits may be guessed."""
-    return False
-
-
-class ArchivedTurns:
-    """The turns of a store that have left it for an archive. It is the `elsewhere` of a history."""
-
-    def __init__(
-        self,
-        retriever: Retriever,
-        returner: Returner,
-        watcher: Watcher,
-        *,
-        ready: Callable[[], Awaitable[None]] = _is_ready,
-        archive: Callable[[ShardKeys], Awaitable[bool]] = _archives_nothing,
-        concurrency: int = CONCURRENCY,
-        made: Callable[[str], bool] = _is_none,
-        unknown_seconds: float = UNKNOWN_SECONDS,
-        most_unknown: int = MOST_UNKNOWN,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        """`ready()` returns once the archive may be asked. `archive(shard)` archives what is due there, or will be, and
-        returns whether that was anything. `clock()` returns seconds that only grow. A turn that wasn't
-        found is not looked for again for `unknown_seconds`. Digits that this store has `made` are an exception: a
-        response may be asked for before it has ended, and be archived and evicted at once.
-        """
-        self._watcher = watcher
-        self._retriever, self._returner, self._ready, self._archive = retriever, returner, ready, archive
-        self._archiving: dict[ShardKeys, asyncio.Task[bool]] = {}
-        self._concurrency, self._share = concurrency, max(1, concurrency // 2)
-        self._made, self._unknown_seconds, self._most_unknown = made, unknown_seconds, most_unknown
-        self._clock = clock
-        self._asked: Counter[str] = Counter()
-        self._under_way: dict[tuple[str, Question], asyncio.Task[Any]] = {}
-        self._unknown: dict[Question, float] = {}
-
-    async def find(self, tenant: str, digits: str) -> ArchivedTurn | None:
-        """The archived turn; None where it isn't there or has no response."""
-        way = await self._found(Question(tenant, digits))
-        if way is None or (turn := way.turns[0]).response is None:
-            return None
-        return ArchivedTurn(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
-
-    async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
-        """The ids of the turns on the way to a turn, None where the archive has no such turn."""
-        way = await self._once("way", Question(tenant, digits), self._retriever.way)
-        return None if way is None else [turn.id for turn in way.turns]
-
-    async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
-        """The branches of a tree that only the archive has."""
-        ask = partial(self._retriever.away, here=here, most=most)
-        return await self._counted(Question(tenant, root), ask) or AwayBranches()
-
-    async def fate(self, tenant: str, digits: str) -> Fate | None:
-        """The fate of a turn that the store lacks."""
-        return await self._counted(Question(tenant, digits), self._retriever.fate)
-
-    async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        """Some trees of a tenant behind a place."""
-        ask = partial(self._retriever.trees, most=most)
-        return await self._counted(Question(tenant, after), ask) or ArchivedTrees()
-
-    async def bring_back(self, tenant: str, digits: str) -> bool:
-        """Bring a turn back into the store; False where the archive has no such turn."""
-        return bool(await self._once("bring back", Question(tenant, digits), self._brought_back))
-
-    async def make_room(self, shard: ShardKeys) -> bool:
-        """Archive what a shard needs to evict next; False if there is nothing. Those who ask meanwhile share it."""
-        if shard not in self._archiving:
-            self._archiving[shard] = task = asyncio.create_task(self._archived(shard))
-            task.add_done_callback(lambda done: self._archiving.pop(shard) and (done.cancelled() or done.exception()))
-        return await asyncio.shield(self._archiving[shard])
-
-    async def _archived(self, shard: ShardKeys) -> bool:
-        await self._ready()
-        return await self._archive(shard)
-
-    async def delete(
-        self, tenant: str, digits: str, delete: Callable[[Archived], Awaitable[None]], *, remains: bool = False
-    ) -> bool:
-        """Have `delete` note that a turn is deleted; False where the archive has no such turn."""
-        look = partial(self._found, Question(tenant, digits, remains))
-        return await self._returner.in_time(digits, look, lambda way: delete(way.archived))
-
-    async def _found(self, question: Question) -> Way | None:
-        return await self._once("find", question, partial(self._retriever.found, remains=question.remains))
-
-    async def _brought_back(self, tenant: str, digits: str) -> bool | None:
-        return await self._returner.bring_back(tenant, digits) or None
-
-    async def _once(self, what: str, question: Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
-        """The result of `ask`, shared by all who ask the same meanwhile; None also where it was None a moment ago."""
-        if self._is_unknown(question):
-            return None
-        key = (what, question)
-        task = self._under_way.get(key)
-        if task is None:
-            task = asyncio.create_task(self._counted(question, ask))
-            self._under_way[key] = task
-            task.add_done_callback(lambda done: self._ended(key, done))
-        return await asyncio.shield(task)
-
-    def _ended(self, key: tuple[str, Question], task: asyncio.Task[Any]) -> None:
-        del self._under_way[key]
-        if not task.cancelled():
-            task.exception()  # nobody may be left who waits for it
-
-    async def _counted(self, question: Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
-        """Ask, where there is a place for that. Raises ArchiveBusy."""
-        outcome = FAILED
-        try:
-            async with self._place(question.tenant):
-                await self._ready()
-                found = await ask(question.tenant, question.digits)
-            outcome = MISS if found is None else HIT
-        except ArchiveBusy:
-            outcome = REFUSED
-            raise
-        finally:
-            self._watcher.archive_asked(outcome)
-        if found is None and not self._made(question.digits):
-            self._note_unknown(question)
-        return found
-
-    @asynccontextmanager
-    async def _place(self, tenant: str) -> AsyncGenerator[None]:
-        if self._asked.total() >= self._concurrency or self._asked[tenant] >= self._share:
-            raise ArchiveBusy
-        self._asked[tenant] += 1
-        try:
-            yield
-        finally:
-            self._asked[tenant] -= 1
-            if not self._asked[tenant]:
-                del self._asked[tenant]
-
-    def _is_unknown(self, question: Question) -> bool:
-        until = self._unknown.get(question)
-        if until is None or until > self._clock():
-            return until is not None
-        del self._unknown[question]
-        return False
-
-    def _note_unknown(self, question: Question) -> None:
-        if len(self._unknown) >= self._most_unknown:
-            self._unknown.clear()
-        self._unknown[question] = self._clock() + self._unknown_seconds
-
-
-class Waiting(NamedTuple):
+class Backlog(NamedTuple):
     """The backlog of a shard: how many trees the archive lacks, and for how many seconds the first one has been due."""
 
     trees: int = 0
@@ -290,20 +103,14 @@ class StoreArchive:
         self._beat_seconds, self._watched_seconds = beat_seconds, watched_seconds
         self._next_beat: dict[int, float] = {}
         self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds, heads=self._heads)
-        retriever = Retriever(
-            *(self._server, self._keyspace, archive),
-            max_depth=history.max_depth,
-            max_chain_bytes=history.max_chain_bytes,
-        )
-        returner = Returner(history, retriever, after_seconds=after_seconds)
-        self.turns = ArchivedTurns(
-            *(retriever, returner, history.server.watcher),
+        self.turns = history.elsewhere = ArchivedTurns(
+            history,
+            archive,
             ready=self._usable,
-            archive=self._archive_some,
-            made=history.ids.made,
+            make_room=self._archive_some,
+            after_seconds=after_seconds,
             concurrency=concurrency,
         )
-        history.elsewhere = self.turns
         self._owner = history.token()
         self._leads = False
         self._opening: asyncio.Task[None] | None = None
@@ -370,8 +177,7 @@ class StoreArchive:
         ArchiveUnavailable where the archive is away, as the secret may be there.
         """
         if self._joined is None:
-            async with self._server.operation() as operation:
-                there = await operation.command("GET", self._keyspace.all_shards()[0].secret)
+            there = await self._server.command("GET", self._keyspace.all_shards()[0].secret)
             if there is not None:
                 return await shared_secret(self.history)
             await self.open()
@@ -385,7 +191,7 @@ class StoreArchive:
         await begin_archive(self._server, self._keyspace, self._after_seconds)
         return await note_older(self._server, self._keyspace)
 
-    async def archive_due(self) -> Waiting:
+    async def archive_due(self) -> Backlog:
         """Archive the due trees of the shards that nobody else archives. Returns the backlog of these shards.
 
         Raises ArchiveUnfit, ArchiveForeign. Where the archive is away, the shards hear of it if they may evict then.
@@ -403,17 +209,17 @@ class StoreArchive:
             if self._evicts:
                 await tell_away(self._server, self._keyspace, AWAY_SECONDS)
             raise
-        return Waiting(sum(each.trees for each in left), max(each.seconds for each in left))
+        return Backlog(sum(each.trees for each in left), max(each.seconds for each in left))
 
-    async def _archive_shard(self, number: int) -> Waiting:
+    async def _archive_shard(self, number: int) -> Backlog:
         shard = self._keyspace.all_shards()[number]
         for _ in range(BATCHES):
             if not await self._holds(number):
-                return Waiting()
+                return Backlog()
             await self._beat(number)
             if not await self._archive_some(shard, early=await self._is_crowded(shard)):
                 break
-        return await self._waiting(shard)
+        return await self._backlog(number)
 
     async def _archive_some(self, shard: ShardKeys, early: bool = True) -> bool:
         """Archive the next trees that are due, or with `early` will be, whoever else does; whether there were any."""
@@ -505,13 +311,9 @@ class StoreArchive:
         nearly_full = any(most and number >= NEARLY_FULL * most for number, most in limits)
         return nearly_full and lacked > MOST_LACKED * trees
 
-    async def _waiting(self, shard: ShardKeys) -> Waiting:
-        async with self._server.operation() as operation:
-            now = await operation.now_us(shard.clock) // 1000
-            trees = await operation.command("ZCARD", shard.unarchived)
-            first = await operation.command("ZRANGE", shard.unarchived, 0, 0, "WITHSCORES")
-        due = float(first[1]) if first else now
-        return Waiting(int(trees), max(0.0, now - due) / 1000 if due > 0 else 0.0)  # below 0 it isn't late, but needed
+    async def _backlog(self, number: int) -> Backlog:
+        found = await waiting_in(self._server, self._keyspace, number)
+        return Backlog(found.trees, max(0.0, found.oldest_seconds - self._after_seconds))
 
     async def close(self) -> None:
         """Let others archive, and give back all that is held, once nobody asks any more."""
@@ -524,6 +326,5 @@ class StoreArchive:
                         continue
                 if number == 0 and self._is_open:
                     await self._heads.release()
-                async with self._server.operation() as operation:
-                    await operation.command("DEL", shard.archiver)
+                await self._server.command("DEL", shard.archiver)
         await self.archive.close()

@@ -65,11 +65,11 @@ class Backup:
         """Write the file. Yields its progress, and last its totals. The server has to answer at first; later it is
         waited for through a failover.
 
-        With `resume` it goes on with the file of an earlier call. Raises FileExistsError, BlockingIOError while another
-        one writes the file, OSError, BadBackup where the file has another scope, NotFound for a tree that isn't
-        there, ValueError for a malformed tenant, NewerFormat, LayoutMismatch where a release like this one can't
-        read the store, or not with so few shards, ArchiveForeign and ArchiveUnnamed where its archive is another one,
-        StoreUnavailable, ArchiveUnavailable.
+        With `resume` it goes on with the file of an earlier call, where there is an archive. Raises FileExistsError,
+        BlockingIOError while another one writes the file, OSError, BadBackup where the file has another scope, NotFound
+        for a tree that isn't there, ValueError for a malformed tenant, NewerFormat, LayoutMismatch where a release like
+        this one can't read the store, or not with so few shards, ArchiveForeign and ArchiveUnnamed where its archive is
+        another one, StoreUnavailable, ArchiveUnavailable.
         """
         record = await Layout(self._server, self._keyspace.prefix, Terms(self._keyspace.shards)).check()
         await ownership.check(self._server, self._keyspace, self._archive)
@@ -88,7 +88,8 @@ class Backup:
         )
         total = await self._counted(tenant)
         target = Target(path)
-        async with target.opened(header, resume=resume) as file:
+        # without an archive nobody remembers what was deleted since, so memory is read anew
+        async with target.opened(header, resume=resume and self._archive is not None) as file:
             if secret is not None:
                 await put(file, ownership.SECRET_KEY, secret)
             async for _ in self._all_of_it(file, tenant, digits):

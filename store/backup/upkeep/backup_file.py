@@ -28,6 +28,7 @@ from store.backup.archiving.marks import GONE, HOLD, mark_in
 from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.merging import as_gone
 from store.backup.archiving.parts import Part, folder_of
+from store.backup.heads import MOST
 from store.backup.ownership import SECRET_KEY
 from store.backup.records import Saved
 from store.backup.upkeep.walking import TreeParts, parts_of, trees
@@ -45,9 +46,6 @@ MODE = 0o600
 
 PATIENT = Bounds(total_seconds=300.0, request_seconds=60.0)
 """A disk may stand still for a while."""
-
-MOST = 1 << 63
-"""No number in a file is as large."""
 
 _KEYSPACE = Keyspace("backup", MAX_SHARDS)
 
@@ -137,6 +135,8 @@ class Contents:
         self._file, self._size, self._tenant, self._digits = file, size, tenant, digits
         self.tally = Tally()
         self.secret: bytes | None = None
+        self.marked = 0
+        """The latest time of a mark."""
         self.trees: list[tuple[float, str, str]] = []
         self._named = named
         self._digest = sha256()
@@ -155,6 +155,8 @@ class Contents:
                     yield step
             if self.digest(head.value).encode() != digest.value:
                 raise BadBackup("its digest is not that of what it has")
+        if self.marked > header.finished:
+            raise BadBackup("it has a mark from after its end")
         if (self.secret is not None) != header.secret:
             raise BadBackup("it has a secret that it doesn't name, or names one that it lacks")
         yield self.checked(header, digest.value.decode())
@@ -187,12 +189,12 @@ class Contents:
         return whole.hexdigest()
 
     async def _tree(self, tree: TreeParts) -> None:
-        sums, used, wanted = dict[str, bytes](), 0, tree.is_asked(self._tenant, self._digits)
+        sums, used, wanted = dict[str, bytes](), None, tree.is_asked(self._tenant, self._digits)
         async for turn in turns_of(self._file, tree, sums):
-            used = max(used, turn.used)
+            used = max(used or 0, turn.used)
             if wanted:
                 self.tally.add(tree.tenant, turn)
-        if wanted and self._named:
+        if wanted and self._named and used is not None:
             self.trees.append((used, tree.tenant, tree.digits))
         for key, summed in sorted(sums.items()):
             self._sum(key, summed)
@@ -204,7 +206,7 @@ class Contents:
         if key == SECRET_KEY and len(value) == SECRET_BYTES:
             self.secret = value
         elif kind in (GONE, HOLD) and key == mark_key(kind, tenant):
-            mark_in(key, value)
+            self.marked = max(self.marked, mark_in(key, value).at)
         else:
             raise BadBackup(f"{key} can't be in it")
         self._sum(key, sha256(value).digest())
@@ -232,26 +234,36 @@ def refusing() -> Generator[None]:
         raise BadBackup(str(error)) from error
 
 
-async def turns_of(file: Archive, tree: TreeParts, sums: dict[str, bytes] | None = None) -> AsyncGenerator[Saved]:
+async def turns_of(
+    file: Archive, tree: TreeParts, sums: dict[str, bytes] | None = None, faults: list[Exception] | None = None
+) -> AsyncGenerator[Saved]:
     """The turns of a tree, each once, deleted ones as what is left of them; `sums` gets the digests of all values.
 
-    Raises ArchiveDamaged and NewerFormat.
+    `faults` gets the reason for each value that can't be read, which is passed over. Without it, that is raised:
+    ArchiveDamaged and NewerFormat.
     """
-    first, seen = Part(), set[str]()
+    first, seen = Part(parts=0), set[str]()
     missing = {0, *tree.parts}
     async for number, stored, found in parts_of(file, tree):
-        part = check_part(tree, found)
         missing.discard(number)
+        try:
+            part = check_part(tree, found)
+        except (ArchiveDamaged, NewerFormat) as error:
+            if faults is None:
+                raise
+            faults.append(error)
+            continue
         if number == 0:
-            first, missing = part, missing | set(range(1, part.parts))
+            first = part
+            missing |= set(range(1, min(part.parts, len(tree.parts) + 1)))  # with more than there are, one is missing
         if sums is not None:
             sums[tree.parts[number].key] = sha256(stored.value).digest()
         for turn in part.turns if number < first.parts else ():  # others were written and never counted
             if turn.id not in seen:
                 seen.add(turn.id)
                 yield as_gone(turn, first.gone[turn.id]) if turn.id in first.gone else turn
-    if missing:
-        raise ArchiveDamaged(f"{tree.folder} lacks {len(missing)} of its parts")
+    if missing and faults is None:
+        raise ArchiveDamaged(f"{tree.folder} lacks some of its parts")
 
 
 def check_part(tree: TreeParts, part: Part | ArchiveDamaged | NewerFormat) -> Part:

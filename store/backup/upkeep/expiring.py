@@ -45,9 +45,6 @@ EMPTY_LOOK_DAYS = 7
 trees each day would be too much. A service that stood still for so long leaves some kilobytes behind.
 """
 
-AT_ONCE = 10_000
-"""How many trees one call looks at: ten pages of keys, and one read of each tree that is too old."""
-
 
 async def expire_daily(archive: StoreArchive, days: float, *, now: float, own: float) -> int | None:
     """Delete trees that nobody changed for so many days, with 0 only empty ones; `now` is the store's time and `own`
@@ -61,14 +58,9 @@ async def expire_daily(archive: StoreArchive, days: float, *, now: float, own: f
     await archive.open()
     if not await server.command("SET", mark, "", "NX", "PX", DAY_MS):
         return None
-    memory, gone, after = Memory(server, keyspace), 0, ""
     try:
         await _look(archive.archive, round(now))
-        while True:
-            done = await expire(archive.archive, memory, days, now=now, after=after)
-            gone, after = gone + done.deleted, done.after
-            if not after:
-                return gone
+        return (await expire(archive.archive, Memory(server, keyspace), days, now=now)).deleted
     except ArchiveUnavailable:  # somebody has to go on
         await server.command("DEL", mark)
         raise
@@ -87,8 +79,8 @@ async def _look(archive: Archive, now: int) -> None:
 
 
 class Expired(msgspec.Struct):
-    """The outcome for trees that are too old: how many were deleted, stay as Redis has them, are on hold, or can't be
-    read. `after` is where to go on, and empty at the end.
+    """The outcome of a round: how many trees there are; how many of those that are too old were deleted, stay as Redis
+    has them, are on hold, or can't be read.
     """
 
     looked: int = 0
@@ -96,40 +88,31 @@ class Expired(msgspec.Struct):
     in_memory: int = 0
     held: int = 0
     unreadable: int = 0
-    after: str = ""
 
 
-async def expire(
-    archive: Archive, memory: Memory, days: float, *, now: float, after: str = "", at_once: int = AT_ONCE
-) -> Expired:
-    """Delete trees that nobody changed for so many days, with 0 only empty ones, among the next `at_once` behind a
-    place; `now` in seconds since 1970. The first call also deletes the rest of tenants that were erased.
+async def expire(archive: Archive, memory: Memory, days: float, *, now: float) -> Expired:
+    """Delete trees that nobody changed for so many days, with 0 only empty ones, and the rest of tenants that were
+    erased; `now` in seconds since 1970. A tree goes only if its tenant is not on hold at that moment.
 
     Any number of processes may do it at once. Raises ArchiveUnavailable, StoreUnavailable, ValueError for fewer days.
     """
     if days < 0:
         raise ValueError(f"{days=} must not be negative")
     old, marks, done = now - days * DAY_SECONDS if days else 0.0, Marks(archive), Expired()
-    if not after:
-        await _clear(archive, marks, old)
-    held: dict[str, bool] = {}
-    async for tree in trees(archive, after=after):
+    await _clear(archive, marks, old)
+    held = set[str]()
+    async for tree in trees(archive):
         if not isinstance(tree, TreeParts):
             continue
-        if done.looked == at_once:
-            return done
         done.looked += 1
-        done.after = tree.folder[:-1] + "0"  # behind all that is in the folder
         may_be_empty = EMPTY_DAYS <= (now - tree.changed) / DAY_SECONDS < EMPTY_DAYS + EMPTY_LOOK_DAYS
         if tree.changed >= old and not may_be_empty:
             continue
-        if tree.tenant not in held:
-            held[tree.tenant] = await marks.held(tree.tenant)
-        if held[tree.tenant]:
+        if tree.tenant in held or await marks.held(tree.tenant):
+            held.add(tree.tenant)
             done.held += 1
         else:
             await _expire(archive, memory, tree, done, before=old if tree.changed < old else 0.0)
-    done.after = ""
     return done
 
 

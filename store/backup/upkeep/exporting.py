@@ -12,9 +12,9 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.parts import Part
 from store.backup.records import Saved
-from store.backup.upkeep.walking import TreeParts, parts_of, trees_of
+from store.backup.upkeep.backup_file import turns_of
+from store.backup.upkeep.walking import TreeParts, trees_of
 from store.turn import StoredMessage
 
 TOKEN_BYTES = 4
@@ -43,23 +43,12 @@ class Export:
         erased = await Marks(self._archive).erased(self._tenant)
         async for tree in trees_of(self._archive, self._tenant, digits):
             self.done.trees += 1
-            seen = set[str]()
-            async for turn in self._turns(tree):
-                if turn.created > erased and turn.id not in seen:
-                    seen.add(turn.id)
+            faults = list[Exception]()
+            async for turn in turns_of(self._archive, tree, faults=faults):
+                if not turn.deleted and turn.created > erased:
                     self.done.turns += 1
                     yield _line(tree, turn)
-
-    async def _turns(self, tree: TreeParts) -> AsyncGenerator[Saved]:
-        first = Part(parts=0)
-        async for number, _, part in parts_of(self._archive, tree):
-            if not isinstance(part, Part):
-                self.done.unreadable += 1
-                continue
-            first = part if number == 0 else first
-            for turn in part.turns if number < first.parts else ():
-                if not turn.deleted and turn.id not in first.gone:
-                    yield turn
+            self.done.unreadable += len(faults)
 
 
 def _line(tree: TreeParts, turn: Saved) -> bytes:

@@ -17,10 +17,9 @@ from time import monotonic
 import msgspec
 
 from store.archive.archive import Archive
-from store.backup.archiving.archiver import FENCE_SECONDS
+from store.backup.archiving.archiver import FENCE_MS
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.merging import as_gone
 from store.backup.archiving.parts import Entry
 from store.backup.archiving.shards import begin_archive
 from store.backup.reading import PIECE_BYTES, ShardReader, pause, portions
@@ -153,7 +152,7 @@ class Refill:
         shard, archived = self._history.keyspace.shard(digits), NOT_ARCHIVED
         if self._after_seconds is not None:
             asked_us = await self._server.run(Operation.now_us, shard.clock)
-            archived = Archived(asked_us // 1000, round(FENCE_SECONDS * 1000), source=FROM_ARCHIVE)
+            archived = Archived(asked_us // 1000, FENCE_MS, source=FROM_ARCHIVE)
 
         async def bring(scan: Scan) -> None:
             await scan.all()
@@ -163,7 +162,7 @@ class Refill:
             there = {id_of(digits): node.digest for digits, node in nodes.items()}
             if await self._fits(shard, [entries[id] for id in ids if id not in there]):
                 for some in portions(ids, lambda id: entries[id].payload, PIECE_BYTES):
-                    for row in rows(await _turns(scan, some)):
+                    for row in rows(await scan.turns(some)):
                         await self._store(tenant, row, there, words, archived)
             else:
                 words[ids[0]] = b"full"
@@ -221,14 +220,3 @@ def _downwards(entries: Mapping[str, Entry]) -> list[str]:
             at = entries[at].parent or ""
         order.update(dict.fromkeys(reversed(way)))
     return list(order)
-
-
-async def _turns(scan: Scan, ids: Sequence[str]) -> list[Saved]:
-    """Turns of a tree in this order, deleted ones as what is left of them."""
-    entries, gone, found = scan.index.entries, scan.index.gone, dict[str, Saved]()
-    wanted = set(ids)
-    for number in scan.index.numbers(ids):
-        for turn in (await scan.part(number)).turns:
-            if turn.id in wanted and entries[turn.id].number == number:
-                found.setdefault(turn.id, as_gone(turn, gone[turn.id]) if turn.id in gone else turn)
-    return [found[id] for id in ids]

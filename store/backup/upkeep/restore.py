@@ -24,11 +24,14 @@ from store.backup.upkeep.backup_file import Contents, Header, Progress, reading
 from store.backup.upkeep.carrying import Carrier, has_turn
 from store.backup.upkeep.refilling import Refill, Refilled
 from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
-from store.errors import LayoutMismatch, NotFound
+from store.errors import BadBackup, LayoutMismatch, NotFound
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.layout import Layout, Terms
 from store.redis import scripts
+
+AHEAD_SECONDS = 86_400.0
+"""By how much the clock of the store that a file is of may be ahead: this one's is raised to it where it matters."""
 
 
 class Restored(Refilled, kw_only=True):
@@ -92,6 +95,8 @@ class Restore:
                     f"the backup has {checked.shards} shards, and HARMONIUM_SHARDS={self._keyspace.shards}",
                     f"set HARMONIUM_SHARDS to at least {checked.shards}; nothing was restored",
                 )
+            if checked.finished > (await self._history.now() + AHEAD_SECONDS) * 1e6:
+                raise BadBackup("it was made more than a day ahead of the store's clock; set that right first")
             if self._archive is not None:
                 await self._archive.probe()
             await layout.agree()
@@ -104,6 +109,10 @@ class Restore:
                     yield Progress(done.looked, done.wanted, "restoring")
             else:
                 at = 0
+                await ownership.join(self._history, self._archive)
+                if digits is None and secret in ("restored", "kept"):  # else they are another store's, or not asked for
+                    await self._history.cut_time(checked.finished)
+                    await self._mark(file, self._archive, tenant)
                 async for some in self._carry(file, self._archive, trees_of(file, tenant, digits), done):
                     at += some
                     yield Progress(min(at, size), size, "restoring")
@@ -118,13 +127,8 @@ class Restore:
     async def _carry(
         self, file: Archive, archive: Archive, found: AsyncGenerator[TreeParts], done: Refilled
     ) -> AsyncGenerator[int]:
-        """Put trees into the archive, after all that the file knows of what was deleted. Yields the bytes of some."""
-        await ownership.join(self._history, archive)
+        """Put trees into the archive, but for what the file knows as deleted. Yields the bytes of some."""
         marks, theirs = Marks(archive), Marks(file)
-        for kind, note in ((GONE, marks.erase), (HOLD, marks.hold)):
-            async for entry in entries(file, f"{ROOT}{kind}/"):
-                if (stored := await file.get(entry.key)) is not None:
-                    await note(entry.key.rpartition("/t.")[2], mark_in(entry.key, stored.value).at)
 
         async def erased(tenant: str) -> int:
             return max(await marks.erased(tenant), await theirs.erased(tenant))
@@ -139,6 +143,15 @@ class Restore:
             yield size
         heads = Heads(self._server, self._keyspace, archive)
         await heads.look_through_again()  # what the file knows as deleted goes from memory, too
+
+    async def _mark(self, file: Archive, archive: Archive, tenant: str | None) -> None:
+        """Take over the marks of a file, or those of a tenant."""
+        marks = Marks(archive)
+        for kind, note in ((GONE, marks.erase), (HOLD, marks.hold)):
+            async for entry in entries(file, f"{ROOT}{kind}/"):
+                whose, stored = entry.key.rpartition("/t.")[2], await file.get(entry.key)
+                if stored is not None and tenant in (None, whose):
+                    await note(whose, mark_in(entry.key, stored.value).at)
 
     async def _secret(self, saved: bytes | None) -> str:
         """Store the secret where there is none; the word for what became of it."""

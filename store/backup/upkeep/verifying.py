@@ -6,7 +6,7 @@ copied.
 """
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -14,8 +14,9 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.backup.archiving.parts import Part, encoded, folder_of
+from store.backup.reading import Node
 from store.backup.upkeep.erasing import DAMAGED
-from store.backup.upkeep.memory import Held, Memory
+from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.reconciling import Gone, Reconciler, Returned
 from store.backup.upkeep.walking import TreeParts, listed_at, parts_of, sample, trees
 from store.errors import ArchiveDamaged
@@ -97,9 +98,11 @@ class Verified(msgspec.Struct):
 
 
 class Known(msgspec.Struct):
-    """A tree in the archive, as far as it was read: its turns as `Held`, by their digits, and its deletions."""
+    """A tree in the archive, as far as it was read: the digests of its turns by their digits, None for
+    deleted ones; what they continue; and its deletions.
+    """
 
-    turns: dict[str, Held] = {}
+    turns: dict[str, str | None] = {}
     parents: dict[str, str | None] = {}
     gone: Gone = msgspec.field(default_factory=Gone)
     values: int = 0
@@ -193,7 +196,7 @@ class Verify:
             for turn in part.turns:
                 digits = digits_of(turn.id)
                 deleted = turn.deleted or digits in known.gone.turns
-                known.turns.setdefault(digits, Held(digits, turn.digest, deleted))
+                known.turns.setdefault(digits, None if deleted else turn.digest)
                 known.parents.setdefault(digits, turn.parent)
         for number in range(counted):
             if number not in tree.parts:
@@ -221,8 +224,8 @@ class Verify:
             if not unnoted:
                 continue
             known = await self._known_at(tenant, root)  # it may have been archived in between
-            now = await memory.held(tenant, [turn.digits for turn in unnoted])
-            lacking = [turn for turn in unnoted if now.get(turn.digits) == turn and not _has(known, turn)]
+            now = await memory.nodes(tenant, [turn.digits for turn in unnoted])
+            lacking = [turn for turn in unnoted if _is_still(turn, now) and not _has(known, turn)]
             done = repair and await memory.note(tenant, root, [turn.digits for turn in lacking]) == len(lacking)
             for turn in lacking:
                 key = f"{folder_of(tenant, root)}0"
@@ -268,9 +271,15 @@ def _holes(tree: TreeParts, known: Known) -> list[ArchiveFault]:
     ]
 
 
-def _has(known: Known, turn: Held) -> bool:
+def _has(known: Known, turn: Node) -> bool:
     """Whether the archive has a turn as Redis has it, or knows that it is gone."""
-    there = known.turns.get(turn.digits)
-    if there is None:
+    if turn.digits not in known.turns:
         return turn.digits in known.gone.turns
-    return there.deleted or (there.digest == turn.digest and not turn.deleted)
+    digest = known.turns[turn.digits]
+    return digest is None or (digest == turn.digest and not turn.deleted)
+
+
+def _is_still(turn: Node, now: Mapping[str, Node]) -> bool:
+    """Whether a turn is there as it was."""
+    node = now.get(turn.digits)
+    return node is not None and (node.digest, node.deleted) == (turn.digest, turn.deleted)

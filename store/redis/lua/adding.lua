@@ -62,7 +62,7 @@ local function add_node(tenant, parent, from, score, job_bytes)
   local held = held_for(tenant, from.depth, #messages_blob, #response_blob) + job_bytes
   redis.call('MSET', messages, messages_blob, response, response_blob)
   redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
-    'continuable', continuable, 'digest', digest, 'created', exact(now_us), 'touched', score,
+    'continuable', continuable, 'digest', digest, 'created', score, 'touched', score,
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
     'chain_bytes', from.bytes + #messages_blob, 'held', held, 'chain_held', from.held + held)
   if has_path(from.depth) then

@@ -61,8 +61,8 @@ if begins then
   redis.call('MSET', key('messages', tenant, conversation), no_messages, key('response', tenant, conversation),
     conversation_blob)
   redis.call('HSET', key('node', tenant, conversation), 'children', 0, 'status', status, 'continuable', continuable,
-    'digest', digest, 'created', exact(now_us), 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
-  enlist(tenant, conversation, exact(now_us))
+    'digest', digest, 'created', score, 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
+  enlist(tenant, conversation, score)
   count(tenant, 'responses', 1)
 elseif moves then
   redis.call('ZREM', key('pins', tenant, conversation), pin)

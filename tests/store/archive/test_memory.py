@@ -46,17 +46,6 @@ async def test_all_shares_together_are_no_more_than_there_is() -> None:
     assert memory.held == 0
 
 
-async def test_a_share_grows_at_once_where_there_is_room_and_else_the_work_begins_again() -> None:
-    memory, until = Memory(1_000, wait_seconds=60, small_bytes=100), asyncio.Event()
-    first = asyncio.ensure_future(held(memory, 400, until))
-    await settle()
-    second = asyncio.ensure_future(held(memory, 200, until))
-    await settle()
-    assert memory.held == 400, "who waits holds nothing"
-    until.set()
-    assert (await first, await second) == (1, 2)
-
-
 async def test_large_ones_never_keep_small_ones_waiting_and_a_larger_one_has_its_turn() -> None:
     memory, until = Memory(1_000, wait_seconds=60, small_bytes=100), asyncio.Event()
     order: list[int] = []

@@ -268,7 +268,7 @@ async def test_a_disk_that_is_full_before_anything_is_stored_is_told(disk: Path)
 async def test_a_broken_file_is_told_and_others_go_on(archive: Archive, folder: Path, content: bytes) -> None:
     os.makedirs(folder)
     (folder / "0a.db").write_bytes(content)
-    with pytest.raises(ArchiveRefused, match=r"0a\.db is damaged, or is no archive; restore it, or move it away"):
+    with pytest.raises(ArchiveRefused, match=r"0a\.db is damaged, or is no archive; put its newest copy in its place"):
         await archive.get(KEY)
     assert await archive.put("v1/0b/default/1/0", b"x", only_if=None)
     (folder / "0a.db").unlink()

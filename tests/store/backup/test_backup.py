@@ -305,7 +305,7 @@ async def test_a_conversation_with_more_turns_than_a_call_describes(
 async def test_turns_that_are_damaged_are_counted_and_all_others_are_saved(
     unaudited: ConversationHistoryStore, redis: Redis, moves: Moves
 ) -> None:
-    for harmed in range(4):
+    for harmed in range(5):
         chain = await grow(unaudited, *"abcde")
         await grow(unaudited, "fork", parent=chain[0])
         keys = unaudited.keyspace.turn(TENANT, chain[2])
@@ -316,13 +316,16 @@ async def test_turns_that_are_damaged_are_counted_and_all_others_are_saved(
                 await redis.delete(keys.key("node"))
             case 2:
                 await redis.hdel(keys.key("node"), "digest")
+            case 3:
+                await redis.delete(unaudited.keyspace.turn(TENANT, chain[0]).key("node"))
             case _:
                 await redis.set(keys.key("response"), b"\1\1no zstd")
     end = await moves.save()
-    assert end.broken >= 4
+    assert end.broken == 7
     assert end.unsettled == 0
     found = await contents_of(moves.file)
-    assert (found.trees, found.turns) == (4, 11)  # a, b and the fork of each; nothing leads to b without the node of c
+    # a, b and the fork of each; nothing leads to b without the node of c, nor to anything without that of the root
+    assert (found.trees, found.turns) == (4, 11)
 
 
 async def test_a_large_conversation_with_damage_has_no_hole_in_the_file(

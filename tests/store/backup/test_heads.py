@@ -9,11 +9,14 @@ from redis.asyncio import Redis
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
+from store.backup import ownership
 from store.backup.heads import Heads, Standing, key_of
 from store.errors import ArchiveRefused, ArchiveShared, ArchiveUnavailable, ArchiveWentBack
 from store.keys import Keyspace
 from store.redis import scripts
 from store.redis.connection import Server, connect
+
+WATCHED = 0.4
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ async def known(server: Server, prefix: str, number: int, known: int) -> None:
     """Have Redis know that the archive has reached a number, as a pass of an archiver says at its end."""
     async with server.operation() as operation:
         shard = Keyspace(prefix, 2).all_shards()[number]
-        await scripts.raise_head(operation, shard, known=known, more=0)
+        await scripts.raise_head(operation, shard, known=known, gone=0, more=0)
 
 
 async def test_a_redis_that_lost_a_number_is_older_until_it_has_caught_up(
@@ -183,6 +186,53 @@ async def test_only_one_redis_raises_a_head_until_it_releases_the_archive(
         await one.raise_(0)
     one.silent = two.redis
     await one.raise_(0)
+
+
+async def test_a_redis_that_others_use_is_not_taken_for_one_that_has_left(
+    server: Server, prefix: str, archive: Archive
+) -> None:
+    here, there = Keyspace(f"{prefix}1", 2), Keyspace(f"{prefix}2", 2)
+    one, sibling, two = (heads_of(server, f"{prefix}{n}", archive) for n in "112")
+    await ownership.watch(server, here, one, WATCHED)
+    await ownership.watch(server, here, sibling, WATCHED)
+    await one.raise_(0)
+    await one.release()
+    assert (await one.read(0)).released
+    watching = asyncio.create_task(ownership.watch(server, there, two, WATCHED))
+    await asyncio.sleep(0)
+    await sibling.raise_(0)
+    with pytest.raises(ArchiveShared):
+        await watching
+    await sibling.release()
+    await ownership.watch(server, there, two, WATCHED)
+    await two.catch_up(0)
+    await two.raise_(0)
+
+
+async def test_a_redis_that_went_back_amid_a_pass_is_not_lifted_over_what_it_lacks(
+    server: Server, prefix: str, archive: Archive, redis: Redis
+) -> None:
+    heads, key = heads_of(server, prefix, archive), f"{prefix}:{{00}}:archive-head"
+    await heads.raise_(0)
+    number = await heads.raise_(0, gone=True)
+    await redis.hset(key, mapping={"raised": "1", "known": "1"})  # it is replaced by a copy here
+    with pytest.raises(ArchiveUnavailable, match="went back in time"):
+        await heads.know(0, number)
+    assert await heads.standing(0) is Standing.REDIS_IS_OLDER
+
+
+async def test_a_look_through_is_asked_for_above_a_number_that_is_taken_meanwhile(
+    server: Server, prefix: str, archive: Archive, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads, put = heads_of(server, prefix, archive), Heads._put
+
+    async def put_beside_another(self: Heads, number: int, own: int, gone: int, etag: str | None) -> bool:
+        await redis.hincrby(f"{prefix}:{{00}}:archive-head", "raised", int(number == 0 and own == 1))
+        return await put(self, number, own, gone, etag)
+
+    monkeypatch.setattr(Heads, "_put", put_beside_another)
+    await heads.look_through_again()
+    assert await heads.standing(0) is Standing.REDIS_IS_OLDER
 
 
 @pytest.mark.parametrize("value", [b"many", b'{"number":-1}', b'{"number":"5"}', b'{"number":99999999999999999}'])

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from store.archive.archive import Archive
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.retrieving import Retriever
 from store.backup.upkeep.memory import Memory
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
@@ -36,8 +36,7 @@ class Kept(NamedTuple):
 
     async def told(self, id: str, tenant: str = TENANT) -> list[str] | None:
         """The path to a turn, as somebody who has not read it yet is told of it by the archive."""
-        retriever = Retriever(self.store.server, self.store.keyspace, self.archive)
-        way = await retriever.way(tenant, digits_of(id))
+        way = await ArchivedTurns(self.store, self.archive).way(tenant, digits_of(id))
         return None if way is None else [each.id for each in way.turns]
 
     async def keys(self, prefix: str = "v1/") -> list[str]:

@@ -7,9 +7,8 @@ from redis.asyncio import Redis
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Archiver
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
@@ -23,8 +22,7 @@ class Archived(NamedTuple):
     store: ConversationHistoryStore
     archive: Archive
     archiver: Archiver
-    retriever: Retriever
-    returner: Returner
+    turns: ArchivedTurns
 
     async def archive_all(self) -> int:
         """Archive all that is due; how many trees that was."""
@@ -37,7 +35,7 @@ class Archived(NamedTuple):
 
     async def ids(self, id: str) -> list[str] | None:
         """The path to a turn, as the archive has it."""
-        way = await self.retriever.way(TENANT, digits_of(id))
+        way = await self.turns.way(TENANT, digits_of(id))
         return None if way is None else [each.id for each in way.turns]
 
 
@@ -54,5 +52,4 @@ async def opened(url: str, prefix: str, folder: Path, caps: Caps, **sizes: int) 
     archive = open_archive("sqlite", folder)
     archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0, **sizes)
     await archiver.begin()
-    retriever = Retriever(store.server, store.keyspace, archive)
-    return Archived(store, archive, archiver, retriever, Returner(store, retriever))
+    return Archived(store, archive, archiver, ArchivedTurns(store, archive, unknown_seconds=0))

@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 
 from service.settings.core import DEFAULT_TENANT
 from store.archive.archive import Archive
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.parts import PART_BYTES, decoded
-from store.backup.archiving.retrieving import Retriever
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of
 from store.backup.upkeep.reconciling import Reconciler
@@ -147,13 +147,13 @@ class Trees:
         assert report.found == 0, report.faults
         await self._check_values()
         await self.leave_memory()
-        retriever = Retriever(self.history.server, self.history.keyspace, self.archive.archive)
+        turns = ArchivedTurns(self.history, self.archive.archive)
         for id, path in self.paths.items():
-            way = await retriever.way(DEFAULT_TENANT, digits_of(id))
+            way = await turns.way(DEFAULT_TENANT, digits_of(id))
             assert way is not None, id
             assert [each.id for each in way.turns] == path
         for id in self.gone:
-            assert await retriever.way(DEFAULT_TENANT, digits_of(id)) is None
+            assert await turns.way(DEFAULT_TENANT, digits_of(id)) is None
 
     async def _check_values(self) -> None:
         """No value of the archive has the response of a deleted turn, or its messages where nothing continues it."""

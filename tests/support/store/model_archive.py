@@ -24,19 +24,16 @@ from store.archive.memory import Memory
 from store.archive.port import Stored
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.keeping import Keeping
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
 from store.backup.archiving.shards import note_older
 from store.backup.archiving.store_archive import ArchivedTurns
 from store.backup.records import Saved
 from store.backup.turns import bring_in, look_up, take_out
-from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull
+from store.errors import ArchiveUnavailable, ChainTooLong, NotFound, ParentNotFound, StoreFull, StoreUnavailable
 from store.history.caps import Caps
 from store.history.elsewhere import Archived
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import Operation, Server, connect
-from store.watcher import UNWATCHED
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn
 
@@ -132,6 +129,8 @@ class GatedArchive:
 class GatedServer:
     """A server each of whose operations is a step."""
 
+    run, command, row = Server.run, Server.command, Server.row
+
     def __init__(self, server: Server, gate: Gate) -> None:
         self._server, self._gate = server, gate
 
@@ -151,8 +150,8 @@ class Deleting(ArchivedTurns):
     async def delete(
         self, tenant: str, digits: str, delete: Callable[[Archived], Awaitable[None]], *, remains: bool = False
     ) -> bool:
-        look = partial(self._retriever.found, tenant, digits, remains=remains)
-        return await self._returner.in_time(digits, look, lambda way: delete(way.archived))
+        look = partial(self.found, tenant, digits, remains=remains)
+        return await self._in_time(digits, look, lambda way: delete(way.archived))
 
 
 class ArchiveMachine(RuleBasedStateMachine):
@@ -177,11 +176,9 @@ class ArchiveMachine(RuleBasedStateMachine):
         self.late = late
         late.server = cast(Server, GatedServer(late.server, self.gate))
         self.archiver = Archiver(late.server, late.keyspace, archive, after_seconds=0)
-        self.retriever = Retriever(late.server, late.keyspace, archive)
-        self.returner = Returner(late, self.retriever, after_seconds=0)
-        late.elsewhere = Deleting(self.retriever, self.returner, UNWATCHED, unknown_seconds=0)
+        self.away = late.elsewhere = Deleting(late, archive, after_seconds=0, unknown_seconds=0)
         if self.part_bytes:
-            for each in (self.archiver, self.retriever):
+            for each in (self.archiver, self.away):
                 each._keeping = Keeping(archive, self.part_bytes, ahead=1, window=0)
         self.idle = ConversationHistoryStore(
             connect(self.url), prefix=self.prefix, caps=IDLE, pin_seconds=IDLE.idle_seconds / 2, timeout_seconds=15
@@ -311,7 +308,7 @@ class ArchiveMachine(RuleBasedStateMachine):
 
     async def _bring_back(self, id: str) -> None:
         with suppress(ArchiveUnavailable, StoreFull):
-            there = await self.returner.bring_back(TENANT, digits_of(id))
+            there = await self.away._bring_back(TENANT, digits_of(id))
             self._tell(f"{self._name(id)} {'is back' if there else 'is not there'}")
 
     @rule(which=ANY)
@@ -321,7 +318,8 @@ class ArchiveMachine(RuleBasedStateMachine):
             self.run(self.gate.begin(self._bring_in(id)))
 
     async def _bring_in(self, id: str) -> None:
-        with suppress(ArchiveUnavailable, StoreFull, ParentNotFound):
+        # StoreUnavailable: others have evicted it again, three times
+        with suppress(ArchiveUnavailable, StoreFull, StoreUnavailable, ParentNotFound):
             self._tell(f"{self._name(id)} is imported: {await bring_in(self.late, TENANT, self.exported[id])}")
 
     @rule(which=ANY)
@@ -339,7 +337,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         try:
             await self.store.get(TENANT, id)
         except NotFound:
-            return await self.retriever.way(TENANT, digits_of(id)) is not None
+            return await self.away.way(TENANT, digits_of(id)) is not None
         return True
 
     @rule(which=ANY, how=st.sampled_from([GOES_ON] * 8 + [FAILS, LOSES]), steps=st.integers(1, 8))

@@ -27,7 +27,7 @@ async def test_a_chain_is_archived_and_found_by_any_of_its_ids(archived: Archive
     assert await archived.archive_all() == 0
     for at, id in enumerate(ids):
         assert await archived.ids(id) == ids[: at + 1]
-    way = await archived.retriever.way(TENANT, digits_of(ids[2]))
+    way = await archived.turns.way(TENANT, digits_of(ids[2]))
     assert way is not None
     assert [each.response for each in way.turns] == [b'{"text":"one"}', b'{"text":"two"}', b'{"text":"three"}']
 
@@ -35,7 +35,7 @@ async def test_a_chain_is_archived_and_found_by_any_of_its_ids(archived: Archive
 async def test_another_tenant_finds_nothing(archived: Archived) -> None:
     (id,) = await grow(archived.store, "one")
     await archived.archive_all()
-    assert await archived.retriever.way("globex", digits_of(id)) is None
+    assert await archived.turns.way("globex", digits_of(id)) is None
 
 
 async def test_a_turn_that_is_not_archived_is_not_evicted(
@@ -81,7 +81,7 @@ async def test_what_was_deleted_is_unknown_at_once_and_stays_so(archived: Archiv
     assert await archived.ids(two) is None
     await archived.archive_all()
     assert await archived.ids(two) is None
-    way = await archived.retriever.way(TENANT, digits_of(three))
+    way = await archived.turns.way(TENANT, digits_of(three))
     assert way is not None
     assert [each.id for each in way.turns] == [one, two, three]
     assert (way.turns[1].deleted, bool(way.turns[1].messages)) == (True, not erase)
@@ -107,7 +107,7 @@ async def test_what_was_evicted_comes_back_to_be_continued(
         await few.archive_all()
     with pytest.raises(ParentNotFound):
         await few.store.chain(TENANT, ids[1])
-    assert await few.returner.bring_back(TENANT, digits_of(ids[1]))
+    assert await few.turns.bring_back(TENANT, digits_of(ids[1]))
     assert await said(few.store, ids[1]) == ["one", "two"]
     assert await few.archive_all() == 0
     await grow(few.store, "four", parent=ids[1])
@@ -121,7 +121,7 @@ async def test_what_comes_back_is_what_it_was(archived: Archived, redis: Redis, 
     before = {id: await archived.store.get(TENANT, id) for id in ids}
     await archived.archive_all()
     await lose(redis, prefix)
-    assert await archived.returner.bring_back(TENANT, digits_of(ids[-1]))
+    assert await archived.turns.bring_back(TENANT, digits_of(ids[-1]))
     assert {id: await archived.store.get(TENANT, id) for id in ids} == before
     assert await said(archived.store, ids[-1]) == [f"turn {at}" for at in range(120)]
 
@@ -131,9 +131,9 @@ async def test_a_way_with_tombstones_comes_back_with_them(archived: Archived, re
     await archived.store.forget(TENANT, two)
     await archived.archive_all()
     await lose(redis, prefix)
-    assert await archived.returner.bring_back(TENANT, digits_of(three))
+    assert await archived.turns.bring_back(TENANT, digits_of(three))
     assert await said(archived.store, three) == ["one", "two", "three"]
-    assert not await archived.returner.bring_back(TENANT, digits_of(two))
+    assert not await archived.turns.bring_back(TENANT, digits_of(two))
     with pytest.raises(NotFound):
         await archived.store.get(TENANT, two)
     assert await archived.store.get(TENANT, one)
@@ -142,24 +142,24 @@ async def test_a_way_with_tombstones_comes_back_with_them(archived: Archived, re
 async def test_what_is_deleted_while_it_comes_back_stays_deleted(archived: Archived, redis: Redis, prefix: str) -> None:
     ids = await grow(archived.store, "one", "two")
     await archived.archive_all()
-    way = await archived.retriever.way(TENANT, digits_of(ids[1]))
+    way = await archived.turns.way(TENANT, digits_of(ids[1]))
     assert way is not None
     await archived.store.forget(TENANT, ids[1])
     await archived.archive_all()
     with pytest.raises(Outdated):
-        await archived.returner._store(TENANT, way)
-    assert not await archived.returner.bring_back(TENANT, digits_of(ids[1]))
+        await archived.turns._store(TENANT, way)
+    assert not await archived.turns.bring_back(TENANT, digits_of(ids[1]))
 
 
 async def test_what_was_read_too_long_ago_does_not_come_back(archived: Archived, redis: Redis, prefix: str) -> None:
     ids = await grow(archived.store, "one")
     await archived.archive_all()
-    way = await archived.retriever.way(TENANT, digits_of(ids[0]))
+    way = await archived.turns.way(TENANT, digits_of(ids[0]))
     assert way is not None
     await lose(redis, prefix)
     long_ago = way.archived._replace(asked_ms=str(int(way.archived.asked_ms) - 61_000))
     with pytest.raises(Outdated):
-        await archived.returner._store(TENANT, way._replace(archived=long_ago))
+        await archived.turns._store(TENANT, way._replace(archived=long_ago))
 
 
 async def test_an_empty_store_has_all_that_was_archived(archived: Archived, redis: Redis, prefix: str) -> None:
@@ -167,7 +167,7 @@ async def test_an_empty_store_has_all_that_was_archived(archived: Archived, redi
     await archived.archive_all()
     await lose(redis, prefix)
     for at, ids in enumerate(trees):
-        assert await archived.returner.bring_back(TENANT, digits_of(ids[1]))
+        assert await archived.turns.bring_back(TENANT, digits_of(ids[1]))
         assert await said(archived.store, ids[1]) == [f"{at} one", f"{at} two"]
 
 

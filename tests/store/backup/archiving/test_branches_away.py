@@ -22,7 +22,7 @@ async def made(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Ar
 
 
 async def away(made: Archived, root: str, *here: str, most: int = 10) -> AwayBranches:
-    return await made.retriever.away(TENANT, digits_of(root), [digits_of(id) for id in here], most)
+    return await made.turns.away(TENANT, digits_of(root), [digits_of(id) for id in here], most)
 
 
 async def test_each_branch_is_told_by_its_end_the_newest_first(made: Archived, redis: Redis, prefix: str) -> None:

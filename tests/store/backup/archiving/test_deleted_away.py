@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.store_archive import ArchivedTurns
 from store.errors import ArchiveUnavailable, ConversationNotFound, NotFound, NotTerminal, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
@@ -17,7 +16,6 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.keys import digits_of
-from store.watcher import UNWATCHED
 from tests.support.archive.stored import Archived, lose, opened
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -38,7 +36,7 @@ DELETIONS: dict[str, Delete] = {
 async def few(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Archived]:
     """A store with room for few turns, which reads through to its archive. At the end all in Redis adds up."""
     made = await opened(server_url, prefix, tmp_path, Caps(responses=FEW))
-    made.store.elsewhere = ArchivedTurns(made.retriever, made.returner, UNWATCHED)
+    made.store.elsewhere = made.turns
     yield made
     assert await complaints(redis, prefix) == []
     await made.store.close()
@@ -104,7 +102,7 @@ async def test_of_two_who_delete_at_once_one_is_told_that_it_is_gone(few: Archiv
 async def test_a_retry_is_told_the_same_as_before(
     few: Archived, away: list[str], how: str, archived_between: bool
 ) -> None:
-    way = await few.retriever.found(TENANT, digits_of(away[1]))
+    way = await few.turns.found(TENANT, digits_of(away[1]))
     assert way is not None
     keys, server, caps = few.store.keyspace.turn(TENANT, away[1]), few.store.server, few.store.caps
 
@@ -128,7 +126,7 @@ async def test_a_tree_of_which_a_branch_is_in_memory_goes_as_a_whole(
     few: Archived, away: list[str], redis: Redis, prefix: str
 ) -> None:
     one, _, three = away
-    assert await few.returner.bring_back(TENANT, digits_of(one))
+    assert await few.turns.bring_back(TENANT, digits_of(one))
     (fork,) = await grow(few.store, "fork", parent=one)
     await few.store.forget_tree(TENANT, three)
     assert await there(few.store, *away, fork) == [False] * 4
@@ -140,7 +138,7 @@ async def test_a_tree_of_which_a_branch_is_in_memory_goes_as_a_whole(
 
 
 async def test_a_tree_in_which_a_response_is_under_way_stays(few: Archived, away: list[str]) -> None:
-    assert await few.returner.bring_back(TENANT, digits_of(away[0]))
+    assert await few.turns.bring_back(TENANT, digits_of(away[0]))
     jobs = Jobs(few.store, JobLimits())
     await submit(jobs, parent=away[0])
     with pytest.raises(NotTerminal):
@@ -154,14 +152,14 @@ async def test_what_is_on_its_way_back_when_it_is_erased_comes_without_that(
 ) -> None:
     _, two, three = away
     await few.store.forget(TENANT, two)
-    way = await few.retriever.way(TENANT, digits_of(three))
+    way = await few.turns.way(TENANT, digits_of(three))
     assert way is not None
     with pytest.raises(NotFound):
         await few.store.forget(TENANT, two, erase=True)
     if archives:
         await few.archive_all()
     with pytest.raises(Outdated):
-        await few.returner._store(TENANT, way)
+        await few.turns._store(TENANT, way)
     assert await said(few.store, three) == ["one", "three"]
 
 
@@ -194,7 +192,7 @@ async def test_a_server_that_lost_that_there_is_an_archive_notes_what_is_deleted
 
 
 async def test_what_the_archive_said_too_long_ago_deletes_nothing(few: Archived, away: list[str]) -> None:
-    way = await few.retriever.found(TENANT, digits_of(away[2]))
+    way = await few.turns.found(TENANT, digits_of(away[2]))
     assert way is not None
     long_ago = way.archived._replace(asked_ms=str(int(way.archived.asked_ms) - 61_000))
     keys, server = few.store.keyspace.turn(TENANT, away[2]), few.store.server

@@ -6,11 +6,9 @@ import pytest
 from redis.asyncio import Redis
 
 from store.backup.archiving.shards import end_archive, note_older
-from store.backup.archiving.store_archive import ArchivedTurns
 from store.backup.heads import Heads
 from store.errors import NotFound
 from store.keys import digits_of
-from store.watcher import UNWATCHED
 from tests.support.archive.stored import Archived, lose
 from tests.support.store.sample import TENANT, grow, said
 
@@ -22,15 +20,15 @@ async def test_what_is_below_a_turn_that_was_just_deleted_comes_back_at_once(
     _, two, three = await grow(archived.store, "one", "two", "three")
     await archived.archive_all()
     await lose(redis, prefix)
-    assert await archived.returner.bring_back(TENANT, digits_of(two))
+    assert await archived.turns.bring_back(TENANT, digits_of(two))
     await archived.store.forget(TENANT, two, erase=erase)
-    assert await archived.returner.bring_back(TENANT, digits_of(three))
+    assert await archived.turns.bring_back(TENANT, digits_of(three))
     assert await said(archived.store, three) == ["one", *([] if erase else ["two"]), "three"]
     assert await archived.ids(two) is None
     await archived.archive_all()
     await lose(redis, prefix)
     assert await archived.ids(two) is None
-    assert await archived.returner.bring_back(TENANT, digits_of(three))
+    assert await archived.turns.bring_back(TENANT, digits_of(three))
     assert await said(archived.store, three) == ["one", *([] if erase else ["two"]), "three"]
 
 
@@ -39,7 +37,7 @@ async def test_what_was_deleted_can_be_erased_later_also_where_the_archive_alone
     archived: Archived, redis: Redis, prefix: str, known: bool
 ) -> None:
     store = archived.store
-    store.elsewhere = ArchivedTurns(archived.retriever, archived.returner, UNWATCHED)
+    store.elsewhere = archived.turns
     _, two, three = await grow(store, "one", "two", "three")
     if known:
         await store.forget(TENANT, two)
@@ -63,10 +61,10 @@ async def test_of_a_long_way_any_turn_may_have_been_deleted(archived: Archived, 
     ids = await grow(archived.store, *(f"turn {at}" for at in range(300)))
     await archived.archive_all()
     await lose(redis, prefix)
-    assert await archived.returner.bring_back(TENANT, digits_of(ids[290]))
+    assert await archived.turns.bring_back(TENANT, digits_of(ids[290]))
     for at in (290, 140, 3):
         await archived.store.forget(TENANT, ids[at], erase=True)
-    assert await archived.returner.bring_back(TENANT, digits_of(ids[-1]))
+    assert await archived.turns.bring_back(TENANT, digits_of(ids[-1]))
     left = [f"turn {at}" for at in range(300) if at not in (290, 140, 3)]
     assert await said(archived.store, ids[-1]) == left
 
@@ -81,7 +79,7 @@ async def test_what_was_erased_from_a_turn_is_archived_whatever_came_below_it_fi
     await archived.archive_all()
     await lose(redis, prefix)
     for id in (one, two, three):
-        way = await archived.retriever.way(TENANT, digits_of(id))
+        way = await archived.turns.way(TENANT, digits_of(id))
         assert way is not None
         assert [turn.items for turn in way.turns] == [b"[]", b'["two"]', b'["three"]'][: len(way.turns)]
         assert way.turns[0].messages == ()
@@ -112,7 +110,7 @@ async def test_a_server_that_lost_even_that_there_is_an_archive_notes_what_is_de
     await archived.archive_all()
     await lose(redis, prefix)
     await redis.delete(f"{prefix}:{{00}}:archive")
-    assert await archived.returner.bring_back(TENANT, digits_of(two))
+    assert await archived.turns.bring_back(TENANT, digits_of(two))
     await archived.store.forget(TENANT, two)
     assert await archived.ids(two) is None
     await redis.set(f"{prefix}:{{00}}:archive", "0")

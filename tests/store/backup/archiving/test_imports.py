@@ -3,13 +3,12 @@
 import pytest
 from redis.asyncio import Redis
 
+from store.backup.archiving.archiver import FENCE_MS
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.store_archive import ArchivedTurns
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
 from store.errors import ArchiveUnavailable, NotFound, ParentNotFound, TenantErased
 from store.turn import Messages
-from store.watcher import UNWATCHED
 from tests.support.archive.stored import Archived, lose
 from tests.support.store.sample import TENANT, grow, said
 
@@ -19,7 +18,7 @@ NEW, KEPT, DELETED = Brought.NEW, Brought.KEPT, Brought.DELETED
 @pytest.fixture
 def both(archived: Archived) -> Archived:
     """The store asks its archive."""
-    archived.store.elsewhere = ArchivedTurns(archived.retriever, archived.returner, UNWATCHED)
+    archived.store.elsewhere = archived.turns
     return archived
 
 
@@ -104,30 +103,30 @@ async def test_a_tree_that_is_deleted_after_the_archive_was_asked_stays_deleted(
     turns = await exported(both, "one")
     await both.archive_all()
     await lose(redis, prefix)
-    fate = both.retriever.fate
+    fate = both.turns._fate
 
     async def deleted_meanwhile(tenant: str, digits: str) -> object:
         told = await fate(tenant, digits)
         await both.store.forget_tree(TENANT, turns[0].id)
         return told._replace(there=False)
 
-    both.retriever.fate = deleted_meanwhile  # type: ignore[method-assign,assignment]
+    both.turns._fate = deleted_meanwhile  # type: ignore[method-assign,assignment]
     assert await imported(both, *turns) == [DELETED]
 
 
 async def test_what_the_archive_said_too_long_ago_counts_for_nothing(both: Archived, redis: Redis, prefix: str) -> None:
     turns = await exported(both, "one")
     await lose(redis, prefix)
-    fate = both.retriever.fate
+    fate = both.turns._fate
 
     async def long_ago(tenant: str, digits: str) -> object:
         told = await fate(tenant, digits)
-        return told._replace(asked_ms=told.asked_ms - both.retriever.fence_ms - 1)
+        return told._replace(asked_ms=told.asked_ms - FENCE_MS - 1)
 
-    both.retriever.fate = long_ago  # type: ignore[method-assign,assignment]
+    both.turns._fate = long_ago  # type: ignore[method-assign,assignment]
     with pytest.raises(ArchiveUnavailable):
         await imported(both, *turns)
-    both.retriever.fate = fate  # type: ignore[method-assign]
+    both.turns._fate = fate  # type: ignore[method-assign]
     assert await imported(both, *turns) == [NEW]
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from store.archive.port import Bounds, Stored
+from store.archive.port import Bounds
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Due
-from store.backup.archiving.keeping import Keeping, Moved, Scan
+from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index, decoded
-from store.backup.archiving.retrieving import Retriever
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, ChainTooLong
 from store.history.caps import Caps
@@ -27,7 +27,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage
-from tests.support.archive.stored import Archived, lose, opened
+from tests.support.archive.stored import Archived, opened
 from tests.support.store.sample import TENANT, grow
 
 TEXT = 1_000
@@ -197,11 +197,11 @@ def held_within(most: int) -> Iterator[None]:
 
 
 @pytest.fixture
-async def retriever(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Retriever]:
+async def away(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[ArchivedTurns]:
     """Reads from an archive in a folder of the test."""
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
     archive = open_archive("sqlite", tmp_path)
-    yield Retriever(store.server, store.keyspace, archive)
+    yield ArchivedTurns(store, archive)
     await store.close()
     await archive.close()
 
@@ -222,7 +222,7 @@ async def test_a_change_holds_some_parts_of_a_tree_however_large_that_is(tmp_pat
     await archive.close()
 
 
-async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(retriever: Retriever, tmp_path: Path) -> None:
+async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(away: ArchivedTurns, tmp_path: Path) -> None:
     archive = open_archive("sqlite", tmp_path)
     turns = large(160, 100 * KIB)
     leaf = large(161, 10)[-1]
@@ -230,12 +230,12 @@ async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(retrieve
     await keep(archive, [*turns, fork], at_once=16)
     tip = digits_of(turns[-1].id)
     with held_within(4 * MIB):
-        assert await alone(retriever, tip) == turns[-1]
+        assert await alone(away, tip) == turns[-1]
     with held_within(4 * MIB):
-        way = await retriever.way(TENANT, digits_of(fork.id))
+        way = await away.way(TENANT, digits_of(fork.id))
     assert way is not None
     assert way.turns == [*turns[:3], fork]
-    all_of_it = await retriever.way(TENANT, tip)
+    all_of_it = await away.way(TENANT, tip)
     assert all_of_it is not None
     assert all_of_it.turns == turns
     await archive.close()
@@ -246,14 +246,14 @@ async def test_all_that_read_at_once_hold_no_more_than_there_is_for_them(
 ) -> None:
     archive = open_archive("sqlite", tmp_path, Bounds(total_seconds=60, request_seconds=60, held_bytes=6 * MIB))
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
-    retriever = Retriever(store.server, store.keyspace, archive)
+    away = ArchivedTurns(store, archive)
     turns = large(120, 100 * KIB)
     await keep(archive, turns, at_once=16)
     most = 0
 
     async def read(turn: Saved) -> None:
         nonlocal most
-        assert await alone(retriever, digits_of(turn.id)) == turn
+        assert await alone(away, digits_of(turn.id)) == turn
         most = max(most, archive.memory.held)
 
     with held_within(14 * MIB):
@@ -295,82 +295,19 @@ async def test_a_way_longer_than_any_that_is_continued_is_refused(
     server_url: str, prefix: str, tmp_path: Path, bound: dict[str, int]
 ) -> None:
     archive = open_archive("sqlite", tmp_path)
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
-    retriever = Retriever(store.server, store.keyspace, archive, **bound)
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15, **bound)
+    away = ArchivedTurns(store, archive)
     turns = large(5, 10)
     await keep(archive, turns)
     with pytest.raises(ChainTooLong):
-        await retriever.way(TENANT, digits_of(turns[-1].id))
-    assert await alone(retriever, digits_of(turns[-1].id)) == turns[-1]
-    assert await retriever.way(TENANT, digits_of(turns[2].id))
+        await away.way(TENANT, digits_of(turns[-1].id))
+    assert await alone(away, digits_of(turns[-1].id)) == turns[-1]
+    assert await away.way(TENANT, digits_of(turns[2].id))
     await store.close()
     await archive.close()
 
 
-async def test_a_look_begins_again_where_a_part_has_changed_since(tmp_path: Path) -> None:
-    archive = open_archive("sqlite", tmp_path)
-    turns = large(30, 1_000)
-    await keep(archive, turns[:-1], part_bytes=2_000)
-    looks = 0
-
-    async def look(scan: Scan) -> Saved:
-        nonlocal looks
-        looks += 1
-        assert await scan.path(turns[8].id) == [turn.id for turn in turns[:9]]
-        if looks == 1:
-            await keep(archive, [turns[-1]], part_bytes=2_000)
-            stored = await archive.get("v1/00/t.acme/0123456789abcdef01/1")
-            assert isinstance(stored, Stored)
-            await archive.put("v1/00/t.acme/0123456789abcdef01/1", stored.value, only_if=stored.etag)
-            with pytest.raises(Moved):
-                await scan.part(1)
-        part = await scan.part(1)
-        return part.turns[0]
-
-    tight = open_archive("sqlite", tmp_path, Bounds(held_bytes=2))
-    assert await Keeping(tight, ahead=1).look(TENANT, digits_of(turns[0].id), look) == turns[2]
-    assert looks == 2
-    await tight.close()
-    await archive.close()
-
-
-async def alone(retriever: Retriever, digits: str) -> Saved | None:
+async def alone(away: ArchivedTurns, digits: str) -> Saved | None:
     """A turn as the archive has it, without those above it."""
-    way = await retriever.found(TENANT, digits)
+    way = await away.found(TENANT, digits)
     return way and way.turns[0]
-
-
-@pytest.mark.parametrize("how", ["deleted", "erased", "tree"])
-async def test_a_turn_that_was_deleted_is_not_found_alone_either(
-    server_url: str, prefix: str, tmp_path: Path, how: str
-) -> None:
-    made = await opened(server_url, prefix, tmp_path, Caps())
-    one, two, three = await grow(made.store, "one", "two", "three")
-    await made.archive_all()
-    there = await alone(made.retriever, digits_of(two))
-    assert there is not None
-    assert (there.id, there.parent, there.response) == (two, one, b'{"text":"two"}')
-    assert await made.retriever.found("globex", digits_of(two)) is None
-    if how == "tree":
-        await made.store.forget_tree(TENANT, three)
-    else:
-        await made.store.forget(TENANT, two, erase=how == "erased")
-    assert await made.retriever.found(TENANT, digits_of(two)) is None
-    await made.archive_all()
-    assert await made.retriever.found(TENANT, digits_of(two)) is None
-    assert (await made.retriever.found(TENANT, digits_of(three)) is None) == (how == "tree")
-    await made.store.close()
-    await made.archive.close()
-
-
-async def test_what_redis_has_lost_is_found_alone(
-    open_passes: Callable[[], Awaitable[Archived]], redis: object
-) -> None:
-    made = await open_passes()
-    ids = await grow(made.store, *texts(9))
-    await made.archive_all()
-    await lose(redis, made.store.keyspace.prefix)  # type: ignore[arg-type]
-    found = [await alone(made.retriever, digits_of(id)) for id in ids]
-    assert [turn and turn.id for turn in found] == ids
-    await made.store.close()
-    await made.archive.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.store_archive import HIT, MISS, ArchivedTurns
+from store.backup.archiving.archived_turns import HIT, MISS, ArchivedTurns
 from store.history.caps import Caps
 from store.keys import digits_of
 from store.layout import shared_secret
@@ -33,9 +33,9 @@ def asked() -> list[str]:
 
 @pytest.fixture
 def turns(archived: Archived, asked: list[str]) -> ArchivedTurns:
-    watcher = Watcher()
+    watcher = archived.store.server.watcher = Watcher()
     watcher.archive_asked = asked.append
-    return ArchivedTurns(archived.retriever, archived.returner, watcher, made=archived.store.ids.made)
+    return ArchivedTurns(archived.store, archived.archive)
 
 
 async def test_a_guess_is_looked_for_once(archived: Archived, turns: ArchivedTurns, asked: list[str]) -> None:

@@ -104,7 +104,7 @@ async def test_an_idle_tree_leaves_memory_once_it_is_archived_and_is_read_there(
     assert [await is_here(redis, prefix, id) for id in ids] == [False, False]
     assert await made.ids(ids[1]) == ids
     assert await made.archive_all() == 0
-    assert await made.returner.bring_back(TENANT, digits_of(ids[1]))
+    assert await made.turns.bring_back(TENANT, digits_of(ids[1]))
     assert await said(made.store, ids[1]) == ["one", "two"]
     await made.store.sweep()
     assert await is_here(redis, prefix, ids[1])

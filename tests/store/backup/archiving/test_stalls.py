@@ -62,8 +62,8 @@ async def test_the_loop_never_works_for_long_on_a_large_conversation(
         id = digits_of(await chain_of(archived, 8, KINDS[kind](4 * MIB)))
         steps = {"archived": await longest(archived.archive_all())}
         await lose(redis, prefix)
-        steps["found"] = await longest(archived.retriever.found(TENANT, id))
-        steps["brought back"] = await longest(archived.returner.bring_back(TENANT, id))
+        steps["found"] = await longest(archived.turns.found(TENANT, id))
+        steps["brought back"] = await longest(archived.turns.bring_back(TENANT, id))
         await lose(redis, prefix)
         tried.append(steps)
         if max(steps.values()) < STALL_SECONDS:

@@ -8,7 +8,7 @@ from tests.support.archive.kept import Kept, kept
 from tests.support.archive.opened import Place, new_name, opened, place_of
 
 
-@pytest.fixture(scope="module", params=["sqlite", "s3"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("s3", marks=pytest.mark.full)])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with place_of(request.param, tmp_path_factory.mktemp("archives")) as made:
         yield made

@@ -14,6 +14,7 @@ import zstandard
 
 from store import codec
 from store.archive.archive import Archive
+from store.backup.archiving.marks import Mark
 from store.backup.archiving.parts import MAGIC, MOST_HELD_BYTES, MOST_PART_BYTES, Part, decoded, encoded, key_of
 from store.backup.records import Erased, Saved
 from store.backup.upkeep.backup_file import (
@@ -185,6 +186,7 @@ MADE = {
     "one that is under way": values_of(saved(1, status=Status.IN_PROGRESS)),
     "a number below zero": values_of(saved(1, created=-1)),
     "a number that is too large": values_of(saved(1, used=1 << 63)),
+    "a time that no clock has": values_of(saved(1, created=1 << 62)),
     "a digest of several words": values_of(saved(1, digest="a b")),
     "a response without items": values_of(saved(1, items=None)),
     "a deleted turn that is none": {AT: encoded(Part((saved(1),), gone={"resp_1": True}))},
@@ -192,6 +194,8 @@ MADE = {
     "a tree without its first part": {AT[:-1] + "1": encoded(Part((saved(1),)))},
     "a secret that was not announced": {"v1/store/secret": b"x" * 32},
     "a secret that is too short": {"v1/store/secret": b"x"},
+    "more parts than there can be": {AT: encoded(Part((saved(1),), parts=1 << 40))},
+    "a mark from after its end": {"v1/gone/t.acme": msgspec.json.encode(Mark(1 << 52))},
     "a mark that is none": {"v1/gone/t.acme": b"5"},
     "a count of deletions": {"v1/store/deletions/00": b"5"},
     "no part": {AT: b"something"},

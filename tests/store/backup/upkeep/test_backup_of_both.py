@@ -14,10 +14,11 @@ from store.backup.upkeep.backup import BackupScope
 from store.backup.upkeep.backup_file import Header, reading
 from store.backup.upkeep.erasing import erase, forget_all
 from store.backup.upkeep.restore import Restored
-from store.errors import ArchiveReplaced, ArchiveUnnamed, NotFound
+from store.errors import ArchiveReplaced, ArchiveUnnamed, BadBackup, NotFound
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
+from store.layout import shared_secret
 from store.redis.connection import connect
 from store.turn import Messages
 from tests.support.archive.kept import Kept, kept, micros
@@ -25,6 +26,7 @@ from tests.support.store.backups import back_up, bring_back, contents_of
 from tests.support.store.sample import TENANT, grow, said
 
 OTHER = "acme-2"
+HOUR_US = 3_600_000_000
 
 
 class Both:
@@ -172,6 +174,7 @@ async def test_what_the_archive_knows_as_deleted_stays_deleted_and_is_told(both:
 async def test_the_mark_of_an_erased_tenant_is_restored_into_an_archive_and_kept_to_without_one(
     both: Both, second: Both
 ) -> None:
+    await shared_secret(both.store)
     await grow(both.store, "kept")
     (gone,) = await grow(second.store, "gone", tenant=OTHER)
     await both.kept.archive_all()
@@ -184,6 +187,44 @@ async def test_the_mark_of_an_erased_tenant_is_restored_into_an_archive_and_kept
     await moved(both, second)
     assert await second.kept.told(gone, OTHER) is None
     assert await second.kept.marks.held(TENANT)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the same store", "another store"])
+async def test_marks_of_another_store_and_of_what_was_not_asked_for_stay_in_the_file(
+    both: Both, second: Both, same: bool
+) -> None:
+    secret = await shared_secret(both.store)
+    await shared_secret(second.store, entropy=lambda size: secret if same else b"y" * size)
+    (kept_one,) = await grow(both.store, "kept")
+    (stays,) = await grow(second.store, "stays", tenant=OTHER)
+    await both.kept.archive_all()
+    await erase(both.kept.archive, both.kept.marks, OTHER, await both.store.cut_time())
+    await both.kept.marks.hold(TENANT, 5)
+    await both.save()
+    await second.kept.archive_all()
+    for only in ({"tree": kept_one}, {"tenant": TENANT}) if same else ({},):
+        await moved(both, second, only=only)
+        assert await second.kept.told(stays, OTHER) == [stays]
+    assert await second.kept.marks.held(TENANT) == same  # it was asked for with the tenant
+
+
+async def test_what_is_stored_after_a_restore_is_later_than_its_marks(both: Both, second: Both) -> None:
+    await shared_secret(both.store)
+    await grow(both.store, "kept")
+    clock = both.store.keyspace.all_shards()[0].clock
+    await both.store.server.command("SET", clock, micros() + HOUR_US)
+    await erase(both.kept.archive, both.kept.marks, OTHER, await both.store.cut_time())
+    await both.save()
+    await moved(both, second)
+    await Heads(second.store.server, second.store.keyspace, second.kept.archive).catch_up(0)
+    (later,) = await grow(second.store, "later", tenant=OTHER)
+    await second.kept.archive_all()
+    assert await second.kept.told(later, OTHER) == [later]
+    await both.store.server.command("SET", clock, micros() + 48 * HOUR_US)
+    both.file.unlink()
+    await both.save()
+    with pytest.raises(BadBackup, match="more than a day ahead"):
+        await moved(both, second)
 
 
 async def test_what_of_the_archive_can_not_be_read_is_counted_and_all_else_is_saved(both: Both) -> None:

@@ -4,14 +4,15 @@ import time
 
 import pytest
 
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.marks import Marks, key_of
 from store.backup.archiving.parts import decoded
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
 from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all, tenants_erased
 from store.errors import ArchiveDamaged, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
+from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
+from store.redis.connection import connect
 from tests.support.archive.kept import Kept, micros
 from tests.support.store.sample import TENANT, grow, said
 
@@ -76,6 +77,28 @@ async def test_what_a_tenant_makes_is_kept_by_a_process_whose_clock_is_behind(
     assert await both.told(after) == [after]
 
 
+async def test_what_a_tenant_makes_is_kept_though_a_clock_of_the_store_was_ahead(both: Kept) -> None:
+    clock = both.store.keyspace.all_shards()[0].clock
+    await both.store.server.command("SET", clock, micros() + HOUR_US)
+    (before,) = await grow(both.store, "before")
+    await erase(both.archive, both.marks, TENANT, await both.store.cut_time())
+    (after,) = await grow(both.store, "after")
+    await both.archive_all()
+    assert (await both.told(before), await both.told(after)) == (None, [after])
+
+
+async def test_a_time_that_cuts_is_earlier_than_what_any_shard_stores_from_then_on(
+    server_url: str, prefix: str
+) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+    await store.server.command("SET", store.keyspace.all_shards()[1].clock, micros() + HOUR_US)
+    at = await store.cut_time()
+    for _ in range(12):
+        (id,) = await grow(store, "later")
+        assert int(await store.server.command("HGET", store.keyspace.turn(TENANT, id).key("node"), "created")) > at
+    await store.close()
+
+
 @pytest.mark.parametrize("was_archived", [False, True])
 async def test_what_continues_a_turn_from_before_the_mark_goes_on_without_its_words(
     both: Kept, was_archived: bool
@@ -90,11 +113,11 @@ async def test_what_continues_a_turn_from_before_the_mark_goes_on_without_its_wo
     (last,) = await grow(both.store, "last", parent=later)
     await both.archive_all()
     await both.leave_memory(root)
-    retriever = Retriever(both.store.server, both.store.keyspace, both.archive)
+    away = ArchivedTurns(both.store, both.archive)
     for id in (root, other):
-        assert await retriever.found(TENANT, digits_of(id)) is None
-    assert await retriever.found(TENANT, digits_of(last))
-    assert await Returner(both.store, retriever).bring_back(TENANT, digits_of(last))
+        assert await away.found(TENANT, digits_of(id)) is None
+    assert await away.found(TENANT, digits_of(last))
+    assert await away.bring_back(TENANT, digits_of(last))
     assert await said(both.store, last) == ["later", "last"]
     assert list(await both.store.lineage(TENANT, last)) == [root, later, last]
     with pytest.raises(NotFound):
@@ -155,5 +178,5 @@ async def test_trees_and_conversations_of_a_tenant_leave_redis_and_no_others(bot
     first = conversations.first_turn_id(conversation)
     await conversations.create(TENANT, conversation, by_hand(first, None, ()), b"{}")
     assert await forget_all(both.store, TENANT) == (2, 0)
-    assert await both.memory.held(TENANT, [digits_of(id), digits_of(conversation)]) == {}
+    assert await both.memory.nodes(TENANT, [digits_of(id), digits_of(conversation)]) == {}
     assert await both.store.get(OTHER, other)

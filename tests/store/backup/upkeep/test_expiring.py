@@ -5,9 +5,8 @@ import time
 import pytest
 
 from store.archive.port import Stored
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.parts import key_of
-from store.backup.archiving.retrieving import Retriever
-from store.backup.archiving.returning import Returner
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.expiring import EMPTY_DAYS, EMPTY_LOOK_DAYS, Expired, expire, expire_daily
@@ -18,9 +17,9 @@ from tests.support.archive.kept import DAY, Kept, micros
 from tests.support.store.sample import TENANT, grow
 
 
-async def later(both: Kept, days: float, **more: object) -> Expired:
+async def later(both: Kept, days: float) -> Expired:
     """What a round does so many days from now, of trees that are 30 days old."""
-    return await expire(both.archive, both.memory, 30, now=time.time() + days * DAY, **more)  # type: ignore[arg-type]
+    return await expire(both.archive, both.memory, 30, now=time.time() + days * DAY)
 
 
 async def archived(both: Kept, *names: str) -> list[str]:
@@ -72,12 +71,18 @@ async def test_what_is_on_hold_stays(both: Kept) -> None:
     assert (await later(both, 31)).deleted == 1
 
 
-async def test_a_round_goes_on_where_the_last_one_ended(both: Kept) -> None:
-    await archived(both, "one", "two", "three")
-    done = await later(both, 31, at_once=2)
-    assert (done.looked, done.deleted, bool(done.after)) == (2, 2, True)
-    done = await later(both, 31, at_once=2, after=done.after)
-    assert (done.looked, done.deleted, done.after) == (1, 1, "")
+async def test_a_hold_that_comes_amid_a_round_keeps_all_that_has_not_gone_yet(both: Kept) -> None:
+    await archived(both, "one", "two")
+    put = both.archive.put
+
+    async def then_hold(key: str, value: bytes, *, only_if: str | None) -> str | None:
+        both.archive.put = put  # type: ignore[method-assign]
+        await both.marks.hold(TENANT, micros())
+        return await put(key, value, only_if=only_if)
+
+    both.archive.put = then_hold  # type: ignore[method-assign]
+    done = await later(both, 31)
+    assert (done.looked, done.deleted, done.held) == (2, 1, 1)
 
 
 async def test_what_came_back_is_archived_anew_where_its_tree_was_just_emptied(both: Kept) -> None:
@@ -85,9 +90,8 @@ async def test_what_came_back_is_archived_anew_where_its_tree_was_just_emptied(b
     put = both.archive.put
 
     async def come_back(key: str, value: bytes, *, only_if: str | None) -> str | None:
-        retriever = Retriever(both.store.server, both.store.keyspace, both.archive)
         both.archive.put = put  # type: ignore[method-assign]
-        assert await Returner(both.store, retriever).bring_back(TENANT, digits_of(root))
+        assert await ArchivedTurns(both.store, both.archive).bring_back(TENANT, digits_of(root))
         return await put(key, value, only_if=only_if)
 
     both.archive.put = come_back  # type: ignore[method-assign]

@@ -5,11 +5,11 @@ import json
 from redis.asyncio import Redis
 
 from store.backup.archiving.parts import key_of
+from store.backup.archiving.shards import Failed, failed, waiting
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import Heads
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.memory import Failed, failed, waiting
 from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.backup.upkeep.walking import Counts, counts
