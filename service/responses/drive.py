@@ -27,6 +27,7 @@ from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.phases import Phase
 from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
@@ -220,11 +221,15 @@ class Driver:
             self._metrics.engine_failed(EngineError("it ended without a reason"))
 
     async def end(self, outlet: Outlet, ending: Ending, error: ResponseError | None) -> list[Event]:
-        """End the response in this way, and store its turn; the terminal events. Those that close it go out before."""
+        """End the response in this way, and store its turn; the terminal events. Those that close it go out before. A
+        bug amid its end is its error.
+        """
         self._outlet = outlet
-        closing, response = self.run.close(ending, now=int(self._clock()), error=error)
-        if closing.events:
-            self._put(closing)
+        try:
+            response = self._close(ending, error)
+        except Exception as failure:
+            self._note(failure)
+            response = self._close(Ending.ERROR, error_of(Ending.ERROR, failure, self._seconds))
         terminal = await self._finish(self.plan, self.machine, response)
         last = terminal[-1]
         assert isinstance(last, Terminal)
@@ -233,6 +238,12 @@ class Driver:
         if self._span.kept:
             self._tell(self.response)
         return terminal
+
+    def _close(self, ending: Ending, error: ResponseError | None) -> Response:
+        """Close what is open; the response that is to be stored before the terminal events."""
+        if self.machine.phase is not Phase.ENDED and (closing := self.machine.end(ending)):
+            self._put(Taken(closing))
+        return self.machine.result(ending, now=int(self._clock()), error=error)
 
     def _put(self, taken: Taken) -> bool:
         """Hand it on; whether there is room for more."""

@@ -14,7 +14,7 @@ import msgspec
 
 from service.api.events import Event
 from service.api.outcome import Outcome
-from service.api.response import Response, ResponseError
+from service.api.response import ResponseError
 from service.engine.port import Chunk, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.markup.chat import Piece
 from service.markup.prompts import Templated
@@ -178,11 +178,6 @@ class Run:
     def ending(self) -> Ending:
         """How its generation ended, once it has."""
         return self.next.ending if isinstance(self.next, End) else Ending.ERROR
-
-    def close(self, ending: Ending, *, now: int, error: ResponseError | None) -> tuple[Taken, Response]:
-        """The events that close what is open, and the response that is to be stored before the terminal events."""
-        closing = Taken(self.machine.end(ending))
-        return closing, self.machine.result(ending, now=now, error=error)
 
 
 def error_of(ending: Ending, failure: Exception | None, seconds: float) -> ResponseError | None:

@@ -201,10 +201,13 @@ class Machine:
                 if self.stretches.asks_anew and (self.phase not in _ONWARD or (self._steered and self.boundary)):
                     break
         except Exception:
-            self._left = out
-            self._move(Move.FILL)
+            self._break(out)
             raise
         return self._stamp(out)
+
+    def _break(self, out: list[Event]) -> None:
+        """A bug has struck: nothing more is read, and `out` goes out with the events of the end."""
+        self._left, self.phase = out, _FULL
 
     def steer(self) -> None:
         """The caller has said something meanwhile: nothing is taken behind the next `boundary`."""
@@ -290,7 +293,7 @@ class Machine:
         the end is left. Open items are closed here without an event.
         """
         diverged = after(self.phase, Move.DIVERGE)
-        self._close_all(Ending.ERROR)
+        self._close_all(Ending.ERROR, [])
         self.phase, self.next_number = diverged, number
 
     # --- where it stands ---
@@ -349,12 +352,16 @@ class Machine:
     def end(self, ending: Ending) -> list[Event]:
         """The generation is over: close the open item. A stop completes it, anything else leaves it incomplete."""
         ended = after(self.phase, Move.END)
-        out = self._close_all(ending)
+        out, self._left = self._left, []
+        try:
+            self._close_all(ending, out)
+        except Exception:
+            self._break(out)
+            raise
         self.phase = ended
         return self._stamp(out)
 
-    def _close_all(self, ending: Ending) -> list[Event]:
-        out = [*self._left]
+    def _close_all(self, ending: Ending, out: list[Event]) -> None:
         if self._calling is not None:
             out += self._end_call(self._calling, broken_off(self._calling.call))
         elif self.phase is not _FULL:
@@ -367,7 +374,6 @@ class Machine:
         self._behind = self.feedback = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self.fault = "The model called no tool, although it had to."
-        return out
 
     def result(self, ending: Ending, *, now: int, error: ResponseError | None = None) -> Response:
         """The finished response. `now` is unix seconds; `error` is for endings that fail."""
