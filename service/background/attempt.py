@@ -291,11 +291,11 @@ class Attempt:
             timing=self._timing,
         )
         driver = Driver(
-            plan,
-            machine,
-            sink.finish,
-            service.engine,
-            service.metrics,
+            plan=plan,
+            machine=machine,
+            finish=sink.finish,
+            engine=service.engine,
+            metrics=service.metrics,
             mode="background",
             since=self.began,
             seconds=self._seconds,

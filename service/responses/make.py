@@ -121,11 +121,11 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         return Queued(msgspec.structs.replace(planned, plan=plan), reserved)
     sink = AppendSink(service, tenant, planned)
     driver = Driver(
-        plan,
-        machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
-        sink.finish,
-        service.engine,
-        service.metrics,
+        plan=plan,
+        machine=machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
+        finish=sink.finish,
+        engine=service.engine,
+        metrics=service.metrics,
         mode="stream" if planned.stream else "plain",
         since=maker.since,
         seconds=service.settings.request_seconds,

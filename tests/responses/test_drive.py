@@ -74,11 +74,11 @@ def driver(outlet: Lagging, tools: Slow | None = None) -> Driver:
     plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, id="one"))
     engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), [SAID, Stall()])
     return Driver(
-        plan,
-        machine_of(plan),
-        outlet.finish,
-        engine,
-        make_metrics(),
+        plan=plan,
+        machine=machine_of(plan),
+        finish=outlet.finish,
+        engine=engine,
+        metrics=make_metrics(),
         mode="stream",
         since=0.0,
         seconds=60.0,

@@ -86,11 +86,11 @@ async def planned(service: Service, **body: Any) -> Plan:
 
 def run_of(service: Service, made: Prepared) -> Driver:
     return Driver(
-        made.plan,
-        machine_of(made.plan),
-        AppendSink(service, "acme", made).finish,
-        service.engine,
-        make_metrics(),
+        plan=made.plan,
+        machine=machine_of(made.plan),
+        finish=AppendSink(service, "acme", made).finish,
+        engine=service.engine,
+        metrics=make_metrics(),
         mode="plain",
         since=0.0,
         seconds=60.0,
