@@ -22,7 +22,6 @@ from service import logs, spans
 from service.api.outcome import Outcome as ToolOutcome
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink
-from service.background.submit import succeed
 from service.background.timing import TIMING, Timing
 from service.engine.port import (
     EngineBroke,
@@ -279,13 +278,9 @@ class Attempt:
         generation = msgspec.structs.replace(plan.generation, id=id, tenant=job.lease.tenant)
         plan = msgspec.structs.replace(plan, generation=generation)
         sink = LogSink(
-            service.jobs,
-            job.lease,
-            service.metrics,
-            partial(succeed, service, job.lease.tenant),
-            machine,
-            service.tenants.pacing,
-            announced=bool(self._settings.webhook_url),
+            service=service,
+            lease=job.lease,
+            machine=machine,
             on_tokens=self._get_further,
             patience=lambda: self._patience,
             timing=self._timing,

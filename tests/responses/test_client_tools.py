@@ -2,7 +2,6 @@
 sends back, and what is kept of that in a conversation.
 """
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from service.harmony.tokens import CALL
-from service.responses.prompt.read import Limits
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
@@ -421,7 +419,7 @@ async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Set
 async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.responses.prepare.Limits", partial(Limits, tools=3))
+    monkeypatch.setattr("service.responses.prompt.read.MAX_TOOLS", 3)
     engine = scripted([LOOK], [LOOK], [answer("Ready.")])
     many = [{"type": "function", "name": f"f{number}"} for number in range(4)]
     async with serving(settings, engine) as inside, inside.client() as client:
