@@ -324,7 +324,7 @@ class Attempt:
             await asyncio.sleep(BRIEFLY)
         await in_steps(machine.replay(bytes(sampled), logprobs or None, outcomes, pieces))
         machine.stretches.note_again(cached)
-        self._service.metrics.tokens_replayed.inc(machine.sampled)
+        self._service.metrics.tokens_replayed.inc(machine.stretches.sampled)
 
     def _verdict(self, machine: Machine, plan: Plan, *, diverged: bool) -> tuple[Ending, ResponseError | None] | None:
         """How the response ends without another token; None where it goes on. It has `diverged` where its log is
@@ -372,7 +372,7 @@ class Attempt:
 
     async def _sample(self, driver: Driver, sink: LogSink) -> Outcome:
         """Sample the rest, writing it down as it comes."""
-        replayed, self._driver = driver.machine.sampled, driver
+        replayed, self._driver = driver.machine.stretches.sampled, driver
         if self._lost or self.leaving:
             driver.stop()
         if self._steered:
@@ -386,7 +386,7 @@ class Attempt:
             raise LeaseLost(self.id)
         if sink.failure is not None and not isinstance(sink.failure, LogFull):
             raise sink.failure
-        return await self._after_sampling(driver, sink, further=driver.machine.sampled > replayed)
+        return await self._after_sampling(driver, sink, further=driver.machine.stretches.sampled > replayed)
 
     async def _after_sampling(self, driver: Driver, sink: LogSink, *, further: bool) -> Outcome:
         """The generation has ended: so has the response, or somebody else goes on with it."""

@@ -56,7 +56,6 @@ class Run:
         self.failure: Exception | None = None
         """The error of the engine, once it failed; or a bug, once one has struck."""
         self._initial = initial
-        self._steered = False
         self._asked = 0
         """How many generations the engine was asked for."""
         self._generation = initial
@@ -106,7 +105,7 @@ class Run:
         taken = reading.sampled - before
         whole = taken == len(ids)
         self._sampled = self._sampled or taken > 0
-        if chunk.finish is not None or not whole or self._steered or machine.phase is not _SAMPLING:
+        if chunk.finish is not None or not whole or machine.steered or machine.phase is not _SAMPLING:
             finish = chunk.finish if whole else None
             self.next = next_step(machine, self._initial, Generated(self._generation, self._sampled, finish))
             self._finished = finish is not None
@@ -167,8 +166,7 @@ class Run:
 
     def steer(self) -> bool:
         """End it at the next boundary, or now where it stands at one; see `stop`."""
-        self._steered = True
-        self.machine.steer()
+        self.machine.steered = True
         boundary = self.machine.boundary
         return boundary is not None and self.stop(boundary)
 

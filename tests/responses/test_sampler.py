@@ -106,7 +106,7 @@ async def test_a_steered_answer_ends_while_the_engine_says_nothing() -> None:
     asyncio.get_running_loop().call_soon(sampling.steer)
 
     assert await collect(steps) == []
-    assert (sampling.ending, len(engine.aborted), machine.sampled) == (Ending.STEERED, 1, len(OPEN))
+    assert (sampling.ending, len(engine.aborted), machine.stretches.sampled) == (Ending.STEERED, 1, len(OPEN))
 
 
 async def test_a_steered_thought_is_sampled_to_its_end_and_no_further() -> None:
@@ -168,7 +168,7 @@ async def test_nothing_holds_it_once_it_is_done_however_much_time_it_had() -> No
 async def test_a_cancelled_task_ends_it_and_is_told_of_afterwards() -> None:
     sampling, engine, machine = sampler(OPEN, Stall())
     task = asyncio.create_task(all_of(sampling))
-    await until(lambda: machine.sampled)
+    await until(lambda: machine.stretches.sampled)
     task.cancel()
 
     assert len(await task) == 1
@@ -193,7 +193,7 @@ async def test_a_failure_of_the_engine_is_kept_and_what_was_sampled_too() -> Non
     steps = await all_of(sampling)
 
     assert (sampling.ending, sampling.failure) == (Ending.ERROR, failure)
-    assert (len(steps), machine.sampled) == (1, len(OPEN))
+    assert (len(steps), machine.stretches.sampled) == (1, len(OPEN))
 
 
 async def test_an_engine_that_stops_without_a_word_has_failed() -> None:

@@ -169,7 +169,7 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             kind, prefix = _KINDS[run.kind]
             part: tuple[int, ...] = (0,) if kind in _OF_PARTS else ()
             of = (_item_id(prefix, run.item), run.output_index, *part)
-            make: Callable[..., Event] = kind
+            make = cast(Callable[..., Event], kind)
             out += [make(*of, text, sequence_number=place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
     return _batch(out, written)

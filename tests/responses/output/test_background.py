@@ -84,7 +84,7 @@ def test_a_machine_goes_on_where_another_stopped(ids: list[int], places: list[in
         machine = restarted(ids[:place])
         number = machine.next_number
 
-        assert machine.sampled == place
+        assert machine.stretches.sampled == place
         assert rest(machine, ids[place:], ending) == whole[number:]
 
 
@@ -94,7 +94,7 @@ def test_a_replay_takes_few_ids_at_a_step(monkeypatch: pytest.MonkeyPatch) -> No
     machine = samples.machine()
     machine.queued()
     machine.start()
-    fed = [machine.sampled for _ in machine.replay(tokens.pack(ids))]
+    fed = [machine.stretches.sampled for _ in machine.replay(tokens.pack(ids))]
 
     assert fed == [*range(3, len(ids), 3), len(ids)]
 
