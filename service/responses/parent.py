@@ -85,11 +85,12 @@ async def continuing(
         return
     store, pin = service.store, service.store.token()
 
-    async def take() -> Chain:
-        if remembered is None or await store.pin(tenant, id, pin):
-            return await store.chain(tenant, id, pin=pin)
-        return msgspec.structs.replace(remembered.chain, pin=pin)
+    read = partial(store.chain, tenant, id, pin=pin)
 
+    async def pinned(known: Chain) -> Chain:
+        return await read() if await store.pin(tenant, id, pin) else msgspec.structs.replace(known, pin=pin)
+
+    take = read if remembered is None else partial(pinned, remembered.chain)
     async with service.loans.on_loan(take, partial(store.unpin, tenant, id, pin)) as loan:
         parent = Parent(loan.taken, remembers=remembers)
         try:

@@ -249,13 +249,6 @@ async def test_once_its_events_are_gone_the_last_one_tells_all(
         assert (await client.responses.create(model=MODEL, input="And?", previous_response_id=final["id"])).output
 
 
-async def test_a_deleted_response_is_streamed_no_more(settings: Settings) -> None:
-    async with serving(settings, scripted(WHOLE)) as inside, inside.client() as client:
-        id = parsed(await posted(inside))[0]["response"]["id"]
-        await client.responses.delete(id)
-        assert (await retrieved(inside, id, stream="true")).status_code == 404
-
-
 REQUESTS = {
     "retrieve": ("GET", "/v1/responses/{}", None),
     "stream": ("GET", "/v1/responses/{}?stream=true", None),

@@ -49,14 +49,6 @@ async def test_the_user_s_words_come_back_with_one_compaction_item(settings: Set
     assert given["usage"]["output_tokens"] > 0
 
 
-async def test_the_model_is_asked_for_a_summary_behind_the_conversation(settings: Settings) -> None:
-    engine = scripted([answer(SUMMARY)])
-    async with serving(settings, engine) as inside, inside.http() as http:
-        await compacted(http, input=CONVERSATION)
-    prompt = tokens.decode(engine.generations[0].prompt)
-    assert prompt.index("heron") < prompt.index("Where does she lie?") < prompt.index(INSTRUCTION)
-
-
 async def test_a_new_conversation_begins_with_the_summary_instead_of_what_was_said(settings: Settings) -> None:
     engine = scripted([answer(SUMMARY)], [answer("In the harbour.")])
     async with serving(settings, engine) as inside, inside.http() as http:
