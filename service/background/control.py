@@ -49,7 +49,7 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
     if job is not None:
         try:
             async with _renewed(service.jobs, job.lease), service.tenants.pacing.cancelling:
-                await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
+                await Attempt(service, job, own_patience=service.settings.store_timeout_seconds).make()
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
     response = await find(service.jobs, tenant, id)
