@@ -136,4 +136,4 @@ def test_where_it_ends_does_not_depend_on_how_the_engine_chunks(ids: list[int], 
     assert one.output == many.output
     assert one.messages == many.messages
     calls = [item for item in one.output if isinstance(item, FunctionCall) and item.status == "incomplete"]
-    assert not calls or one.sampled == len(ids)
+    assert not calls or one.stretches.sampled == len(ids)
