@@ -135,7 +135,8 @@ async def prepared(
         request = msgspec.structs.replace(request, model=model.id)
     request, joined = _in_turn(service.tenants.keys, caller.tenant, request), None
     if parent is None:
-        request = await applied(request, service.settings.prompts_dir)
+        if request.prompt is not None:
+            request = await applied(request, request.prompt, service.settings.prompts_dir)
         parent, joined = await _continued(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
     with span.child("prompt") as making:
