@@ -89,7 +89,9 @@ class Machine:
         self._all_rules = rules
         self.after_compaction = rules.after_compaction
         """How it goes on behind its own compaction, where it makes one first."""
-        self._making = Making(base.id, rules.first, seal, displays=rules.displays)
+        self.rules = rules.first
+        """The rules in force now: a response that compacts before it answers has one set for each."""
+        self._making = Making(base.id, self.rules, seal, displays=rules.displays)
         self.stretches = reading_of(rules.chat, input_tokens)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
@@ -217,8 +219,8 @@ class Machine:
         self._move(Move.GIVE_FEEDBACK)
         feedback, self.feedback = self.feedback, None
         if isinstance(feedback, AfterCompaction):
-            making = self._making
-            self._making = Making(self._base.id, self._all_rules.then, making.seal, displays=making.displays)
+            making, self.rules = self._making, self._all_rules.then
+            self._making = Making(self._base.id, self.rules, making.seal, displays=making.displays)
             self.stretches.begin_anew(self.messages, feedback.prefix_tokens)
         elif feedback is not None:
             self._keep([feedback])
@@ -229,10 +231,10 @@ class Machine:
         calling = self._calling
         self._move(Move.TAKE_OUTCOME)
         out = [] if calling is None else self._end_call(calling, outcome)
-        making, rules = self._making, self.rules.after_call(self.hosted_calls)
+        making, self.rules = self._making, self.rules.after_call(self.hosted_calls)
         cites = (*making.cites, outcome.cites) if outcome.cites else making.cites
         shown = making.displays if outcome.display is None else (*making.displays, outcome.display)
-        self._making = msgspec.structs.replace(making, rules=rules, cites=cites, displays=shown)
+        self._making = msgspec.structs.replace(making, rules=self.rules, cites=cites, displays=shown)
         if self._behind is None:
             self.stretches.give_feedback(self.messages, counts=False)
         else:
@@ -295,11 +297,6 @@ class Machine:
         self.phase, self.next_number = diverged, number
 
     # --- where it stands ---
-
-    @property
-    def rules(self) -> Rules:
-        """The rules in force now: a response that compacts before it answers has one set for each."""
-        return self._making.rules
 
     @property
     def stranded(self) -> bool:
