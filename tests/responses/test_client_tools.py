@@ -14,7 +14,7 @@ from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import addressed, made, prompts, streamed, tags
+from tests.support.service.seen import addressed, ask, made, prompts, streamed, tags
 from tests.support.waiting import until
 
 SHELL: Any = {"type": "shell", "environment": {"type": "local"}}
@@ -74,9 +74,7 @@ async def alone(inside: Inside, **body: Any) -> Any:
 
 
 async def go_on(client: AsyncOpenAI, after: str, *items: Any, tools: Any) -> Response:
-    return await client.responses.create(
-        model=MODEL, previous_response_id=after, input=[*items], tools=tools, parallel_tool_calls=False
-    )
+    return await ask(client, previous_response_id=after, input=[*items], tools=tools, parallel_tool_calls=False)
 
 
 # --- calls: what the model writes, and what an item says of it ---
@@ -168,7 +166,7 @@ async def test_a_call_that_is_cut_short_says_nothing_that_could_be_carried_out(s
     async with serving(settings, scripted([call])) as inside, inside.client() as client:
         cut = await made(inside, input="Go.", tools=[tool], max_output_tokens=len(call) - 2)
         again: Any = [{"role": "user", "content": "Go."}, *cut["output"], {"role": "user", "content": "Again."}]
-        whole = await client.responses.create(model=MODEL, input=again, tools=[tool])
+        whole = await ask(client, input=again, tools=[tool])
 
     (item,) = cut["output"]
     assert (cut["status"], item["status"]) == ("incomplete", "incomplete")
@@ -281,7 +279,7 @@ async def test_a_client_that_keeps_its_history_is_shown_what_a_chain_is(settings
             {"type": "apply_patch_call_output", "call_id": change["call_id"], "status": "completed"},
         ]
         await go_on(client, first["id"], *given, tools=tools)
-        await client.responses.create(model=MODEL, input=[asked, run, change, *given], tools=tools, store=False)
+        await ask(client, input=[asked, run, change, *given], tools=tools, store=False)
 
     chained, alone = (prompt.replace(" <|constrain|>json", "").replace(" json", "") for prompt in prompts(engine)[-2:])
     for told in ('{"cmd":["bash","-lc","ls | wc -l"],"timeout":5000}<|call|>', "return 2\n*** End Patch\n<|call|>"):
@@ -389,9 +387,7 @@ async def test_what_a_conversation_has_loaded_stays_loaded_and_goes_with_its_ite
         conversation = await client.conversations.create()
         first = await alone(inside, input="Lunch?", tools=[SEARCH], conversation=conversation.id)
         output = found(first["output"][0], EVENTS)
-        second = await client.responses.create(
-            model=MODEL, input=[output], tools=[SEARCH], conversation=conversation.id
-        )
+        second = await ask(client, input=[output], tools=[SEARCH], conversation=conversation.id)
         await alone(inside, input="And?", tools=[SEARCH], conversation=conversation.id)
         listed = await anext(aiter(client.responses.input_items.list(second.id)))
         await client.conversations.items.delete(listed.id or "", conversation_id=conversation.id)

@@ -11,7 +11,7 @@ from service.harmony.tokens import MESSAGE
 from service.settings.settings import Settings
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import addressed, made, prompts, tags
+from tests.support.service.seen import addressed, ask, made, prompts, tags
 
 
 class Boat(BaseModel):
@@ -101,8 +101,8 @@ async def test_a_schema_that_can_not_be_held_is_a_400_that_names_the_keyword(
     deep = {"type": "object", "properties": {"a": schema}}
     async with serving(settings, engine) as inside, inside.client() as client:
         with pytest.raises(BadRequestError) as caught:
-            await client.responses.create(model=MODEL, input="Go.", text=formed(deep, strict=True))
-        lenient = await client.responses.create(model=MODEL, input="Go.", text=formed(deep))
+            await ask(client, input="Go.", text=formed(deep, strict=True))
+        lenient = await ask(client, input="Go.", text=formed(deep))
 
     assert caught.value.param == f"text.format.schema.properties.a.{keyword}"
     assert keyword in caught.value.message
