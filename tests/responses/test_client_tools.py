@@ -183,11 +183,11 @@ async def test_what_is_no_call_of_the_tool_fails_the_response(settings: Settings
         (PATCH, calls("functions.apply_patch", "*** Begin Patch\n*** End Patch", json=False)),
         (SEARCH, calls("functions.tool_search", '["weather"]')),
     ]
-    for tool, call in wrong:
-        async with serving(settings, scripted([call])) as inside:
+    async with serving(settings, scripted(*([call] for _, call in wrong))) as inside:
+        for tool, _ in wrong:
             failed = await made(inside, input="Go.", tools=[tool])
-        assert (failed["status"], failed["output"][-1]["status"]) == ("failed", "incomplete")
-        assert "does not match the format" in failed["error"]["message"]
+            assert (failed["status"], failed["output"][-1]["status"]) == ("failed", "incomplete")
+            assert "does not match the format" in failed["error"]["message"]
 
 
 async def test_calls_are_made_side_by_side_and_answered_in_any_order(settings: Settings) -> None:

@@ -62,14 +62,6 @@ async def test_code_runs_and_the_answer_knows_what_it_printed(settings: Settings
     assert second.endswith("python to=assistantanalysis42\nassistant")
 
 
-async def test_nobody_is_shown_outputs_who_did_not_ask_for_them(settings: Settings, sandbox: LocalSandbox) -> None:
-    engine = scripted([code("6 * 7")], [answer("42")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await ask(client, input="6 * 7?")
-
-    assert ran(response)[0].outputs is None
-
-
 async def test_outputs_are_shown_later_if_they_were_asked_for_when_the_response_was_made(
     settings: Settings, sandbox: LocalSandbox
 ) -> None:

@@ -241,11 +241,11 @@ async def test_domains_of_a_request_hold(searching: Settings) -> None:
 
 async def test_a_context_size_is_a_views(searching: Settings) -> None:
     shown: dict[str, int] = {}
-    for size in ("low", "medium", "high"):
-        engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("Ten.")])
-        async with serving(searching, engine) as service, service.client() as client:
+    engine = scripted(*[[call("open", f'{{"id": "{TIDES}"}}')], [answer("Ten.")]] * 3)
+    async with serving(searching, engine) as service, service.client() as client:
+        for size in ("low", "medium", "high"):
             await ask(client, tools=[SEARCH | {"search_context_size": size}], store=False)
-        shown[size] = prompts(engine)[-1].count("of the tides at Brest")
+            shown[size] = prompts(engine)[-1].count("of the tides at Brest")
 
     assert shown["low"] * 1.8 < shown["medium"] < shown["high"] / 1.8
 
@@ -261,17 +261,17 @@ async def test_without_live_access_only_pages_that_were_opened_lately_are(search
 
 
 async def test_each_of_its_types_declares_it_and_a_choice_of_it_holds(searching: Settings) -> None:
-    for kind in ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"):
-        engine = scripted([SEARCHED], [answer("Ten.")])
-        async with serving(searching, engine) as service, service.client() as client:
+    kinds = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
+    location = {"type": "approximate", "country": "fr", "city": None}
+    engine = scripted(*[[SEARCHED], [answer("Ten.")]] * len(kinds))
+    async with serving(searching, engine) as service, service.client() as client:
+        for kind in kinds:
+            tool: Any = {"type": kind, "user_location": location}
             raw = await client.responses.with_raw_response.create(
-                model=MODEL,
-                input="When?",
-                tools=[{"type": kind, "user_location": {"type": "approximate", "country": "fr", "city": None}}],  # pyright: ignore
-                tool_choice={"type": kind},  # pyright: ignore
+                model=MODEL, input="When?", tools=[tool], tool_choice={"type": kind}
             )
-        assert "x-harmonium-tools-left-out" not in raw.headers
-        assert raw.parse().output[0].type == "web_search_call"
+            assert "x-harmonium-tools-left-out" not in raw.headers
+            assert raw.parse().output[0].type == "web_search_call"
 
 
 async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> None:
