@@ -50,25 +50,6 @@ async def test_sixty_four_continuations_of_one_response_share_its_chain_and_noth
         assert response["output"][0]["content"][0]["text"] == f"You said child {n}"
 
 
-async def test_each_of_many_branches_grows_on_its_own(settings: Settings) -> None:
-    engine = scripted(echo)
-    async with serving(settings, engine) as inside, inside.client() as client:
-
-        async def branch(number: int, parent: str) -> str:
-            for depth in range(4):
-                text = f"child {number}.{depth}"
-                parent = (await client.responses.create(model=MODEL, input=text, previous_response_id=parent)).id
-            return parent
-
-        root = (await client.responses.create(model=MODEL, input="child root")).id
-        tips = await asyncio.gather(*(branch(number, root) for number in range(16)))
-    prompts = {generation.id: decode(generation.prompt) for generation in engine.generations}
-    for number, tip in enumerate(tips):
-        said = [f"child {number}.{depth}" for depth in range(4)]
-        assert [prompts[tip].count(f"user{text}") for text in said] == [1, 1, 1, 1]
-        assert prompts[tip].count("userchild") == 5
-
-
 async def test_readers_and_a_deleter_of_one_response_never_see_half_of_it(service: ServiceProcess) -> None:
     async with service.async_client() as client:
         response = await client.responses.create(model=MODEL, input="Count to 50.")

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from service.engine.port import EngineRefused, EngineUnavailable, Finish, Generation, ModelCard, Sampling
+from service.engine.port import EngineRefused, EngineUnavailable, Generation, ModelCard, Sampling
 from service.harmony import tokens
 from service.responses.drive import machine_of
 from service.responses.output.machine import Ending, Machine
@@ -60,14 +60,6 @@ async def test_each_step_has_the_ids_of_a_chunk_and_the_events_that_they_made() 
     assert [step.events for step in steps] == [machine.feed(step.tokens) for step in steps]
     assert not steps[0].events
     assert sampling.ending is Ending.STOP
-
-
-async def test_it_says_how_much_of_the_prompt_was_cached_once_it_knows() -> None:
-    sampling, _, machine = sampler(OPEN, FinishWith(Finish.LENGTH, cached_tokens=64))
-    assert machine.stretches.cached is None
-    await all_of(sampling)
-
-    assert (machine.stretches.cached, sampling.ending) == (64, Ending.LENGTH)
 
 
 async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> None:

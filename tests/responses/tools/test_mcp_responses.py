@@ -132,15 +132,6 @@ async def test_a_client_that_keeps_the_conversation_sends_the_items_back(
     assert "42<|end|>" in prompts(engine)[-2].partition("Sure?")[0]
 
 
-async def test_a_response_in_the_background_calls_tools(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("It is 42.")])
-    async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        told = await streamed(service, input="2 + 40?", tools=[server(fixture)], background=True)
-        done = await client.responses.retrieve(told[-1]["response"]["id"])
-
-    assert kinds(done) == ["mcp_list_tools", "mcp_call", "message"]
-
-
 async def test_what_signs_in_to_a_server_is_stored_and_told_nowhere(
     settings: Settings, fixture: McpServer, caplog: pytest.LogCaptureFixture
 ) -> None:
