@@ -134,3 +134,13 @@ class Loans:
         self._closing.set()
         if self._returning:
             await asyncio.wait(self._returning, timeout=CLOSE_SECONDS)
+
+
+async def renew_for_ever(renew: Callable[[], Awaitable[object]], seconds: float) -> None:
+    """Renew leases every so many seconds, until cancelled. A renewal that fails may be made up for by the
+    next one; without any, they lapse.
+    """
+    while True:
+        await asyncio.sleep(seconds)
+        with suppress(StoreError):
+            await renew()

@@ -22,7 +22,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
@@ -82,30 +82,23 @@ class NotAccepted(Exception):
         self.final = final
 
 
+@dataclass(eq=False)
 class Receiver:
     """The server at the WEBHOOK_URL of the settings, which must have one."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        look_up: LookUp = look_up,
-        tls: ssl.SSLContext | None = None,
-        now: Callable[[], float] = time.time,
-        seconds: float = WEBHOOK_SECONDS,
-    ) -> None:
-        """`look_up` finds the addresses of a host; `tls` is what to trust, by default what the system trusts; `seconds`
-        is how long an answer may take.
+    settings: Settings
+    look_up: LookUp = look_up
+    """Finds the addresses of a host."""
+    tls: ssl.SSLContext | None = None
+    """The context to trust, by default the system's."""
+    now: Callable[[], float] = time.time
+    seconds: float = WEBHOOK_SECONDS
+    """How long an answer may take."""
 
-        Raises ValueError for a URL whose host can't be one.
-        """
-        self.seconds = seconds
-        self._url = URL(settings.webhook_url)
-        self._key = signing_key(settings.webhook_secret.get_secret_value())
-        self._allow_private = settings.webhook_allow_private
-        self._look_up = look_up
-        self._tls = tls or True
-        self._now = now
+    def __post_init__(self) -> None:
+        """Raises ValueError for a URL whose host can't be one."""
+        self._url = URL(self.settings.webhook_url)
+        self._key = signing_key(self.settings.webhook_secret.get_secret_value())
         self._agent = f"harmonium/{this_build().version}"
 
     async def send(self, webhook: Webhook) -> None:
@@ -114,7 +107,7 @@ class Receiver:
             async with asyncio.timeout(self.seconds) as limit:
                 connector = aiohttp.TCPConnector(
                     resolver=Pinned(await self._addresses()),
-                    ssl=self._tls,
+                    ssl=self.tls or True,
                     force_close=True,  # an open connection would outlive the look-up that permitted it
                 )
                 async with aiohttp.ClientSession(
@@ -132,7 +125,7 @@ class Receiver:
                 _, writer = await asyncio.open_connection(
                     (await self._addresses())[0],
                     self._url.port,
-                    ssl=self._tls if encrypted else None,
+                    ssl=(self.tls or True) if encrypted else None,
                     server_hostname=self._url.raw_host if encrypted else None,
                 )
                 writer.close()
@@ -151,12 +144,12 @@ class Receiver:
 
     async def _addresses(self) -> list[str]:
         host, port = self._url.raw_host or "", self._url.port or 0
-        if self._allow_private:
-            return await self._look_up(host, port)
-        return await public_addresses(host, port, self._look_up)
+        if self.settings.webhook_allow_private:
+            return await self.look_up(host, port)
+        return await public_addresses(host, port, self.look_up)
 
     async def _post(self, session: aiohttp.ClientSession, webhook: Webhook, limit: asyncio.Timeout) -> None:
-        body, id, timestamp = event_body(webhook), f"wh_{_name(webhook)}", int(self._now())
+        body, id, timestamp = event_body(webhook), f"wh_{_name(webhook)}", int(self.now())
         headers = {
             "content-type": "application/json",
             "user-agent": self._agent,
@@ -173,7 +166,7 @@ class Receiver:
         )
         try:
             if not 200 <= response.status < 300:
-                wait = retry_after(response.headers.get("retry-after", ""), self._now())
+                wait = retry_after(response.headers.get("retry-after", ""), self.now())
                 raise NotAccepted(f"it answered {response.status}", wait_seconds=wait, final=response.status == 410)
             limit.reschedule(None)  # it has accepted, and nothing that comes now can change that
             with suppress(*BROKEN, asyncio.IncompleteReadError):
@@ -252,44 +245,36 @@ class DeliveryTiming:
 TIMING = DeliveryTiming()
 
 
+@dataclass(eq=False)
 class Deliverer:
     """Takes what is due from the outboxes of all shards to the receiver."""
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        receiver: Receiver,
-        retry_seconds: float,
-        *,
-        count: Callable[[Outcome], None] = lambda outcome: None,
-        timing: DeliveryTiming = TIMING,
-        at_once: int = AT_ONCE,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """A webhook is tried again until its response has ended `retry_seconds` ago.
+    outbox: Outbox
+    receiver: Receiver
+    retry_seconds: float
+    """For how long after the end of its response a webhook is tried again."""
+    count: Callable[[Outcome], None] = field(default=lambda outcome: None, kw_only=True)
+    """Told of each delivery."""
+    timing: DeliveryTiming = field(default=TIMING, kw_only=True)
+    at_once: int = field(default=AT_ONCE, kw_only=True)
+    """How many deliveries may be under way."""
+    now: Callable[[], float] = field(default=time.time, kw_only=True)
 
-        `count` is told of each delivery, of which `at_once` may be under way.
-        """
-        self._outbox = outbox
-        self._receiver = receiver
-        self._hold_ms = round((receiver.seconds + timing.margin_seconds) * 1000)
-        self._retry_seconds = retry_seconds
-        self._count = count
-        self._now = now
-        self._timing = timing
-        self._room = asyncio.Semaphore(at_once)
-        self._due = {shard.outbox: asyncio.Event() for shard in outbox.shards}
+    def __post_init__(self) -> None:
+        self._hold_ms = round((self.receiver.seconds + self.timing.margin_seconds) * 1000)
+        self._room = asyncio.Semaphore(self.at_once)
+        self._due = {shard.outbox: asyncio.Event() for shard in self.outbox.shards}
         self._under_way: set[asyncio.Task[None]] = set()
 
     def wake(self, id: str) -> None:
         """A response has ended in this process: its webhook is due now."""
-        self._due[self._outbox.shard(id).outbox].set()
+        self._due[self.outbox.shard(id).outbox].set()
 
     async def deliver_for_ever(self) -> None:
         """Deliver what is due, until cancelled. No failure of the store or of the receiver ends it."""
         try:
             async with asyncio.TaskGroup() as group:
-                for shard in self._outbox.shards:
+                for shard in self.outbox.shards:
                     group.create_task(self._serve(shard))
         finally:
             await self._leave()
@@ -297,8 +282,8 @@ class Deliverer:
     async def _serve(self, shard: ShardKeys) -> None:
         """Deliver what is due in a shard, one after the other; then again when woken, or at the next poll."""
         due, failures, idle = self._due[shard.outbox], 0, 0
-        seconds = self._timing.poll_seconds
-        polls = Backoff(seconds, seconds * max(1.0, len(self._due) / self._timing.polled_shards))
+        seconds = self.timing.poll_seconds
+        polls = Backoff(seconds, seconds * max(1.0, len(self._due) / self.timing.polled_shards))
         while True:
             due.clear()
             try:
@@ -311,7 +296,7 @@ class Deliverer:
             if not more:
                 poll = polls.seconds(idle)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._timing.store_away.seconds(failures) if failures else poll):
+                    async with asyncio.timeout(self.timing.store_away.seconds(failures) if failures else poll):
                         await due.wait()
 
     async def _deliver_next(self, shard: ShardKeys) -> bool:
@@ -319,7 +304,7 @@ class Deliverer:
         await self._room.acquire()
         taken: list[Webhook] = []
         try:
-            taken = await self._outbox.take(shard, 1, self._hold_ms)
+            taken = await self.outbox.take(shard, 1, self._hold_ms)
         finally:
             if not taken:
                 self._room.release()
@@ -338,7 +323,7 @@ class Deliverer:
     async def _leave(self) -> None:
         """Wait a little for deliveries under way, and cancel the rest."""
         if self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=self._timing.leave_seconds)
+            _, late = await asyncio.wait(self._under_way, timeout=self.timing.leave_seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -353,24 +338,24 @@ class Deliverer:
         }
         try:
             try:
-                await self._receiver.send(webhook)
+                await self.receiver.send(webhook)
             except NotAccepted as error:
                 await self._put_off(webhook, error, facts)
             else:
-                self._count("delivered")
+                self.count("delivered")
                 event(logger, logging.INFO, "webhook delivered", **facts)
-                await self._outbox.done(webhook)
+                await self.outbox.done(webhook)
         except StoreError as error:
             event(logger, logging.WARNING, "outcome of a webhook not stored", **facts, reason=str(error))
 
     async def _put_off(self, webhook: Webhook, error: NotAccepted, facts: dict[str, str | int]) -> None:
-        left = webhook.ended + self._retry_seconds - self._now()
+        left = webhook.ended + self.retry_seconds - self.now()
         if error.final or left <= 0:
-            await self._outbox.done(webhook)
-            self._count("given_up")
+            await self.outbox.done(webhook)
+            self.count("given_up")
             event(logger, logging.WARNING, "webhook given up", **facts, reason=str(error))
             return
-        delay = min(left, max(self._timing.retry.seconds(webhook.tries), error.wait_seconds))
-        self._count("failed")
+        delay = min(left, max(self.timing.retry.seconds(webhook.tries), error.wait_seconds))
+        self.count("failed")
         event(logger, logging.INFO, "webhook not accepted", **facts, reason=str(error), seconds=delay)
-        await self._outbox.later(webhook, max(1, round(delay * 1000)))
+        await self.outbox.later(webhook, max(1, round(delay * 1000)))

@@ -4,14 +4,12 @@ What the log is like depends on how many tokens come into a batch: two where a m
 engine is fast. The snapshots are the LogSink's. Nothing here may measure.
 """
 
-from functools import partial
 from itertools import cycle
 from typing import Self
 
 from bench._background.processes import submit
 from bench._prepared import HEADER, PROSE_WORDS
 from service.background.log_sink import SNAPSHOT_EVENTS, LogSink
-from service.background.submit import succeed
 from service.engine.demo.prose import story
 from service.harmony import tokens
 from service.responses.drive import machine_of
@@ -49,12 +47,9 @@ class Growing:
         machine = machine_of(await decode(await service.jobs.spec(job.lease)))
         machine.queued()
         sink = LogSink(
-            service.jobs,
-            job.lease,
-            service.metrics,
-            partial(succeed, service, job.lease.tenant),
-            machine,
-            service.tenants.pacing,
+            service=service,
+            lease=job.lease,
+            machine=machine,
             on_tokens=lambda: None,
             patience=lambda: STORE_SECONDS,
         )

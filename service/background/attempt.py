@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from time import monotonic
@@ -22,7 +23,6 @@ from service import logs, spans
 from service.api.outcome import Outcome as ToolOutcome
 from service.api.response import Response, ResponseError, decode_response
 from service.background.log_sink import LogSink
-from service.background.submit import succeed
 from service.background.timing import TIMING, Timing
 from service.engine.port import (
     EngineBroke,
@@ -89,39 +89,31 @@ class Outcome(Enum):
     LOST = "lost"  # somebody else has the lease, or the response has ended
 
 
+@dataclass(eq=False)
 class Attempt:
     """An attempt at a job whose lease this process holds. Call `make` once."""
 
-    def __init__(
-        self,
-        service: Service,
-        job: Job,
-        *,
-        patience: float | None = None,
-        on_progress: Callable[[], None] = lambda: None,
-        timing: Timing = TIMING,
-    ) -> None:
-        """`patience` is for how many seconds the end is tried to be stored while the store is away: by default for as
-        long as the response may take. `on_progress` is called once tokens are in the log that were not there before.
-        """
-        self.job = job
-        self.id = job.lease.id
+    service: Service
+    job: Job
+    own_patience: float | None = field(default=None, kw_only=True)
+    """For how many seconds the end is tried to be stored while the store is away; None is for as long as the response
+    may take."""
+    on_progress: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    """Called once tokens are in the log that were not there before."""
+    timing: Timing = field(default=TIMING, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.id = self.job.lease.id
+        self.settings = self.service.settings
         self.response: Response | None = None
         """The response, once it has ended."""
         self.further = False
         """Whether tokens are in the log that were not there before."""
-        self._on_progress = on_progress
-        self._own_patience = patience
-        self._timing = timing
-        self._service = service
-        self._settings = service.settings
         self._driver: Driver | None = None
         self._lost = False
         self.stopped = asyncio.Event()
         """Set once somebody wants it to stop."""
-        self._cancelled = False
-        self._gives_way = False
-        self._steered = False
+        self._cancelled = self._gives_way = self._steered = False
         self.leaving = False
         """Whether it stops soon, for somebody else to go on."""
         self._span = self._claim = UNTRACED
@@ -167,7 +159,7 @@ class Attempt:
     def _get_further(self) -> None:
         if not self.further:
             self.further = True
-            self._on_progress()
+            self.on_progress()
 
     async def make(self) -> Outcome:
         """Make the attempt. Raises StoreUnavailable where the store stayed away; the lease then ends by itself."""
@@ -190,18 +182,18 @@ class Attempt:
             return await self._make()
         except LeaseLost:
             if not await self._is_cancelled():
-                self._service.metrics.leases_lost.inc()
+                self.service.metrics.leases_lost.inc()
             return Outcome.LOST
         except LogBehind as gap:
             logs.event(logger, logging.WARNING, "the end of an event log is lost", response_id=self.id, reason=str(gap))
-            await self._service.jobs.hand_back(self.job.lease, failed=False)
+            await self.service.jobs.hand_back(self.job.lease, failed=False)
             return Outcome.HANDED_BACK
 
     def _trace(self, plan: Plan) -> None:
         """Trace it from its claim on, linked to where the response was submitted. The span of the claim is sent early,
         as a process that dies never tells of its end. The end of a cancelled one belongs to the request for it.
         """
-        tracer, job = self._service.tracer, self.job
+        tracer, job = self.service.tracer, self.job
         if not tracer.on or job.status is Status.CANCELLED:
             return
         facts: dict[str, Fact] = {
@@ -219,27 +211,27 @@ class Attempt:
         if self._cancelled or self.job.status is Status.CANCELLED:
             return True
         try:
-            return (await self._service.store.find(self.job.lease.tenant, self.id)).status is Status.CANCELLED
+            return (await self.service.store.find(self.job.lease.tenant, self.id)).status is Status.CANCELLED
         except StoreError:  # nobody knows
             return False
 
     async def _make(self) -> Outcome:
-        job, jobs = self.job, self._service.jobs
-        if job.tries > self._settings.max_attempts + 1:  # it can't even be read without dying of it
+        job, jobs = self.job, self.service.jobs
+        if job.tries > self.settings.max_attempts + 1:  # it can't even be read without dying of it
             return await self._give_up()
         try:
             plan = await decode(await self._spec())
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
-            await retry(partial(jobs.hand_back, job.lease, failed=False), self._settings.lease_seconds)
+            await retry(partial(jobs.hand_back, job.lease, failed=False), self.settings.lease_seconds)
             return Outcome.HANDED_BACK
         except NewerFormat:
             logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
-            await self._rest(self._settings.lease_seconds / 2)
+            await self._rest(self.settings.lease_seconds / 2)
             await jobs.hand_back(job.lease, failed=False)
             return Outcome.HANDED_BACK
         self._trace(plan)
-        seals, tenant = self._service.seals, job.lease.tenant
+        seals, tenant = self.service.seals, job.lease.tenant
         machine = machine_of(plan, await retry(lambda: seal_for(seals, tenant, plan.rules), self._patience))
         machine.queued()
         await self._replay(machine)
@@ -249,7 +241,7 @@ class Attempt:
             machine.diverge(job.last + 1)
         verdict = self._verdict(machine, plan, diverged=diverged)
         starts = job.last < QUEUED_EVENTS and job.status is not Status.CANCELLED
-        tools = await retry(lambda: tools_of(self._service.toolbox, seals, tenant, plan), self._patience)
+        tools = await retry(lambda: tools_of(self.service.toolbox, seals, tenant, plan), self._patience)
         driver, sink = self._driver_of(plan, machine, tools)
         sink.put(Taken(machine.start() if starts else []))
         if verdict is not None:
@@ -261,9 +253,9 @@ class Attempt:
 
         Raises LeaseLost where the response has ended, and StoreUnavailable.
         """
-        jobs, blob = self._service.jobs, bytearray()
+        jobs, blob = self.service.jobs, bytearray()
         while True:
-            patience = min(self._patience, self._settings.lease_seconds)
+            patience = min(self._patience, self.settings.lease_seconds)
             piece = await retry(partial(jobs.spec, self.job.lease, len(blob)), patience)
             blob += piece
             if not blob:
@@ -273,29 +265,25 @@ class Attempt:
 
     def _driver_of(self, plan: Plan, machine: Machine, tools: Runner | None = None) -> tuple[Driver, LogSink]:
         """The driver of the rest, and its sink."""
-        service, job = self._service, self.job
+        service, job = self.service, self.job
         # the engine may not have noticed yet that the last attempt is over
         id = f"{plan.generation.id}-{job.epoch}" if job.epoch > 1 else plan.generation.id
         generation = msgspec.structs.replace(plan.generation, id=id, tenant=job.lease.tenant)
         plan = msgspec.structs.replace(plan, generation=generation)
         sink = LogSink(
-            service.jobs,
-            job.lease,
-            service.metrics,
-            partial(succeed, service, job.lease.tenant),
-            machine,
-            service.tenants.pacing,
-            announced=bool(self._settings.webhook_url),
+            service=service,
+            lease=job.lease,
+            machine=machine,
             on_tokens=self._get_further,
             patience=lambda: self._patience,
-            timing=self._timing,
+            timing=self.timing,
         )
         driver = Driver(
-            plan,
-            machine,
-            sink.finish,
-            service.engine,
-            service.metrics,
+            plan=plan,
+            machine=machine,
+            finish=sink.finish,
+            engine=service.engine,
+            metrics=service.metrics,
             mode="background",
             since=self.began,
             seconds=self._seconds,
@@ -314,7 +302,7 @@ class Attempt:
         if self.job.last > after:
             machine.start()
         while after < self.job.last:
-            read = partial(self._service.jobs.log.read, self.job.lease.tenant, self.id, after, READ_ENTRIES)
+            read = partial(self.service.jobs.log.read, self.job.lease.tenant, self.id, after, READ_ENTRIES)
             entries = await retry(read, self._patience)
             if not entries:
                 break
@@ -329,13 +317,13 @@ class Attempt:
             await asyncio.sleep(BRIEFLY)
         await in_steps(machine.replay(bytes(sampled), logprobs or None, outcomes, pieces))
         machine.stretches.note_again(cached)
-        self._service.metrics.tokens_replayed.inc(machine.sampled)
+        self.service.metrics.tokens_replayed.inc(machine.stretches.sampled)
 
     def _verdict(self, machine: Machine, plan: Plan, *, diverged: bool) -> tuple[Ending, ResponseError | None] | None:
         """How the response ends without another token; None where it goes on. It has `diverged` where its log is
         one that this machine would not have written.
         """
-        job, settings = self.job, self._settings
+        job, settings = self.job, self.settings
         if job.status is Status.CANCELLED:
             return Ending.ABORT, None
         if diverged:
@@ -347,7 +335,7 @@ class Attempt:
         if machine.stranded:
             return Ending.ERROR, ResponseError("server_error", STRANDED)
         if job.tries > settings.max_attempts:
-            self._service.metrics.attempts_exhausted.inc()
+            self.service.metrics.attempts_exhausted.inc()
             reason = f"{settings.max_attempts} workers in a row died or failed on it without getting any further."
             return Ending.ERROR, ResponseError("server_error", reason)
         waited = job.age_seconds if job.last < QUEUED_EVENTS else job.waited_seconds
@@ -361,14 +349,14 @@ class Attempt:
     @property
     def _seconds(self) -> float:
         """The seconds left of the time that the response may take, over all attempts."""
-        return self._settings.max_run_seconds - self._run_seconds
+        return self.settings.max_run_seconds - self._run_seconds
 
     @property
     def _patience(self) -> float:
         """The seconds for which calls are tried again while the store is away."""
-        if self._own_patience is not None:
-            return self._own_patience
-        return max(self._seconds, self._settings.lease_seconds)
+        if self.own_patience is not None:
+            return self.own_patience
+        return max(self._seconds, self.settings.lease_seconds)
 
     @property
     def _run_seconds(self) -> float:
@@ -377,7 +365,7 @@ class Attempt:
 
     async def _sample(self, driver: Driver, sink: LogSink) -> Outcome:
         """Sample the rest, writing it down as it comes."""
-        replayed, self._driver = driver.machine.sampled, driver
+        replayed, self._driver = driver.machine.stretches.sampled, driver
         if self._lost or self.leaving:
             driver.stop()
         if self._steered:
@@ -391,7 +379,7 @@ class Attempt:
             raise LeaseLost(self.id)
         if sink.failure is not None and not isinstance(sink.failure, LogFull):
             raise sink.failure
-        return await self._after_sampling(driver, sink, further=driver.machine.sampled > replayed)
+        return await self._after_sampling(driver, sink, further=driver.machine.stretches.sampled > replayed)
 
     async def _after_sampling(self, driver: Driver, sink: LogSink, *, further: bool) -> Outcome:
         """The generation has ended: so has the response, or somebody else goes on with it."""
@@ -405,29 +393,29 @@ class Attempt:
         broke_off = driver.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
         if broke_off and not driver.machine.stranded and not self._final(failure, further):
             if self._serves_others(failure, driver.plan.generation.model):
-                await self._rest(self._timing.model_away_seconds)
+                await self._rest(self.timing.model_away_seconds)
                 self._gives_way = True  # to those whose models can be had
                 await self._hand_back(sink, failed=False)
                 return Outcome.HANDED_BACK
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
             if not away:
-                await self._rest(self._timing.retry_seconds)
+                await self._rest(self.timing.retry_seconds)
             await self._hand_back(sink, failed=not away or isinstance(failure, EngineBroke))
             return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending
-        return await self._finish(driver, sink, ending, error_of(ending, failure, self._settings.max_run_seconds))
+        return await self._finish(driver, sink, ending, error_of(ending, failure, self.settings.max_run_seconds))
 
     def _serves_others(self, failure: Exception | None, model: str) -> bool:
         """Whether the model alone can't be had here, where others can: no reason to take no more jobs."""
         if isinstance(failure, EngineBroke) or not isinstance(failure, EngineUnavailable):
             return False
-        return isinstance(failure, NotServed) or self._service.engine.others_serve(model)
+        return isinstance(failure, NotServed) or self.service.engine.others_serve(model)
 
     def _final(self, failure: Exception | None, further: bool) -> bool:
         """Whether there is no use in another attempt after the engine has failed."""
         if isinstance(failure, EngineUnavailable) and not isinstance(failure, EngineBroke):
             return False
-        return isinstance(failure, EngineRefused) or (self.job.tries >= self._settings.max_attempts and not further)
+        return isinstance(failure, EngineRefused) or (self.job.tries >= self.settings.max_attempts and not further)
 
     async def _rest(self, seconds: float) -> None:
         """Wait, unless somebody wants it to stop."""
@@ -439,17 +427,17 @@ class Attempt:
         await sink.flush()
         if isinstance(sink.failure, LeaseLost):
             raise sink.failure
-        await self._service.jobs.hand_back(self.job.lease, failed=failed, gives_way=self._gives_way)
-        self._service.metrics.jobs_handed_back.inc()
+        await self.service.jobs.hand_back(self.job.lease, failed=failed, gives_way=self._gives_way)
+        self.service.metrics.jobs_handed_back.inc()
 
     async def _finish(self, driver: Driver, sink: LogSink, ending: Ending, error: ResponseError | None) -> Outcome:
         """End the response: the last events of its log, and its turn."""
         await driver.end(sink, ending, error)
         self.response = driver.response
         if driver.plan.reserved:
-            self._service.tenants.limiter.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
+            self.service.tenants.limiter.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
         if self._driver is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
-            self._service.metrics.run_seconds.observe(self._run_seconds)
+            self.service.metrics.run_seconds.observe(self._run_seconds)
         return Outcome.ENDED
 
     async def _give_up(self) -> Outcome:
@@ -458,7 +446,7 @@ class Attempt:
         A fault in its plan or its log has ended attempt after attempt before anything of it was known. Without this it
         would do so for ever, and its callers would never learn.
         """
-        job, store, tenant = self.job, self._service.store, self.job.lease.tenant
+        job, store, tenant = self.job, self.service.store, self.job.lease.tenant
         accepted = decode_response((await store.find(tenant, self.id)).response)
         path = await store.lineage(tenant, self.id)
         plan = Plan(

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import blake2b
 from time import monotonic
 
@@ -23,11 +24,12 @@ from service.api.steer import ended, read_in_steps, read_posted
 from service.background.attempt import Attempt
 from service.background.follow import find
 from service.errors import ApiError, InvalidRequest
+from service.loans import renew_for_ever
 from service.responses.refusals import QUEUE_RETRY_SECONDS, response_not_found
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from service.steps import in_steps
-from store.errors import NotFound, NotSteerable, SteersFull, StoreError, StoreUnavailable, StoreUnconfirmed
+from store.errors import NotFound, NotSteerable, SteersFull, StoreUnavailable, StoreUnconfirmed
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS, Jobs
 from store.jobs.model import Lease, Steer
 
@@ -47,7 +49,7 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
     if job is not None:
         try:
             async with _renewed(service.jobs, job.lease), service.tenants.pacing.cancelling:
-                await Attempt(service, job, patience=service.settings.store_timeout_seconds).make()
+                await Attempt(service, job, own_patience=service.settings.store_timeout_seconds).make()
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
     response = await find(service.jobs, tenant, id)
@@ -59,13 +61,7 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
 async def _renewed(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
     """Renew the lease for as long as closing takes: a long log, or many cancels at once, may outlast it."""
 
-    async def renew_for_ever() -> None:
-        while True:
-            await asyncio.sleep(jobs.limits.lease_seconds / RENEWALS)
-            with suppress(StoreError):  # the next one may do; without any, a worker ends it
-                await jobs.renew([lease])
-
-    renewing = asyncio.create_task(renew_for_ever())
+    renewing = asyncio.create_task(renew_for_ever(partial(jobs.renew, [lease]), jobs.limits.lease_seconds / RENEWALS))
     try:
         yield
     finally:

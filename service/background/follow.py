@@ -13,6 +13,7 @@ log. A response that ends in between is read as it was stored.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from service.api.events import Event, Terminal
 from service.api.response import Response, ResponseStatus, decode_response
 from service.backoff import Backoff
 from service.responses.output.fold import Fold
-from service.responses.output.journal import decode_batch, decode_merged
+from service.responses.output.journal import decode_batch
 from service.steps import BRIEFLY
 from service.store_away import PAUSES
 from store.errors import StoreUnavailable, StoreUnconfirmed
@@ -65,50 +66,39 @@ class EndGone(LogGone):
     reason = "end before what was handed over, as the store lost some"
 
 
+@dataclass(eq=False)
 class Following:
     """One follower of one response. Iterate `events` once."""
 
-    def __init__(
-        self,
-        log: EventLog,
-        channels: Listening,
-        tenant: str,
-        id: str,
-        after: int = -1,
-        *,
-        begun: Sequence[Event] = (),
-        leaving: Callable[[], bool] = lambda: False,
-        settled: Callable[[], Awaitable[None]] | None = None,
-        clock: Callable[[], float] = monotonic,
-        backoff: Backoff = PAUSES,
-    ) -> None:
-        """Follow a response from the event behind number `after` on, by default from the first.
+    log: EventLog
+    channels: Listening
+    tenant: str
+    id: str
+    after: int = -1
+    """The number of the last event that was handed over, or that the client has."""
+    begun: Sequence[Event] = field(default=(), kw_only=True)
+    """Its first events, where they are known: they come at once, and the store may be away by then."""
+    leaving: Callable[[], bool] = field(default=lambda: False, kw_only=True)
+    """Whether this process is about to end: silence is then the end, as the worker may have been this process too, and
+    the client goes on at another one."""
+    settled: Callable[[], Awaitable[None]] | None = field(default=None, kw_only=True)
+    """Returns once the end is safe, before it is handed over."""
+    clock: Callable[[], float] = field(default=monotonic, kw_only=True)
+    backoff: Backoff = field(default=PAUSES, kw_only=True)
+    over: bool = field(default=False, init=False)
+    """Whether the response has ended, and nothing comes behind the events handed over."""
 
-        `begun` are its first events, where they are known: they come at once, and the store may be away by then.
-        `leaving` is whether this process is about to end: silence is then the end, as the worker may have been this
-        process too, and the client goes on at another one. `settled` returns once
-        the end is safe, before it is handed over. `clock` gives seconds.
-        """
-        self.id = id
-        self.over = False
-        """Whether the response has ended, and nothing comes behind the events handed over."""
-        self._log = log
-        self._channels = channels
-        self._tenant = tenant
-        self._leaving = leaving
-        self._settled = settled
-        self._clock, self._backoff = clock, backoff
-        self._begun = list(begun)
-        self._after = begun[-1].sequence_number if begun else after
-        """The number of the last event that was handed over, or that the client has."""
-        self._handed = self._after if begun else -1
-        """The same, -1 where none was handed over."""
+    def __post_init__(self) -> None:
+        if self.begun:
+            self.after = self.begun[-1].sequence_number
+        self._handed = self.after if self.begun else -1
+        """The number of the last event that was handed over, -1 where none was."""
         self._newest: tuple[int, int] | None = None
         """The last entry that was decoded: its last event, and its hash."""
         self._to_read = READ_ENTRIES
         self._behind = False
         """Whether the log has more than was handed over."""
-        self._patience = AWAY_SECONDS if begun else 0.0
+        self._patience = AWAY_SECONDS if self.begun else 0.0
         self._stopped = asyncio.Event()
         self._listener: Listener | None = None
 
@@ -124,13 +114,12 @@ class Following:
         The first batch says that following has begun, and may be empty; no other is. Raises LogGone, and NewerFormat.
         Raises StoreUnavailable when the store is away for longer than AWAY_SECONDS, or without `begun` at first.
         """
-        silent = not self._begun
-        if self._begun:
-            yield self._begun
-            self._begun = []
-        channel = self._log.channel(self._tenant, self.id)
+        silent = not self.begun
+        if self.begun:
+            yield list(self.begun)
+        channel = self.log.channel(self.tenant, self.id)
         async with AsyncExitStack() as stack:
-            listener = await self._retried(lambda: stack.enter_async_context(self._channels.channel(channel)))
+            listener = await self._retried(lambda: stack.enter_async_context(self.channels.channel(channel)))
             self._listener = listener
             batch = await self._read()
             if not batch:
@@ -147,9 +136,9 @@ class Following:
 
     async def _settle(self) -> None:
         """Wait until the end is safe, once it is there. Where it isn't in time, it is told all the same."""
-        if self.over and self._settled is not None:
+        if self.over and self.settled is not None:
             with suppress(StoreUnconfirmed):
-                await self._retried(self._settled)
+                await self._retried(self.settled)
 
     async def _hear(self, listener: Listener) -> list[Event]:
         """The next events of the channel, as far as they follow those that were handed over."""
@@ -160,7 +149,7 @@ class Following:
             self._behind = True
             return []
         if not messages:
-            if self._leaving() and not self._behind:
+            if self.leaving() and not self._behind:
                 self._stopped.set()
             return []
         entries = [parse_message(message) for message in messages]
@@ -171,21 +160,21 @@ class Following:
 
     async def _read(self) -> list[Event]:
         """Some events behind those handed over, from the log."""
-        entries = await self._retried(lambda: self._log.read(self._tenant, self.id, self._after, self._to_read))
+        entries = await self._retried(lambda: self.log.read(self.tenant, self.id, self.after, self._to_read))
         self._behind = False
         batch = self._take(entries)
         if self._behind and not batch:  # the log itself has a gap
             raise LogGone(self.id)
         self._behind = self._behind or len(entries) == self._to_read
         # no more than a batch has room for, so that few are read in vain
-        taken = sum(entry.last <= self._after for entry in entries)
+        taken = sum(entry.last <= self.after for entry in entries)
         self._to_read = taken if taken < len(entries) else min(READ_ENTRIES, 2 * self._to_read)
         return batch
 
     async def _look(self, listener: Listener) -> list[bytes] | None:
         """Look at the log's tail after a silence, unless messages come before that is read: these, as the listener has
         them."""
-        asked = self._log.tail_soon(self._tenant, self.id)
+        asked = self.log.tail_soon(self.tenant, self.id)
         asked.add_done_callback(lambda _: listener.wake())
         try:
             messages = await listener.messages(QUIET_SECONDS)
@@ -199,13 +188,13 @@ class Following:
 
     async def _read_tail(self) -> None:
         """Find out by the log's tail whether there is more, or no more to come."""
-        self._compare(await self._retried(lambda: self._log.tail(self._tenant, self.id)))
+        self._compare(await self._retried(lambda: self.log.tail(self.tenant, self.id)))
 
     def _compare(self, tail: Entry | None) -> None:
         """Compare the log's tail with the events so far. Raises LogGone, EndGone."""
         if tail is None:
             raise LogGone(self.id)
-        if tail.last > self._after:
+        if tail.last > self.after:
             self._behind = True
         elif _mark(tail) != self._newest:
             ended = _ends(decode_batch(tail.blob, tail.last).events)
@@ -220,18 +209,18 @@ class Following:
         taken: list[Event] = []
         for entry in entries:
             last = entry.last
-            if last <= self._after:
+            if last <= self.after:
                 continue
-            if taken and len(taken) + last - self._after > BATCH_EVENTS:
+            if taken and len(taken) + last - self.after > BATCH_EVENTS:
                 self._behind = True
                 break
             batch = decode_batch(entry.blob, last).events
             first = batch[0].sequence_number
-            if first > self._after + 1:
+            if first > self.after + 1:
                 self._behind = True
                 break
-            taken += batch[self._after + 1 - first :]
-            self._after = self._handed = last
+            taken += batch[self.after + 1 - first :]
+            self.after = self._handed = last
             self._newest = _mark(entry)
         self.over = _ends(taken)
         return taken
@@ -246,12 +235,12 @@ class Following:
             except StoreUnconfirmed:  # which has taken its own time
                 raise
             except StoreUnavailable:
-                now, failures = self._clock(), failures + 1
+                now, failures = self.clock(), failures + 1
                 give_up = now + self._patience if give_up is None else give_up
-                if now >= give_up or self._stopped.is_set() or self._leaving():
+                if now >= give_up or self._stopped.is_set() or self.leaving():
                     raise
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._backoff.seconds(failures)):
+                async with asyncio.timeout(self.backoff.seconds(failures)):
                     await self._stopped.wait()
 
 
@@ -297,7 +286,7 @@ async def _folded(jobs: Jobs, tenant: str, id: str) -> Response | None:
     empty = snapshot is None
     while entries := await jobs.log.read(tenant, id, after, FOLDED_ENTRIES):
         for entry in entries:
-            fold.add(decode_merged(entry.blob, entry.last))
+            fold.add(decode_batch(entry.blob, entry.last).events)
         after, empty = entries[-1].last, False
         if len(entries) < FOLDED_ENTRIES:
             break

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -20,17 +21,16 @@ from service import spans
 from service.api.events import Event
 from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import NotSteered
-from service.background.submit import Succeed, give_back
+from service.background.submit import give_back, succeed
 from service.background.timing import TIMING, Timing
 from service.logs import event
-from service.metrics.counters import Metrics
-from service.pacing import Pacing
 from service.responses.append import ask, unconfirmed
 from service.responses.output.journal import Batch, encode_batch, journaled
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan, turn_of
 from service.responses.refusals import refusal_of
 from service.responses.run import Taken
+from service.responses.service import Service
 from service.store_away import retry
 from store.errors import (
     LeaseLost,
@@ -44,7 +44,6 @@ from store.errors import (
     StoreUnconfirmed,
     TurnTooLarge,
 )
-from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Lease, Steer, Successor
 
@@ -68,39 +67,24 @@ class _Written(NamedTuple):
     progress: bool
 
 
+@dataclass(eq=False, kw_only=True)
 class LogSink:
     """The outlet and the end of one attempt at one job, whose lease this process holds."""
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        lease: Lease,
-        metrics: Metrics,
-        succeed: Succeed,
-        machine: Machine,
-        pacing: Pacing,
-        *,
-        announced: bool = False,
-        on_tokens: Callable[[], None],
-        patience: Callable[[], float],
-        timing: Timing = TIMING,
-    ) -> None:
-        """`succeed` makes the response that goes on from this one. `on_tokens` is called each time that tokens were
-        written.
+    service: Service
+    lease: Lease
+    machine: Machine
+    on_tokens: Callable[[], None]
+    """Called each time that tokens were written."""
+    patience: Callable[[], float]
+    """For how many seconds the store may be away."""
+    timing: Timing = TIMING
+    failure: LeaseLost | LogBehind | LogFull | StoreUnavailable | None = field(default=None, init=False)
+    """Why nothing more can be written, once that is so."""
 
-        The store may be away for `patience()` seconds. With `announced` the end of the response goes to the outbox of
-        webhooks.
-        """
-        self._jobs = jobs
-        self._lease = lease
-        self._metrics = metrics
-        self._succeed = succeed
-        self._announced = announced
-        self._on_tokens = on_tokens
-        self._patience = patience
-        self._timing = timing
-        self._machine = machine
-        self._pacing = pacing
+    def __post_init__(self) -> None:
+        self._jobs, self._metrics = self.service.jobs, self.service.metrics
+        self._pacing = self.service.tenants.pacing
         self._stop: Callable[[], None] = lambda: None
         self._steps: list[Taken] = []
         """The steps that wait to be written."""
@@ -115,8 +99,6 @@ class LogSink:
         self._written = asyncio.Event()
         self._closed = False
         self._task: asyncio.Task[None] | None = None
-        self.failure: LeaseLost | LogBehind | LogFull | StoreUnavailable | None = None
-        """Why nothing more can be written, once that is so."""
 
     def start(self, stop: Callable[[], None]) -> None:
         """Write events from now on as soon as they are due, until `close`; `stop` ends the run where no more can be
@@ -130,12 +112,12 @@ class LogSink:
         self._steps.append(taken)
         self._waiting += len(taken.events)
         if self._timer is None and self._waiting:
-            self._timer = asyncio.get_running_loop().call_later(self._timing.batch_seconds, self._due.set)
-        return self._waiting <= MAX_WAITING_EVENTS and not self._pacing.crowded(self._lease.tenant)
+            self._timer = asyncio.get_running_loop().call_later(self.timing.batch_seconds, self._due.set)
+        return self._waiting <= MAX_WAITING_EVENTS and not self._pacing.crowded(self.lease.tenant)
 
     async def room(self) -> None:
         """See Outlet. Nothing is sampled that can't be kept."""
-        await self._pacing.go_on(self._lease.tenant)
+        await self._pacing.go_on(self.lease.tenant)
         await self._write_while(lambda: self._waiting > MAX_WAITING_EVENTS)
 
     async def settle(self) -> None:
@@ -181,10 +163,10 @@ class LogSink:
         self._since_snapshot += len(batch.events)
         snapshot = b""
         if self._since_snapshot >= SNAPSHOT_EVENTS:
-            self._since_snapshot, snapshot = 0, msgspec.json.encode(self._machine.snapshot())
+            self._since_snapshot, snapshot = 0, msgspec.json.encode(self.machine.snapshot())
         try:
             await self._complete(
-                lambda: self._jobs.write(self._lease, entry, after=after, progress=progress, snapshot=snapshot)
+                lambda: self._jobs.write(self.lease, entry, after=after, progress=progress, snapshot=snapshot)
             )
         except (LeaseLost, LogBehind, LogFull, StoreUnavailable) as failure:
             self.failure = failure
@@ -196,10 +178,10 @@ class LogSink:
             self._metrics.log_bytes.inc(len(entry.blob))
             now = asyncio.get_running_loop().time()
             self._kept.append(_Written(now, after, entry, progress))
-            while self._kept[0].at < now - self._timing.kept_seconds:
+            while self._kept[0].at < now - self.timing.kept_seconds:
                 self._kept.popleft()
             if progress:
-                self._on_tokens()
+                self.on_tokens()
         finally:
             self._writing = False
             self._written.set()
@@ -212,47 +194,47 @@ class LogSink:
         """
         rest, steers = self._take(), list[Steer]()
         if machine.asked and response.status is not ResponseStatus.FAILED:
-            await retry(partial(ask, self._jobs.history, self._lease.tenant, plan, machine), self._patience())
+            await retry(partial(ask, self._jobs.history, self.lease.tenant, plan, machine), self.patience())
         while True:
             try:
-                return await self._end(rest, plan, machine, response, steers)
+                return await self._end(rest, plan, response, steers)
             except Steered:
-                steers = await retry(partial(self._jobs.steers, self._lease), self._patience())
+                steers = await retry(partial(self._jobs.steers, self.lease), self.patience())
 
-    async def _end(
-        self, rest: Batch, plan: Plan, machine: Machine, response: Response, steers: list[Steer]
-    ) -> list[Event]:
+    async def _end(self, rest: Batch, plan: Plan, response: Response, steers: list[Steer]) -> list[Event]:
         """End the response, to which `steers` were said; `rest` waits to be written. Raises Steered for others."""
         before: list[Event] = []
         if steers:
             try:
-                async with self._succeed(plan, machine, response, steers, self._patience()) as successor:
+                async with succeed(
+                    self.service, self.lease.tenant, plan, self.machine, response, steers, self.patience()
+                ) as successor:
                     succeeded = msgspec.structs.replace(response, harmonium=Extensions(succeeded_by=successor.turn.id))
-                    return await self._store(rest, plan, machine, succeeded, (), steers, successor)
+                    return await self._store(rest, plan, succeeded, (), steers, successor)
             except NotSteered as why:
                 before, response = give_back(response, steers, why)
             except (QueueFull, StoreFull, TurnTooLarge, NotContinuable) as refusal:
                 why = NotSteered("successor_creation_failed", refusal_of(refusal).message)
                 before, response = give_back(response, steers, why)
-        return await self._store(rest, plan, machine, response, before, steers)
+        return await self._store(rest, plan, response, before, steers)
 
     async def _store(
         self,
         rest: Batch,
         plan: Plan,
-        machine: Machine,
         response: Response,
         before: Sequence[Event],
         steers: list[Steer],
         successor: Successor | None = None,
     ) -> list[Event]:
         """Store the end, with `before` in front of the terminal events, and with a successor where there is one."""
-        terminal = machine.terminal(response, before)
+        terminal = self.machine.terminal(response, before)
         batch = msgspec.structs.replace(rest, events=[*rest.events, *terminal])
         entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
-        turn, after = turn_of(plan, machine, response), batch.events[0].sequence_number - 1
+        turn, after = turn_of(plan, self.machine, response), batch.events[0].sequence_number - 1
+        announced = bool(self.service.settings.webhook_url)
         store = self._jobs.finish if successor is None else partial(self._jobs.succeed, successor=successor)
-        end = partial(store, self._lease, turn, entry, after=after, announced=self._announced, steers=steers)
+        end = partial(store, self.lease, turn, entry, after=after, announced=announced, steers=steers)
         with spans.current.get().child("store.append"):
             try:
                 finished = await self._complete(end)
@@ -282,7 +264,7 @@ class LogSink:
         Raises what `work` raises, and LogBehind where more is lost than is known here.
         """
         try:
-            return await retry(work, self._patience())
+            return await retry(work, self.patience())
         except LogBehind as gap:
             lost = [each for each in self._kept if each.entry.last > gap.last]
             if not lost or lost[0].after != gap.last:
@@ -290,10 +272,10 @@ class LogSink:
             event(logger, logging.WARNING, "the end of an event log is written again", reason=str(gap))
         for each in lost:
             await retry(
-                lambda each=each: self._jobs.write(self._lease, each.entry, after=each.after, progress=each.progress),
-                self._patience(),
+                lambda each=each: self._jobs.write(self.lease, each.entry, after=each.after, progress=each.progress),
+                self.patience(),
             )
-        return await retry(work, self._patience())
+        return await retry(work, self.patience())
 
     def _take(self) -> Batch:
         """The batch that waits, to be written by the caller."""
@@ -304,7 +286,7 @@ class LogSink:
         return Batch(
             [event for step in steps for event in step.events],
             journaled([token for step in steps for token in step.tokens]),
-            self._machine.stretches.cached,
+            self.machine.stretches.cached,
             [each for step in steps for each in step.logprobs or ()],
             [step.outcome for step in steps if step.outcome is not None],
             [piece for step in steps for piece in step.pieces],

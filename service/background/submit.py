@@ -11,8 +11,8 @@ The successor has the settings of the request for the first one, which its plan 
 with the end that is about to be stored. Never end a response in one write and begin the next in another.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -113,11 +113,6 @@ async def _held(store: ConversationHistoryStore, prepared: Prepared) -> AsyncGen
         yield prepared.parent.pin if prepared.plan.conversation is None else store.token()
 
 
-Succeed = Callable[[Plan, Machine, Response, Sequence[Steer], float], AbstractAsyncContextManager[Successor]]
-"""Makes the response that goes on from one with its steers. It is stored in the block, or nothing is reserved
-for it of limits any more. The store may be away for so many seconds. Raises NotSteered where none can go on."""
-
-
 @asynccontextmanager
 async def succeed(
     service: Service,
@@ -128,7 +123,10 @@ async def succeed(
     steers: Sequence[Steer],
     patience: float,
 ) -> AsyncGenerator[Successor]:
-    """See Succeed. Raises StoreUnavailable too."""
+    """The response that goes on from one with its steers. It is stored in the block, or nothing is reserved for it of
+    limits any more. The store may be away for `patience` seconds. Raises NotSteered where none can go on, and
+    StoreUnavailable.
+    """
     _refuse(plan, response)
     said = [message for steer in steers for message in messages_in(msgspec.Raw(steer.said))]
     async with AsyncExitStack() as resources:

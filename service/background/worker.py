@@ -23,6 +23,7 @@ from service import logs
 from service.background.attempt import Attempt, Outcome
 from service.background.timing import TIMING, Timing
 from service.engine.port import EngineError
+from service.loans import renew_for_ever
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError
@@ -87,7 +88,8 @@ class Worker:
         shards = range(self._service.jobs.shards)
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(self._renew_for_ever())]
+                every = self._service.jobs.limits.lease_seconds / RENEWALS
+                beside = [group.create_task(renew_for_ever(self._renew_all, every))]
                 beside += [group.create_task(self._listen_for_ever(shard)) for shard in shards]
                 await self._claim_until_stopped()
                 if self._tasks:
@@ -325,15 +327,12 @@ class Worker:
         self._service.metrics.engine_pauses.inc()
         logs.event(logger, logging.WARNING, "the engine is unavailable", pause_seconds=round(pause, 1), reason=reason)
 
-    async def _renew_for_ever(self) -> None:
+    async def _renew_all(self) -> None:
         """Renew all leases, those of all shards at the same time: a slow shard must not cost the leases of others."""
-        jobs = self._service.jobs
-        while True:
-            await asyncio.sleep(jobs.limits.lease_seconds / RENEWALS)
-            by_shard: dict[int, list[Attempt]] = {}
-            for attempt in self._attempts.values():
-                by_shard.setdefault(jobs.shard_of(attempt.job.lease), []).append(attempt)
-            await asyncio.gather(*(self._renew(shard, attempts) for shard, attempts in by_shard.items()))
+        by_shard: dict[int, list[Attempt]] = {}
+        for attempt in self._attempts.values():
+            by_shard.setdefault(self._service.jobs.shard_of(attempt.job.lease), []).append(attempt)
+        await asyncio.gather(*(self._renew(shard, attempts) for shard, attempts in by_shard.items()))
 
     async def _renew(self, shard: int, attempts: list[Attempt]) -> None:
         """Renew the leases of one shard, and stop the attempts that have lost theirs, or steer them."""

@@ -4,6 +4,8 @@ While the store is away the end waits for it. A response that can't be stored fa
 """
 
 import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -12,6 +14,7 @@ from service import spans
 from service.api.events import Event
 from service.api.response import Response, ResponseError, ResponseStatus
 from service.logs import event
+from service.responses.conversation_hold import ConversationHold
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan, expense_of, turn_of
 from service.responses.prepare import Prepared
@@ -25,39 +28,40 @@ from store.turn import Turn
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class AppendSink:
-    """Stores the turn of a response in the foreground."""
+    """Stores the turn of a response in the foreground. Where that is `prepared` as a stream, its caller learns its id
+    even where it fails without output.
+    """
 
-    def __init__(self, service: Service, tenant: str, prepared: Prepared) -> None:
-        """The end waits for a store that is away as long as the settings say. Where the response is `prepared` as a
-        stream, its caller learns its id even where it fails without output.
-        """
-        self._service = service
-        self._tenant = tenant
-        self._parent = prepared.parent
-        self._streamed = prepared.stream
-        self._patience = service.settings.store_patience_seconds
-        self._joining = prepared.joining
-        self.unstored: StoreError | None = None
-        """Why the turn could not be stored, once that is so."""
+    service: Service
+    tenant: str
+    prepared: Prepared
+    unstored: StoreError | None = field(default=None, init=False)
+    """Why the turn could not be stored, once that is so."""
 
     async def finish(self, plan: Plan, machine: Machine, response: Response) -> list[Event]:
         """Store the turn, where that is wanted. If it can't be, the response fails and still carries its output."""
+        parent, joining = self.prepared.parent, self.prepared.joining
+        patience = self.service.settings.store_patience_seconds
         failed = response.status is ResponseStatus.FAILED
-        unheard = failed and not response.output and not self._streamed
+        unheard = failed and not response.output and not self.prepared.stream
         stored = plan.stored and not unheard
         if stored or machine.asked:
             span = spans.current.get().child("store.append")
             try:
                 if machine.asked and not failed:
-                    asking = partial(ask, self._service.store, self._tenant, plan, machine)
-                    await retry(asking, self._patience, until_confirmed=True)
+                    asking = partial(ask, self.service.store, self.tenant, plan, machine)
+                    await retry(asking, patience, until_confirmed=True)
                 if stored:
-                    storing = partial(self._store_turn, turn_of(plan, machine, response), joins=not failed)
-                    await retry(storing, self._patience, until_confirmed=True)
-                    self._parent.released()
+                    turn = turn_of(plan, machine, response)
+                    storing = partial(self.service.store.append, self.tenant, turn, pin=parent.pin)
+                    if joining is not None and not failed:
+                        storing = partial(_join, joining, turn, storing)
+                    await retry(storing, patience, until_confirmed=True)
+                    parent.released()
             except StoreUnconfirmed as lack:  # a GET shows it as it is, so nobody is told otherwise
-                self._parent.released()
+                parent.released()
                 response = unconfirmed(response, lack)
             except StoreError as error:
                 self.unstored = error
@@ -68,25 +72,24 @@ class AppendSink:
                 span.end()
         if not stored or self.unstored is not None:
             await self._count(plan, response, answered=not unheard)
-        if self._joining is not None:
-            await self._joining.let_go()  # before anybody hears of the end, and sends what comes next
+        if joining is not None:
+            await joining.let_go()  # before anybody hears of the end, and sends what comes next
         return machine.terminal(response)
 
     async def _count(self, plan: Plan, response: Response, *, answered: bool) -> None:
         """Count the usage of a response that isn't stored, unless it came to nothing but an error."""
         expense = expense_of(plan, response)
         if expense is not None and (answered or expense.output_tokens):
-            await self._service.tenants.tally.count(self._tenant, plan.id, expense)
+            await self.service.tenants.tally.count(self.tenant, plan.id, expense)
 
-    async def _store_turn(self, turn: Turn, *, joins: bool) -> None:
-        """Store the turn, in its conversation if it has one that is still there and the turn `joins` it."""
-        if joins and self._joining is not None:
-            try:
-                await self._joining.add(turn)
-                return
-            except ConversationNotFound:
-                event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
-        await self._service.store.append(self._tenant, turn, pin=self._parent.pin)
+
+async def _join(joining: ConversationHold, turn: Turn, store_alone: Callable[[], Awaitable[None]]) -> None:
+    """Store the turn in its conversation, or alone where that was deleted meanwhile."""
+    try:
+        await joining.add(turn)
+    except ConversationNotFound:
+        event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
+        await store_alone()
 
 
 async def ask(store: ConversationHistoryStore, tenant: str, plan: Plan, machine: Machine) -> None:

@@ -6,13 +6,12 @@ one beyond the terminal event: a client that has seen this event may send its ne
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
-from service.loans import Loans
+from service.loans import Loans, renew_for_ever
 from service.responses.service import Service
 from service.settings.background import RENEWALS
-from store.errors import StoreError
 from store.history.conversations import Conversations
 from store.turn import Turn
 
@@ -27,7 +26,7 @@ class ConversationHold:
         self._conversations = conversations
         self._loans = loans
         self._tenant = tenant
-        self._hold: str = conversations.history.token()
+        self._name: str = conversations.history.token()
         self._renewing: asyncio.Task[None] | None = None
         self._turns = asyncio.Lock()
         """One word to the store at a time: a renewal that came after the end would hold it again."""
@@ -36,20 +35,20 @@ class ConversationHold:
         """Hold it for so many seconds, again and again until it is over. Raises ConversationHeld, ConversationNotFound,
         StoreUnavailable.
         """
-        await self._conversations.hold(self._tenant, self.id, self._hold, seconds)
-        self._renewing = asyncio.create_task(self._renew(seconds))
+        await self._hold(seconds)
+        self._renewing = asyncio.create_task(renew_for_ever(partial(self._hold, seconds), seconds / RENEWALS))
 
     async def add(self, turn: Turn) -> None:
         """Store the turn as the newest of the conversation, and let go of this. Raises what `advance` does."""
         async with self._turns:
-            await self._conversations.advance(self._tenant, self.id, turn, hold=self._hold)
+            await self._conversations.advance(self._tenant, self.id, turn, hold=self._name)
             self._end()
 
     @asynccontextmanager
     async def handing_over(self) -> AsyncGenerator[str]:
         """The name of the hold, for the next holder to take over in the block; where that raises, it stays here."""
         async with self._turns:
-            yield self._hold
+            yield self._name
             self._end()
 
     async def let_go(self) -> None:
@@ -63,7 +62,7 @@ class ConversationHold:
             if not self.over:
                 known = self._renewing is not None
                 self._stop_renewing()
-                await self._conversations.release(self._tenant, self.id, self._hold)
+                await self._conversations.release(self._tenant, self.id, self._name)
                 self.over = known  # else it may yet be held
 
     def _end(self) -> None:
@@ -75,12 +74,10 @@ class ConversationHold:
         if self._renewing is not None:
             self._renewing.cancel()
 
-    async def _renew(self, seconds: float) -> None:
-        while True:
-            await asyncio.sleep(seconds / RENEWALS)
-            async with self._turns:
-                with suppress(StoreError):  # the next one may do; else advance says whether somebody came in between
-                    await self._conversations.hold(self._tenant, self.id, self._hold, seconds)
+    async def _hold(self, seconds: float) -> None:
+        """The next renewal may do where this one fails; else `advance` says whether somebody came in between."""
+        async with self._turns:
+            await self._conversations.hold(self._tenant, self.id, self._name, seconds)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol, cast
 
@@ -27,6 +28,7 @@ from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.phases import Phase
 from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
@@ -79,53 +81,40 @@ def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
     return Machine(plan.base, plan.rules, asked_with, seal)
 
 
+@dataclass(eq=False, kw_only=True)
 class Driver:
     """A planned response that is made: `make` it once, or `sample` the rest of it and then `end` it."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        machine: Machine,
-        finish: Finish,
-        engine: Engine,
-        metrics: Metrics,
-        *,
-        mode: Mode,
-        since: float,
-        seconds: float,
-        clock: Callable[[], float],
-        tools: Runner | None = None,
-        use_up: UseUp | None = None,
-        begin_call: BeginCall | None = None,
-        samples: bool = True,
-        remade: bool = False,
-    ) -> None:
-        """`machine` is one of the plan, which may have replayed what was sampled elsewhere. Sampling may take
-        `seconds`; one that never `samples` ends at once, without an answer. `tools` run the calls that aren't the
-        caller's to run; `use_up` is for those that were approved, `begin_call` for those that may have an effect.
+    plan: Plan
+    machine: Machine
+    """A machine of the plan, which may have replayed what was sampled elsewhere."""
+    finish: Finish
+    engine: Engine
+    metrics: Metrics
+    mode: Mode
+    since: float
+    """When it was asked for, by the monotonic clock."""
+    seconds: float
+    """How long sampling may take."""
+    clock: Callable[[], float]
+    tools: Runner | None = None
+    """Run the calls that aren't the caller's to run."""
+    use_up: UseUp | None = None
+    """For calls that were approved."""
+    begin_call: BeginCall | None = None
+    """For calls that may have an effect."""
+    samples: bool = True
+    """Whether anything is sampled; else it ends at once, without an answer."""
+    remade: bool = False
+    """Whether it is made for a repeated request: then it is not stored where it is aborted."""
+    response: Response | None = field(default=None, init=False)
+    """The response, once it has ended."""
+    interrupted: bool = field(default=False, init=False)
+    """Whether it was stopped because its task was cancelled."""
 
-        One that is `remade` for a repeated request is not stored where it is aborted. `mode` and `since`, when it was
-        asked for by the monotonic clock, are for metrics.
-        """
-        self.plan = plan
-        self.machine = machine
-        self.run = Run(plan.generation, machine)
-        self.response: Response | None = None
-        """The response, once it has ended."""
-        self.interrupted = False
-        """Whether it was stopped because its task was cancelled."""
-        self._finish = finish
-        self._engine = engine
-        self._metrics = metrics
-        self._mode: Mode = mode
-        self._pace = Pace(since)
-        self._seconds = seconds
-        self._clock = clock
-        self._tools = tools
-        self._use_up = use_up
-        self._begin_call = begin_call
-        self._samples = samples
-        self._remade = remade
+    def __post_init__(self) -> None:
+        self.run = Run(self.plan.generation, self.machine)
+        self._pace = Pace(self.since)
         self._outlet: Outlet | None = None
         self._full = False
         """Whether the outlet has to be waited for."""
@@ -135,9 +124,9 @@ class Driver:
         """Whether it is a stop that cancels that task."""
         self._span = spans.current.get()
         if self._span.kept:
-            self._span.note(planned(plan))
-            self._span.show_input(plan.items, whole=True)
-            self._tools = tools if tools is None else Calling(tools, self._span, plan)
+            self._span.note(planned(self.plan))
+            self._span.show_input(self.plan.items, whole=True)
+            self.tools = self.tools and Calling(self.tools, self._span, self.plan)
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the response now: the engine's work is aborted, and its output so far is kept. Never blocks."""
@@ -178,14 +167,14 @@ class Driver:
         that, where its task was cancelled.
         """
         run, self._outlet = self.run, outlet
-        self._put(Taken(self.machine.begin(samples=self._samples)))
+        self._put(Taken(self.machine.begin(samples=self.samples)))
         with self._guarded():
             await self._room()
         ending, error = Ending.UNASKED, None
-        if self._samples:
+        if self.samples:
             await self.sample(outlet)
-            ending, error = run.ending, error_of(run.ending, run.failure, self._seconds)
-        if not (self._remade and run.stopped is Ending.ABORT):
+            ending, error = run.ending, error_of(run.ending, run.failure, self.seconds)
+        if not (self.remade and run.stopped is Ending.ABORT):
             self._put(Taken(await self.end(outlet, ending, error)))
             await self._room()
         if self.interrupted:
@@ -195,7 +184,7 @@ class Driver:
         """Sample the rest. `run.ending` says how that went."""
         run, self._outlet = self.run, outlet
         run.go_on()
-        timer = asyncio.get_running_loop().call_later(self._seconds, self.stop, Ending.TIMEOUT)
+        timer = asyncio.get_running_loop().call_later(self.seconds, self.stop, Ending.TIMEOUT)
         try:
             while not isinstance(run.next, End):
                 with self._guarded():
@@ -204,35 +193,45 @@ class Driver:
                     if isinstance(run.next, Ask):
                         await self._generate()
                     elif isinstance(run.next, Render):
-                        prompt = await later_prompt(self._engine, self.plan.generation, run.next.reading)
+                        prompt = await later_prompt(self.engine, self.plan.generation, run.next.reading)
                         if (taken := run.rendered(prompt)) is not None:
                             self._put(taken)
                     elif isinstance(run.next, Call):
                         await self._call()
         finally:
             timer.cancel()
-            if self._tools is not None:
+            if self.tools is not None:
                 with self._guarded():
-                    await self._tools.aclose()
+                    await self.tools.aclose()
         if isinstance(run.failure, EngineError):
-            self._metrics.engine_failed(run.failure)
+            self.metrics.engine_failed(run.failure)
         elif run.failure is None and run.ending is Ending.ERROR and self.machine.fault is None:
-            self._metrics.engine_failed(EngineError("it ended without a reason"))
+            self.metrics.engine_failed(EngineError("it ended without a reason"))
 
     async def end(self, outlet: Outlet, ending: Ending, error: ResponseError | None) -> list[Event]:
-        """End the response in this way, and store its turn; the terminal events. Those that close it go out before."""
+        """End the response in this way, and store its turn; the terminal events. Those that close it go out before. A
+        bug amid its end is its error.
+        """
         self._outlet = outlet
-        closing, response = self.run.close(ending, now=int(self._clock()), error=error)
-        if closing.events:
-            self._put(closing)
-        terminal = await self._finish(self.plan, self.machine, response)
+        try:
+            response = self._close(ending, error)
+        except Exception as failure:
+            self._note(failure)
+            response = self._close(Ending.ERROR, error_of(Ending.ERROR, failure, self.seconds))
+        terminal = await self.finish(self.plan, self.machine, response)
         last = terminal[-1]
         assert isinstance(last, Terminal)
         self.response = last.response
-        self._metrics.ended(self._mode, self.response, self._pace)
+        self.metrics.ended(self.mode, self.response, self._pace)
         if self._span.kept:
             self._tell(self.response)
         return terminal
+
+    def _close(self, ending: Ending, error: ResponseError | None) -> Response:
+        """Close what is open; the response that is to be stored before the terminal events."""
+        if self.machine.phase is not Phase.ENDED and (closing := self.machine.end(ending)):
+            self._put(Taken(closing))
+        return self.machine.result(ending, now=int(self.clock()), error=error)
 
     def _put(self, taken: Taken) -> bool:
         """Hand it on; whether there is room for more."""
@@ -250,9 +249,13 @@ class Driver:
         if not self._full or self.interrupted or self._outlet is None:
             return
         self._full = False
+        await self._undisturbed(self._outlet.room)
+
+    async def _undisturbed(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait, and let no stop break that off."""
         waiting, self._waiting = self._waiting, None
         try:
-            await self._outlet.room()
+            await wait()
         finally:
             self._waiting = waiting
 
@@ -279,7 +282,7 @@ class Driver:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
         run, generation = self.run, self.run.ask()
         traced = (
-            generating(self._span, self.plan, self.machine, self._mode, generation)
+            generating(self._span, self.plan, self.machine, self.mode, generation)
             if self._span.kept
             else nullcontext((generation, None))
         )
@@ -300,13 +303,13 @@ class Driver:
                 if not run.wants_cached:
                     return False
                 if not finishing:
-                    finishing = await self._engine.finish(generation.id)
+                    finishing = await self.engine.finish(generation.id)
                     patience.reschedule(asyncio.get_running_loop().time() + CACHED_TOKENS_SECONDS)
                 return finishing
 
             try:
                 async with patience:
-                    await self._engine.sample(asked, take, between)
+                    await self.engine.sample(asked, take, between)
             except TimeoutError:
                 if not patience.expired():
                     raise
@@ -316,33 +319,32 @@ class Driver:
         """Call the tool that the machine waits for. A call that may have been made already is made again only where
         that does no harm.
         """
-        call, tools = self.machine.pending, self._tools
+        call, tools = self.machine.pending, self.tools
         if call is None or tools is None or self._outlet is None:
             raise RuntimeError("nobody runs the tools of this response")
-        waiting, self._waiting = self._waiting, None
-        await self._outlet.settle()
+        await self._undisturbed(self._outlet.settle)
         if not isinstance(self.run.next, Call):  # it was stopped
             return
-        self._waiting, began = waiting, monotonic()
+        began = monotonic()
         outcome = await self._called(call, tools)
         if outcome is not None:
-            self._metrics.tool_called(outcome.status, monotonic() - began)
+            self.metrics.tool_called(outcome.status, monotonic() - began)
             self._put(self.run.told(outcome))
 
     async def _called(self, call: HostedCall, tools: Runner) -> Outcome | None:
         """The outcome of a call; None where another run goes on in the place of this one."""
         begun, approved = call.begun, call.approved
         try:
-            if self._begin_call is not None and not call.tool.repeatable:
-                use = await self._begin_call(approved is not None)
+            if self.begin_call is not None and not call.tool.repeatable:
+                use = await self.begin_call(approved is not None)
                 if use is Use.GONE:
                     self.stop()
                     return None
                 begun = begun or use is Use.BEGUN
             if approved is not None:
-                if self._use_up is None:
+                if self.use_up is None:
                     raise RuntimeError("nobody uses the approvals of this response up")
-                use = await self._use_up(approved)
+                use = await self.use_up(approved)
                 if use in (Use.GONE, Use.UNKNOWN):
                     return used_up()
                 begun = use is Use.BEGUN  # nobody makes it before that

@@ -20,7 +20,7 @@ from service.responses.append import AppendSink
 from service.responses.drive import BeginCall, Driver, UseUp, machine_of
 from service.responses.parent import Parent
 from service.responses.plan import Plan
-from service.responses.prepare import Prepared, Recall, prepared, prepared_below
+from service.responses.prepare import Prepared, Recall, prepared
 from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.settings.mcp import Connection
@@ -106,10 +106,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     """
     service, claim, tenant = maker.service, maker.claim, maker.caller.tenant
     async with maker.preparing:
-        if maker.parent is not None:
-            planned = await prepared_below(service, maker.caller, read(), maker.parent)
-        else:
-            planned = await prepared(service, maker.caller, read(), resources, recall=maker.recall)
+        planned = await prepared(service, maker.caller, read(), resources, recall=maker.recall, parent=maker.parent)
     maker.note(planned)
     plan = planned.plan
     await claim.named(plan.id, kept=plan.stored or plan.base.background)
@@ -121,11 +118,11 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         return Queued(msgspec.structs.replace(planned, plan=plan), reserved)
     sink = AppendSink(service, tenant, planned)
     driver = Driver(
-        plan,
-        machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
-        sink.finish,
-        service.engine,
-        service.metrics,
+        plan=plan,
+        machine=machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
+        finish=sink.finish,
+        engine=service.engine,
+        metrics=service.metrics,
         mode="stream" if planned.stream else "plain",
         since=maker.since,
         seconds=service.settings.request_seconds,

@@ -1,6 +1,5 @@
 """The response that a request continues, with its history, kept from being evicted until the end of a run."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -74,64 +73,30 @@ class Parent:
 
 @asynccontextmanager
 async def continuing(
-    service: Service, tenant: str, id: str, *, remembers: bool = False
+    service: Service, tenant: str, id: str, remembered: Remembered | None = None, *, remembers: bool = False
 ) -> AsyncGenerator[Parent, None]:
     """The response `id`, pinned until the end of the block: it can be continued even if somebody deletes it meanwhile.
+    Where it is `remembered`, it is read only if messages of its tree were erased; one that isn't stored has no pin.
 
     Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
     """
+    if remembered is not None and not remembered.stored:
+        yield Parent(remembered.chain, remembers=True)
+        return
     store, pin = service.store, service.store.token()
-    unpin = partial(store.unpin, tenant, id, pin)
-    async with service.loans.on_loan(partial(store.chain, tenant, id, pin=pin), unpin) as loan:
+
+    read = partial(store.chain, tenant, id, pin=pin)
+
+    async def pinned(known: Chain) -> Chain:
+        return await read() if await store.pin(tenant, id, pin) else msgspec.structs.replace(known, pin=pin)
+
+    take = read if remembered is None else partial(pinned, remembered.chain)
+    async with service.loans.on_loan(take, partial(store.unpin, tenant, id, pin)) as loan:
         parent = Parent(loan.taken, remembers=remembers)
         try:
             yield parent
         finally:
             loan.over = parent.pin is None
-
-
-@asynccontextmanager
-async def going_on(service: Service, tenant: str, remembered: Remembered) -> AsyncGenerator["RememberedParent", None]:
-    """As `continuing`, of a response whose chain is in memory. One that is stored is pinned meanwhile, beside whatever
-    its caller does: nothing is to be sampled before `pinned` has returned.
-    """
-    if not remembered.stored:
-        yield RememberedParent(remembered.chain)
-        return
-    store, id, pin = service.store, str(remembered.id), service.store.token()
-
-    async def begin() -> asyncio.Task[bool]:
-        return asyncio.create_task(store.pin(tenant, id, pin))
-
-    async def unpin() -> None:
-        await asyncio.wait((loan.taken,))
-        await store.unpin(tenant, id, pin)
-
-    async with service.loans.on_loan(begin, unpin) as loan:
-        await asyncio.sleep(0)  # so that Redis works on it while the prompt is built
-        parent = RememberedParent(remembered.chain, pin, loan.taken)
-        try:
-            yield parent
-        finally:
-            loan.over = parent.pin is None
-
-
-class RememberedParent(Parent):
-    """A parent whose chain is in memory."""
-
-    def __init__(self, chain: Chain, pin: str | None = None, pinning: asyncio.Task[bool] | None = None) -> None:
-        """`pinning` pins it, where it is stored, and says whether messages of its tree were erased."""
-        super().__init__(chain, remembers=True)
-        self.pin = pin
-        self._pinning = pinning
-        self.erased = False
-        """Whether messages of its tree were erased, so that its chain has to be read again."""
-
-    async def pinned(self) -> None:
-        """Return once it is pinned, if it is stored. Raises what `store.pin` does."""
-        if self._pinning is not None:
-            pinning, self._pinning = self._pinning, None
-            self.erased = await pinning
 
 
 def configuration_of(chain: Chain) -> Configuration:

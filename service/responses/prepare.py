@@ -48,15 +48,13 @@ from service.responses.output.rules import Rules, ServerTools
 from service.responses.parent import (
     SERVER,
     Parent,
-    RememberedParent,
     configuration_of,
     continuing,
-    going_on,
 )
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Prompt, build_prompt
-from service.responses.prompt.read import MAX_TOOLS, Limits, Read, read_request
+from service.responses.prompt.read import MAX_TOOLS, Read, read_request
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
 from service.responses.remembered import Remembered
@@ -115,43 +113,38 @@ Recall = Callable[[str], Remembered | None]
 
 
 async def prepared(
-    service: Service, caller: Caller, request: CreateRequest, resources: AsyncExitStack, *, recall: Recall | None = None
+    service: Service,
+    caller: Caller,
+    request: CreateRequest,
+    resources: AsyncExitStack,
+    *,
+    recall: Recall | None = None,
+    parent: Parent | None = None,
 ) -> Prepared:
     """The plan of a request, whose parent stays pinned, or its conversation held, as long as its `resources`. Whoever
     awaits this holds no request meanwhile, which may be megabytes.
 
     `recall` is given where its connection remembers its responses; the parent then keeps its chain for the next one.
-    Raises ApiError, StoreError, and EngineUnavailable where no model is known yet.
+    `parent` is given where the request goes on from a response which has yet to end. Raises ApiError, StoreError, and
+    EngineUnavailable where no model is known yet.
     """
     if request.conversation is not None:
         check_scope(caller.scopes, "api.conversations.write" if request.store else "api.conversations.read")
     model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
-    request = await applied(_in_turn(service.tenants.keys, caller.tenant, request), service.settings.prompts_dir)
-    parent, joined = await _continued(service, caller.tenant, request, resources, recall)
+    request, joined = _in_turn(service.tenants.keys, caller.tenant, request), None
+    if parent is None:
+        if request.prompt is not None:
+            request = await applied(request, request.prompt, service.settings.prompts_dir)
+        parent, joined = await _continued(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
-    while True:
-        with span.child("prompt") as making:
-            made = await _Preparation(service, caller, request, model, parent, joined).plan()
-            if span.kept:
-                span.note(planned(made.plan))
-                making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | planned(made.plan))
-        if not isinstance(parent, RememberedParent):
-            return made
-        await parent.pinned()
-        if not parent.erased:
-            return made
-        parent = await resources.enter_async_context(continuing(service, caller.tenant, str(parent.id), remembers=True))
-
-
-async def prepared_below(service: Service, caller: Caller, request: CreateRequest, parent: Parent) -> Prepared:
-    """The plan of a request that goes on from a response which has yet to end: `parent` has its chain. Raises as
-    `prepared` does.
-    """
-    model = await model_of(service, caller, request.model)
-    request = _in_turn(service.tenants.keys, caller.tenant, request)
-    return await _Preparation(service, caller, request, model, parent).plan()
+    with span.child("prompt") as making:
+        made = await _Preparation(service, caller, request, model, parent, joined).plan()
+        if span.kept:
+            span.note(planned(made.plan))
+            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | planned(made.plan))
+    return made
 
 
 async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
@@ -195,14 +188,13 @@ async def _continued(
     remembered = recall(before) if recall is not None and before is not None else None
     if before is None:
         return Parent(Chain(), remembers=remembers), None
-    if remembered is None:
-        with spans.current.get().child("store.chain"):
-            return await resources.enter_async_context(continuing(service, tenant, before, remembers=remembers)), None
-    if not remembered.stored:
+    if remembered is not None and not remembered.stored:
         if request.store:
             raise unstored_parent(before)
         service.store.refuse_long(remembered.chain)
-    return await resources.enter_async_context(going_on(service, tenant, remembered)), None
+    with spans.current.get().child("store.chain"):
+        kept = continuing(service, tenant, before, remembered, remembers=remembers)
+        return await resources.enter_async_context(kept), None
 
 
 def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
@@ -289,10 +281,12 @@ class _Preparation:
         """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises
         ApiError, StoreError.
         """
-        limits, parent = Limits(refuses=self.service.settings.refuses), self.parent
+        parent = self.parent
         builtins = self.service.toolbox.builtins if self.model.speech is None else ()  # no other was trained with them
         found = (looked.offers, builtins, parent.loaded, looked.routed)
-        read = await in_steps(read_request(self.request, limits, opener, parent.standing, *found))
+        read = await in_steps(
+            read_request(self.request, opener, parent.standing, *found, refuses=self.service.settings.refuses)
+        )
         notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
             rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)

@@ -14,7 +14,7 @@ import msgspec
 
 from service.api.events import Event
 from service.api.outcome import Outcome
-from service.api.response import Response, ResponseError
+from service.api.response import ResponseError
 from service.engine.port import Chunk, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.markup.chat import Piece
 from service.markup.prompts import Templated
@@ -56,7 +56,6 @@ class Run:
         self.failure: Exception | None = None
         """The error of the engine, once it failed; or a bug, once one has struck."""
         self._initial = initial
-        self._steered = False
         self._asked = 0
         """How many generations the engine was asked for."""
         self._generation = initial
@@ -106,7 +105,7 @@ class Run:
         taken = reading.sampled - before
         whole = taken == len(ids)
         self._sampled = self._sampled or taken > 0
-        if chunk.finish is not None or not whole or self._steered or machine.phase is not _SAMPLING:
+        if chunk.finish is not None or not whole or machine.steered or machine.phase is not _SAMPLING:
             finish = chunk.finish if whole else None
             self.next = next_step(machine, self._initial, Generated(self._generation, self._sampled, finish))
             self._finished = finish is not None
@@ -167,8 +166,7 @@ class Run:
 
     def steer(self) -> bool:
         """End it at the next boundary, or now where it stands at one; see `stop`."""
-        self._steered = True
-        self.machine.steer()
+        self.machine.steered = True
         boundary = self.machine.boundary
         return boundary is not None and self.stop(boundary)
 
@@ -178,11 +176,6 @@ class Run:
     def ending(self) -> Ending:
         """How its generation ended, once it has."""
         return self.next.ending if isinstance(self.next, End) else Ending.ERROR
-
-    def close(self, ending: Ending, *, now: int, error: ResponseError | None) -> tuple[Taken, Response]:
-        """The events that close what is open, and the response that is to be stored before the terminal events."""
-        closing = Taken(self.machine.end(ending))
-        return closing, self.machine.result(ending, now=now, error=error)
 
 
 def error_of(ending: Ending, failure: Exception | None, seconds: float) -> ResponseError | None:

@@ -94,13 +94,11 @@ class _File(msgspec.Struct, tag="input_file"):
 _TEMPLATE = partial(msgspec.toml.decode, type=Template)
 
 
-async def applied(request: CreateRequest, folder: str) -> CreateRequest:
+async def applied(request: CreateRequest, prompt: PromptParam, folder: str) -> CreateRequest:
     """The request with what its `prompt` gives: instructions where it has none of its own, and messages before its
     own input. Raises as `fill`, and InvalidRequest where there is then no input at all.
     """
-    if request.prompt is None:
-        return request
-    filled = await fill(request.prompt, folder)
+    filled = await fill(prompt, folder)
     joined = led_by(msgspec.json.encode(filled.items), request.input)
     if bytes(joined) == b"[]" and request.previous_response_id is None:
         raise missing("input", "The stored prompt has no messages, so the request needs some.")

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -95,27 +96,22 @@ async def pass_turnstile(turnstile: asyncio.Lock) -> None:
         await asyncio.sleep(0)
 
 
+@dataclass(eq=False)
 class Session:
     """A session with one server. Its methods may be called by any task; `close` it in the end."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        limits: ToolLimits,
-        place: Callable[[], AbstractContextManager[None]] = nullcontext,
-        turnstile: asyncio.Lock | None = None,
-        may_reach: Judge = is_public,
-    ) -> None:
-        """A program takes a `place` as long as it runs; `place` raises Unreachable where none is free. All sessions of
-        a process have one `turnstile`. `may_reach` judges addresses of servers that the operator didn't name.
-        """
-        self._may_reach = may_reach
-        self._turnstile = turnstile or asyncio.Lock()
-        self._mark = mark_of(connection)
-        self.connection = connection
-        self.limits = limits
-        self._place = place
-        self._redaction = Redaction(connection)
+    connection: Connection
+    limits: ToolLimits
+    place: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Taken by a program as long as it runs. Raises Unreachable where none is free."""
+    turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """All sessions of a process have one."""
+    may_reach: Judge = is_public
+    """Judges addresses of servers that the operator didn't name."""
+
+    def __post_init__(self) -> None:
+        self._mark = mark_of(self.connection)
+        self._redaction = Redaction(self.connection)
         self._heard: Heard | None = None
         self._ready: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
@@ -224,7 +220,7 @@ class Session:
 
     async def _open(self, ready: "asyncio.Future[Client]") -> None:
         """Connect, and stay connected until the session is to close; a program has a time limit to start."""
-        await pass_turnstile(self._turnstile)
+        await pass_turnstile(self.turnstile)
         async with AsyncExitStack() as stack:
             client = Client(await self._streams(stack), mode=_ERAS.get(self._mark, "auto"), cache=None)
             seconds = self.limits.start_seconds if self.connection.program is not None else None
@@ -244,10 +240,10 @@ class Session:
         """The streams of messages: of HTTP, or the pipes of a program, which takes a place."""
         connection, limits = self.connection, self.limits
         if connection.program is not None:
-            stack.enter_context(self._place())
+            stack.enter_context(self.place())
             self._heard = pipes = Pipes(connection, connection.program, limits, self._redaction)
             return pipes.streams()
-        backend = Backend(anywhere=connection.trusted, may_reach=self._may_reach)
+        backend = Backend(anywhere=connection.trusted, may_reach=self.may_reach)
         self._heard = transport = Transport(backend, limits, connections=CONNECTIONS)
         http = httpx2.AsyncClient(
             transport=transport,
@@ -261,7 +257,7 @@ class Session:
 
     async def _asked(self, client: Client, ask: Callable[[], Awaitable[T]], repeatable: bool = True) -> T:
         """The server's answer. Raises a ToolFailure, or _Forgotten."""
-        await pass_turnstile(self._turnstile)
+        await pass_turnstile(self.turnstile)
         if self._heard is not None:
             self._heard.forget()
         try:

@@ -174,6 +174,7 @@ async def test_while_the_engine_is_away_jobs_wait_and_then_all_complete(settings
     async with serving(changed(settings, max_attempts=1), engine) as inside, inside.client() as client:
         first = (await submitted(client)).id
         await said(client, first, "I count")
+        await until(lambda: len(engine.generations) > 1)  # the worker knows by now that the engine fails
         engine.unready = EngineUnavailable("restarting")
         await until(lambda: not engine.running)
         others = [(await submitted(client)).id for _ in range(3)]

@@ -18,7 +18,8 @@ from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, opened_stream, said
 from tests.support.service.inside import Inside, opened, scripted, serving
-from tests.support.service.process import MODEL, raw_request
+from tests.support.service.process import raw_request
+from tests.support.service.seen import ask
 from tests.support.store.counted import usage
 
 TENANT = "default"
@@ -75,7 +76,7 @@ async def test_a_stream_that_is_queued_begins_whatever_its_channel_does(
     monkeypatch.setattr(Listening, "channel", late)
     async with serving(settings, scripted(WHOLE)) as inside:
         async with AsyncOpenAI(base_url=f"{inside.url}/v1", api_key="none", max_retries=2) as client:
-            stream: Any = await client.responses.create(model=MODEL, input="hi", background=True, stream=True)
+            stream: Any = await ask(client, input="hi", background=True, stream=True)
             assert check_stream([event.to_dict() async for event in stream])["status"] == "completed"
         assert next(refusals, None) is None
         assert (await usage(inside.store)).responses == 1
@@ -90,7 +91,7 @@ async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(
         async with opened_stream(client) as (id, stream):
             await said(client, id, "Half")
             with pytest.raises(InternalServerError, match="streams of background responses already") as refused:
-                await client.responses.create(model=MODEL, input="hi", background=True, stream=True)
+                await ask(client, input="hi", background=True, stream=True)
             assert refused.value.status_code == 503
             with pytest.raises(InternalServerError, match="streams of background responses already"):
                 await client.responses.retrieve(id, stream=True)

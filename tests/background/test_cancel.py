@@ -27,7 +27,7 @@ from tests.support.service.background import (
     submitted,
 )
 from tests.support.service.inside import Inside, answer, opened, scripted, serving
-from tests.support.service.process import MODEL
+from tests.support.service.seen import ask
 from tests.support.waiting import until
 from tests.web.test_errors import UNKNOWN
 
@@ -175,7 +175,7 @@ async def test_what_has_ended_can_not_be_cancelled(
 
 async def test_what_is_in_the_foreground_or_nowhere_can_not_be_cancelled(settings: Settings) -> None:
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        id = (await client.responses.create(model=MODEL, input="hi")).id
+        id = (await ask(client, input="hi")).id
         with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
             await client.responses.cancel(id)
         with pytest.raises(openai.NotFoundError):
@@ -209,7 +209,7 @@ async def test_what_is_under_way_can_not_be_deleted(settings: Settings, worker: 
 async def test_a_conversation_with_something_under_way_is_not_deleted_as_a_whole(settings: Settings) -> None:
     engine = scripted([answer("Hello.")], SPOKEN)
     async with serving(settings, engine) as inside, inside.client() as client:
-        root = await client.responses.create(model=MODEL, input="hi")
+        root = await ask(client, input="hi")
         child = (await submitted(client, "And?", root.id)).id
         assert (await deleted(inside, root.id, tree="true")).status_code == 400
         assert (await client.responses.retrieve(root.id)).id == root.id

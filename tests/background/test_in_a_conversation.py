@@ -14,7 +14,7 @@ from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, Stall
 from tests.support.service.background import changed, ended, said, submitted
 from tests.support.service.inside import answer, called, opened, scripted, serving
-from tests.support.service.process import MODEL
+from tests.support.service.seen import ask
 
 WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
 
@@ -32,8 +32,8 @@ async def roles(client: AsyncOpenAI, id: str) -> list[str]:
 async def refuse(client: AsyncOpenAI, id: str) -> None:
     """All that would add to the conversation is refused at once, as somebody else does."""
     for refused in (
-        client.responses.create(model=MODEL, input="hi", conversation=id),
-        client.responses.create(model=MODEL, input="hi", conversation=id, background=True),
+        ask(client, input="hi", conversation=id),
+        ask(client, input="hi", conversation=id, background=True),
         client.conversations.items.create(id, items=[{"role": "user", "content": "x"}]),
     ):
         with pytest.raises(openai.BadRequestError) as refusal:
@@ -59,7 +59,7 @@ async def test_it_holds_its_conversation_while_it_waits_and_while_it_runs_agains
             go.set()
             assert (await ended(client, made.id)).output_text == "Said so far, and the rest."
             assert await roles(client, id) == ["user", "assistant"]
-            again = await client.responses.create(model=MODEL, input="hi", conversation=id)
+            again = await ask(client, input="hi", conversation=id)
             assert again.output_text == "Next."
             assert await roles(client, id) == ["user", "assistant"] * 2
 
@@ -68,9 +68,7 @@ async def test_a_stream_of_it_ends_once_it_has_joined(settings: Settings) -> Non
     async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
         id = await begun(client)
         for number in range(1, 4):
-            stream = await client.responses.create(
-                model=MODEL, input="hi", conversation=id, background=True, stream=True
-            )
+            stream = await ask(client, input="hi", conversation=id, background=True, stream=True)
             async for event in stream:
                 if event.type == "response.completed":
                     break
@@ -82,7 +80,7 @@ async def test_what_is_cancelled_while_it_waits_joins_with_its_input(settings: S
         id = await begun(client)
         await client.responses.cancel((await submitted(client, conversation=id)).id)
         assert await roles(client, id) == ["user"]
-        await client.responses.create(model=MODEL, input="hi", conversation=id)
+        await ask(client, input="hi", conversation=id)
 
 
 async def test_what_is_cancelled_amid_its_work_joins_with_what_was_said(settings: Settings) -> None:
@@ -93,7 +91,7 @@ async def test_what_is_cancelled_amid_its_work_joins_with_what_was_said(settings
         await said(client, made.id, "Said so far")
         await client.responses.cancel(made.id)
         assert await roles(client, id) == ["user", "assistant"]
-        await client.responses.create(model=MODEL, input="hi", conversation=id)
+        await ask(client, input="hi", conversation=id)
 
 
 async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None:

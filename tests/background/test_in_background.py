@@ -14,6 +14,7 @@ from tests.support.engine.scripted import FinishWith, Stall
 from tests.support.service.background import changed, ended, reached, retrieved, said, submitted
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
+from tests.support.service.seen import ask
 from tests.support.store.counted import usage
 from tests.support.waiting import until
 from tests.web.test_bad_input import LITERAL
@@ -147,11 +148,11 @@ async def test_it_is_in_progress_before_the_first_token(settings: Settings) -> N
 
 async def test_conversations_go_on_in_the_background_and_back(settings: Settings) -> None:
     async with serving(settings) as inside, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="My name is Ada.")
+        first = await ask(client, input="My name is Ada.")
         second = await ended(client, (await submitted(client, "My boat is called Vesper.", first.id)).id)
         third = await submitted(client, "What is my name?", second.id)
         fourth = await submitted(client, "What is my boat called?", second.id)
-        fifth = await client.responses.create(model=MODEL, input="What is my boat?", previous_response_id=second.id)
+        fifth = await ask(client, input="What is my boat?", previous_response_id=second.id)
         assert "Ada" in (await ended(client, third.id)).output_text
         assert "Vesper" in (await ended(client, fourth.id)).output_text
         assert "Vesper" in fifth.output_text
@@ -162,12 +163,12 @@ async def test_a_parent_that_is_deleted_meanwhile_is_remembered(settings: Settin
     go = asyncio.Event()
     engine = scripted([answer("Hello.")], [Stall(go), answer("Still here.")], [answer("So am I.")])
     async with serving(settings, engine) as inside, inside.client() as client:
-        parent = await client.responses.create(model=MODEL, input="marmalade")
+        parent = await ask(client, input="marmalade")
         child = await submitted(client, "Go on.", parent.id)
         await client.responses.delete(parent.id)
         go.set()
         assert (await ended(client, child.id)).output_text == "Still here."
-        after = await client.responses.create(model=MODEL, input="And?", previous_response_id=child.id)
+        after = await ask(client, input="And?", previous_response_id=child.id)
     assert after.output_text == "So am I."
     beginning = list(engine.generations[1].prompt)
     assert list(engine.generations[2].prompt)[: len(beginning)] == beginning
@@ -182,7 +183,7 @@ async def test_what_is_under_way_can_not_be_continued_and_says_so(
         id = (await submitted(client)).id
         status = (await reached(client, id, "in_progress" if worker else "queued")).status
         with pytest.raises(openai.BadRequestError, match=f"is {status}.*Wait for its end") as refusal:
-            await client.responses.create(model=MODEL, input="hi", previous_response_id=id, background=background)
+            await ask(client, input="hi", previous_response_id=id, background=background)
     assert refusal.value.code == "previous_response_not_continuable"
     assert refusal.value.param == "previous_response_id"
 
@@ -191,7 +192,7 @@ async def test_what_is_under_way_can_not_be_continued_and_says_so(
 async def test_the_input_of_what_is_under_way_is_listed(settings: Settings, worker: bool) -> None:
     engine = scripted([answer("A.")], [opened("B"), Stall()])
     async with serving(changed(settings, worker=worker), engine) as inside, inside.client() as client:
-        parent = await client.responses.create(model=MODEL, input="one")
+        parent = await ask(client, input="one")
         child = await submitted(client, "two", parent.id)
         await reached(client, child.id, "in_progress" if worker else "queued")
         items: Any = [item async for item in client.responses.input_items.list(child.id, order="asc")]
@@ -225,7 +226,7 @@ async def test_where_it_is_allowed_it_goes_when_its_events_go(
         found = await ended(client, id)
         assert (found.output_text, found.store) == ("Hello.", False)
         with pytest.raises(openai.BadRequestError):
-            await client.responses.create(model=MODEL, input="And?", previous_response_id=id)
+            await ask(client, input="And?", previous_response_id=id)
         await until(lambda: retrieved(inside, id), 10, wanted=lambda found: found.status_code == 404)
         with pytest.raises(openai.NotFoundError):
             await client.responses.delete(id)

@@ -14,7 +14,8 @@ from tests.support.engine.scripted import ScriptedEngine, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted
 from tests.support.service.inside import answer, opened, scripted, serving
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.service.seen import ask
 from tests.support.store.counted import usage
 from tests.support.waiting import until
 
@@ -23,7 +24,7 @@ from tests.support.waiting import until
 async def test_a_queue_that_is_full_says_when_to_come_back(settings: Settings, stream: bool) -> None:
     narrow = changed(settings, worker=False, max_queued=2)
     async with serving(narrow, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        parent = (await client.responses.create(model=MODEL, input="hi")).id
+        parent = (await ask(client, input="hi")).id
         queued = [(await submitted(client)).id for _ in range(2)]
         with pytest.raises(openai.RateLimitError, match="2 background responses wait") as refusal:
             await submitted(client, "And?", parent, stream=stream)
@@ -41,7 +42,7 @@ async def test_the_foreground_goes_on_while_the_queue_is_full(settings: Settings
     narrow = changed(settings, worker=False, max_queued=1)
     async with serving(narrow, scripted([answer("Hello.")])) as inside, inside.client() as client:
         await submitted(client)
-        assert (await client.responses.create(model=MODEL, input="hi")).output_text == "Hello."
+        assert (await ask(client, input="hi")).output_text == "Hello."
 
 
 class Plugged:

@@ -15,7 +15,7 @@ from store.redis.connection import connect
 from tests.support.chaos.inside import opened
 from tests.support.service.background import changed
 from tests.support.service.inside import serving
-from tests.support.service.process import MODEL
+from tests.support.service.seen import ask
 from tests.support.store.audit import scores
 from tests.support.store.sample import turn
 
@@ -109,7 +109,7 @@ async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_acc
 
 async def test_to_settle_a_response_is_not_to_use_it(settings: Settings) -> None:
     async with opened(settings) as service, serving(settings) as inside, inside.client() as client:
-        first, second = [await client.responses.create(model=MODEL, input=word) for word in ("One", "Two")]
+        first, second = [await ask(client, input=word) for word in ("One", "Two")]
         redis, prefix = connect(settings.redis_url), settings.key_prefix
         try:
             limits, (shard,) = service.tenants.limiter.limits, service.store.keyspace.all_shards()

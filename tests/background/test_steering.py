@@ -18,7 +18,7 @@ from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
-from tests.support.service.process import MODEL
+from tests.support.service.seen import ask
 from tests.support.waiting import until
 from tests.web.socket.test_steering import LOOKUP, Answers, Paused
 
@@ -130,7 +130,7 @@ async def test_the_settings_and_the_conversation_before_it_go_with_it(settings: 
     first: Json = {"type": "additional_tools", "role": "developer", "tools": [{**tool, "strict": False}]}
     settled: Json = {"max_output_tokens": 99, "temperature": 0.5, "reasoning": {"effort": "high"}, "top_logprobs": 2}
     async with serving(settings, scripted([answer("Hello.")], paused, answers)) as inside, inside.client() as client:
-        root = await client.responses.create(model=MODEL, input="Hi.")
+        root = await ask(client, input="Hi.")
         made = await submitted(
             client,
             [first, {"role": "user", "content": "Late?"}],
@@ -285,7 +285,7 @@ async def test_what_can_t_be_steered_says_why(settings: Settings) -> None:
         serving(changed(settings, worker=False, background_without_store=True), scripted([answer("Hi.")])) as inside,
         inside.client() as client,
     ):
-        in_one_piece = await client.responses.create(model=MODEL, input="hi")
+        in_one_piece = await ask(client, input="hi")
         assert await refused(inside, in_one_piece.id) == (400, "response_already_completed", "response_id")
         conversation = await client.conversations.create()
         managing: Any = [{"type": "compaction", "compact_threshold": 1000}]

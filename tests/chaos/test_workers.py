@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import LEVELS, Claim, JobLimits, Lease, Renewal, Successor
+from store.jobs.model import LEVELS, Claim, JobLimits, Lease, Renewal
 from store.redis.connection import connect
 from store.turn import Status
 from tests.responses.test_spec import spec
@@ -165,20 +166,15 @@ class _Broken(Jobs):
         raise ZeroDivisionError
 
 
-async def nothing_succeeds(*args: object) -> Successor:
-    """Nobody says anything, so nothing goes on from the response."""
-    raise AssertionError(f"{args} is to be succeeded")
-
-
 async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up() -> None:
     stopped = asyncio.Event()
+    service: Any = SimpleNamespace(
+        jobs=_Broken(), metrics=make_metrics(), tenants=SimpleNamespace(pacing=Pacing()), settings=None
+    )
     sink = LogSink(
-        _Broken(),
-        Lease("acme", "resp_" + "0" * 48, "token"),
-        make_metrics(),
-        nothing_succeeds,
-        machine_of(spec()),
-        Pacing(),
+        service=service,
+        lease=Lease("acme", "resp_" + "0" * 48, "token"),
+        machine=machine_of(spec()),
         on_tokens=lambda: pytest.fail("nothing was written"),
         patience=lambda: SECONDS,
     )

@@ -114,7 +114,7 @@ async def test_what_the_caller_said_is_kept_where_the_calls_are_broken_off() -> 
     check_stream([as_json(event) for event in told])
     assert (len(tools.calls), tools.cancelled, engine.generations) == (1, 1, [])
     assert [each.role for each in machine.messages] == ["tool", "user"]
-    assert [note.name for note in machine.notes] == [ID]
+    assert machine.gone_on == [ID]
 
 
 def test_a_response_that_never_began_keeps_what_the_caller_said_and_the_approval() -> None:
@@ -122,7 +122,7 @@ def test_a_response_that_never_began_keeps_what_the_caller_said_and_the_approval
     machine.queued()
     machine.end(Ending.ABORT)
 
-    assert (machine.messages, machine.notes, machine.output) == ([THANKS], [], [])
+    assert (machine.messages, machine.gone_on, machine.output) == ([THANKS], [], [])
 
 
 def test_calls_that_are_approved_are_no_answer_for_a_machine_that_samples_nothing() -> None:

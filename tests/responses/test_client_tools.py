@@ -2,7 +2,6 @@
 sends back, and what is kept of that in a conversation.
 """
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -10,13 +9,12 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from service.harmony.tokens import CALL
-from service.responses.prompt.read import Limits
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import addressed, made, prompts, streamed, tags
+from tests.support.service.seen import addressed, ask, made, prompts, streamed, tags
 from tests.support.waiting import until
 
 SHELL: Any = {"type": "shell", "environment": {"type": "local"}}
@@ -76,9 +74,7 @@ async def alone(inside: Inside, **body: Any) -> Any:
 
 
 async def go_on(client: AsyncOpenAI, after: str, *items: Any, tools: Any) -> Response:
-    return await client.responses.create(
-        model=MODEL, previous_response_id=after, input=[*items], tools=tools, parallel_tool_calls=False
-    )
+    return await ask(client, previous_response_id=after, input=[*items], tools=tools, parallel_tool_calls=False)
 
 
 # --- calls: what the model writes, and what an item says of it ---
@@ -170,7 +166,7 @@ async def test_a_call_that_is_cut_short_says_nothing_that_could_be_carried_out(s
     async with serving(settings, scripted([call])) as inside, inside.client() as client:
         cut = await made(inside, input="Go.", tools=[tool], max_output_tokens=len(call) - 2)
         again: Any = [{"role": "user", "content": "Go."}, *cut["output"], {"role": "user", "content": "Again."}]
-        whole = await client.responses.create(model=MODEL, input=again, tools=[tool])
+        whole = await ask(client, input=again, tools=[tool])
 
     (item,) = cut["output"]
     assert (cut["status"], item["status"]) == ("incomplete", "incomplete")
@@ -187,11 +183,11 @@ async def test_what_is_no_call_of_the_tool_fails_the_response(settings: Settings
         (PATCH, calls("functions.apply_patch", "*** Begin Patch\n*** End Patch", json=False)),
         (SEARCH, calls("functions.tool_search", '["weather"]')),
     ]
-    for tool, call in wrong:
-        async with serving(settings, scripted([call])) as inside:
+    async with serving(settings, scripted(*([call] for _, call in wrong))) as inside:
+        for tool, _ in wrong:
             failed = await made(inside, input="Go.", tools=[tool])
-        assert (failed["status"], failed["output"][-1]["status"]) == ("failed", "incomplete")
-        assert "does not match the format" in failed["error"]["message"]
+            assert (failed["status"], failed["output"][-1]["status"]) == ("failed", "incomplete")
+            assert "does not match the format" in failed["error"]["message"]
 
 
 async def test_calls_are_made_side_by_side_and_answered_in_any_order(settings: Settings) -> None:
@@ -283,7 +279,7 @@ async def test_a_client_that_keeps_its_history_is_shown_what_a_chain_is(settings
             {"type": "apply_patch_call_output", "call_id": change["call_id"], "status": "completed"},
         ]
         await go_on(client, first["id"], *given, tools=tools)
-        await client.responses.create(model=MODEL, input=[asked, run, change, *given], tools=tools, store=False)
+        await ask(client, input=[asked, run, change, *given], tools=tools, store=False)
 
     chained, alone = (prompt.replace(" <|constrain|>json", "").replace(" json", "") for prompt in prompts(engine)[-2:])
     for told in ('{"cmd":["bash","-lc","ls | wc -l"],"timeout":5000}<|call|>', "return 2\n*** End Patch\n<|call|>"):
@@ -391,9 +387,7 @@ async def test_what_a_conversation_has_loaded_stays_loaded_and_goes_with_its_ite
         conversation = await client.conversations.create()
         first = await alone(inside, input="Lunch?", tools=[SEARCH], conversation=conversation.id)
         output = found(first["output"][0], EVENTS)
-        second = await client.responses.create(
-            model=MODEL, input=[output], tools=[SEARCH], conversation=conversation.id
-        )
+        second = await ask(client, input=[output], tools=[SEARCH], conversation=conversation.id)
         await alone(inside, input="And?", tools=[SEARCH], conversation=conversation.id)
         listed = await anext(aiter(client.responses.input_items.list(second.id)))
         await client.conversations.items.delete(listed.id or "", conversation_id=conversation.id)
@@ -421,7 +415,7 @@ async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Set
 async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.responses.prepare.Limits", partial(Limits, tools=3))
+    monkeypatch.setattr("service.responses.prompt.read.MAX_TOOLS", 3)
     engine = scripted([LOOK], [LOOK], [answer("Ready.")])
     many = [{"type": "function", "name": f"f{number}"} for number in range(4)]
     async with serving(settings, engine) as inside, inside.client() as client:

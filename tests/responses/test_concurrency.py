@@ -7,7 +7,7 @@ import pytest
 from service.engine.port import Generation
 from service.harmony.tokens import ASSISTANT, END, MESSAGE, RETURN, START, decode, encode
 from service.settings.settings import Settings
-from tests.support.service.inside import answer, scripted, serving, then, thought
+from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.streams import parsed
 from tests.support.store.counted import usage
@@ -48,35 +48,6 @@ async def test_sixty_four_continuations_of_one_response_share_its_chain_and_noth
     for n, response in enumerate(responses):
         assert prompts[response["id"]] == [*shared, *user(f"child {n}"), START, ASSISTANT]
         assert response["output"][0]["content"][0]["text"] == f"You said child {n}"
-
-
-async def test_each_of_many_branches_grows_on_its_own(settings: Settings) -> None:
-    engine = scripted(echo)
-    async with serving(settings, engine) as inside, inside.client() as client:
-
-        async def branch(number: int, parent: str) -> str:
-            for depth in range(4):
-                text = f"child {number}.{depth}"
-                parent = (await client.responses.create(model=MODEL, input=text, previous_response_id=parent)).id
-            return parent
-
-        root = (await client.responses.create(model=MODEL, input="child root")).id
-        tips = await asyncio.gather(*(branch(number, root) for number in range(16)))
-    prompts = {generation.id: decode(generation.prompt) for generation in engine.generations}
-    for number, tip in enumerate(tips):
-        said = [f"child {number}.{depth}" for depth in range(4)]
-        assert [prompts[tip].count(f"user{text}") for text in said] == [1, 1, 1, 1]
-        assert prompts[tip].count("userchild") == 5
-
-
-async def test_reasoning_before_an_answer_is_left_out_of_the_next_prompt(settings: Settings) -> None:
-    engine = scripted([[*thought("Hmm."), *then(answer("Yes."))]])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="parent")
-        await client.responses.create(model=MODEL, input="child", previous_response_id=first.id)
-    before, after = (list(generation.prompt) for generation in engine.generations)
-    final = [*then(answer("Yes."))[:-1], END]
-    assert after == [*before[:-2], *final, *user("child"), START, ASSISTANT]
 
 
 async def test_readers_and_a_deleter_of_one_response_never_see_half_of_it(service: ServiceProcess) -> None:

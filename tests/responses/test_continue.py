@@ -17,22 +17,12 @@ WEATHER: Any = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     "strict": True,
 }
-CLOCK: Any = {"type": "function", "name": "get_time", "description": "The time in a city.", "parameters": None}
 
 
 def ask(client: OpenAI, text: str, after: Response | None = None, **options: Any) -> Response:
     return client.responses.create(
         model=MODEL, input=text, previous_response_id=after.id if after else openai.omit, **options
     )
-
-
-def test_a_response_is_continued_with_all_that_was_said(service: ServiceProcess) -> None:
-    client = service.client()
-    first = ask(client, "My name is Ada.")
-    second = ask(client, "Count to 3.", first)
-    third = ask(client, "What is my name?", second)
-    assert "Ada" in third.output_text
-    assert third.previous_response_id == second.id
 
 
 def test_a_fork_never_sees_its_sibling(service: ServiceProcess) -> None:
@@ -46,23 +36,6 @@ def test_a_fork_never_sees_its_sibling(service: ServiceProcess) -> None:
     assert "marmalade" not in neither
     assert "periwinkle" not in neither
     assert "Ada" in ask(client, "What is my name?", left).output_text
-
-
-def test_a_new_conversation_knows_nothing(service: ServiceProcess) -> None:
-    client = service.client()
-    ask(client, "The secret word is marmalade.")
-    assert "marmalade" not in ask(client, "What is the secret word?").output_text
-
-
-def test_instructions_are_not_inherited(service: ServiceProcess) -> None:
-    client = service.client()
-    first = ask(client, "hi", instructions="Talk like a pirate.")
-    second = ask(client, "hi", first)
-    alone = ask(client, "hi", ask(client, "hi"))
-    assert second.instructions is None
-    assert second.usage is not None
-    assert alone.usage is not None
-    assert second.usage.input_tokens == alone.usage.input_tokens
 
 
 def test_a_function_is_called_answered_and_talked_about(service: ServiceProcess) -> None:
@@ -87,14 +60,6 @@ def test_a_stateless_loop_replays_what_it_was_given(service: ServiceProcess) -> 
     assert "18 degrees" in answered.output_text
 
 
-def test_a_call_without_its_output_can_not_be_continued(service: ServiceProcess) -> None:
-    client = service.client()
-    asked = ask(client, "What is the weather in Paris?", tools=[WEATHER])
-    with pytest.raises(openai.BadRequestError, match="No tool output found") as refusal:
-        ask(client, "Never mind.", asked)
-    assert refusal.value.param == "input"
-
-
 def test_a_deleted_response_can_not_be_continued_but_its_children_can(service: ServiceProcess) -> None:
     client = service.client()
     first = ask(client, "My name is Ada.")
@@ -104,12 +69,3 @@ def test_a_deleted_response_can_not_be_continued_but_its_children_can(service: S
         ask(client, "What is my name?", first)
     assert refusal.value.code == "previous_response_not_found"
     assert "Ada" in ask(client, "What is my name?", second).output_text
-
-
-def test_a_continued_prompt_costs_all_that_came_before(service: ServiceProcess) -> None:
-    client = service.client()
-    first = ask(client, "Count to 50.")
-    second = ask(client, "hi", first)
-    assert first.usage is not None
-    assert second.usage is not None
-    assert second.usage.input_tokens > first.usage.input_tokens

@@ -74,11 +74,11 @@ def driver(outlet: Lagging, tools: Slow | None = None) -> Driver:
     plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, id="one"))
     engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), [SAID, Stall()])
     return Driver(
-        plan,
-        machine_of(plan),
-        outlet.finish,
-        engine,
-        make_metrics(),
+        plan=plan,
+        machine=machine_of(plan),
+        finish=outlet.finish,
+        engine=engine,
+        metrics=make_metrics(),
         mode="stream",
         since=0.0,
         seconds=60.0,
@@ -107,7 +107,7 @@ async def test_a_stop_does_not_hide_that_the_task_is_cancelled_at_the_same_momen
     outlet = Reading()
     made = driver(outlet)
     task = asyncio.create_task(made.make(outlet))
-    await until(lambda: made.machine.sampled)
+    await until(lambda: made.machine.stretches.sampled)
     made.stop()
     task.cancel()
     async with asyncio.timeout(5):
@@ -121,7 +121,7 @@ async def test_a_task_that_is_cancelled_while_its_tools_end_stores_its_turn() ->
     outlet, tools = Reading(), Slow()
     made = driver(outlet, tools)
     task = asyncio.create_task(made.make(outlet))
-    await until(lambda: made.machine.sampled)
+    await until(lambda: made.machine.stretches.sampled)
     made.stop()
     await until(lambda: tools.ends)
     task.cancel()

@@ -4,19 +4,21 @@ import json
 import time
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
-from service.engine.port import EngineError, EngineUnavailable
+from service.engine.port import EngineError, EngineUnavailable, Finish
+from service.harmony.segments import Segmenter
 from service.harmony.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, RETURN, START, encode
 from service.responses.output.emitter import MessageEmitter
 from service.responses.output.machine import Machine
 from service.settings.settings import Settings
 from store.redis.connection import connect
-from tests.support.engine.scripted import Die, EndWithoutFinish, Stall
+from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
 from tests.support.service.inside import Inside, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.streams import Event, parsed
@@ -126,12 +128,12 @@ async def test_a_bug_in_an_engine_lets_go_of_the_parent(settings: Settings, stre
         await redis.aclose()
 
 
-def buggy(monkeypatch: pytest.MonkeyPatch, broken: type, name: str, behind: int) -> None:
-    """A method raises behind so many calls."""
+def buggy(monkeypatch: pytest.MonkeyPatch, broken: type, name: str, behind: int, until: float = inf) -> None:
+    """A method raises behind so many calls, and no more `until` a later one."""
     calls, work = count(), getattr(broken, name)
 
     def raises(*args: Any, **more: Any) -> object:
-        if next(calls) < behind:
+        if not behind <= next(calls) < until:
             return work(*args, **more)
         raise BUG
 
@@ -169,15 +171,33 @@ async def test_a_bug_ends_a_stream_as_a_failure_with_what_was_said_and_is_logged
     assert tracebacks(caplog) == [BUG]
 
 
-async def test_a_bug_in_the_end_of_an_item_ends_a_stream_without_that(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+CUT = FinishWith(Finish.LENGTH)
+ENDS = [(MessageEmitter, "close"), (Segmenter, "end"), (Machine, "end"), (Machine, "result")]
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "last"),
+    [(MessageEmitter, "close", [RETURN]), *((broken, name, CUT) for broken, name in ENDS)],
+)
+async def test_a_bug_in_the_end_of_an_item_fails_the_response_without_that_item(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    broken: type,
+    name: str,
+    last: Any,
 ) -> None:
-    async with serving(settings, scripted([opened("Hello."), [RETURN]])) as inside:
-        buggy(monkeypatch, MessageEmitter, "close", 0)
-        last = (await post(inside, stream=True)).text.split("\n\n")[-3:-1]
-    assert last[0].startswith("event: response.failed")
-    assert json.loads(last[0].partition("data: ")[2])["response"]["output"] == []
-    assert last[1] == "data: [DONE]"
+    async with serving(settings, scripted([opened("Hello."), last])) as inside:
+        buggy(monkeypatch, broken, name, 0, 1)
+        blocks = (await post(inside, stream=True)).text.split("\n\n")[:-2]
+        events = [json.loads(block.partition("data: ")[2]) for block in blocks]
+        failed = events[-1]["response"]
+        async with inside.http() as http:
+            assert (await http.get(f"/v1/responses/{failed['id']}")).json() == failed
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert failed["error"]["message"].startswith("The service failed")
+    assert tracebacks(caplog) == [BUG]
 
 
 async def test_a_bug_before_anything_was_said_is_a_plain_error(

@@ -95,16 +95,6 @@ async def test_a_call_is_answered_however_far_back_in_the_chain_or_in_the_input_
     assert prompts(engine)[-1].count(" to=assistant<|channel|>commentary") == 3
 
 
-async def test_with_parallel_calls_off_the_second_call_is_never_seen(settings: Settings) -> None:
-    engine = scripted([BOTH])
-    async with serving(settings, engine) as inside:
-        found = await made(inside, input="Both.", tools=[WEATHER, CLOCK], parallel_tool_calls=False)
-
-    assert [item["name"] for item in found["output"]] == ["weather"]
-    assert found["parallel_tool_calls"] is False
-    assert CALL in engine.generations[0].sampling.stop_ids
-
-
 # --- what is held ---
 
 
@@ -125,15 +115,6 @@ async def test_a_strict_function_s_arguments_are_asked_for_with_a_tag_of_their_o
         last = engine.generations[-1]
         assert (last.prompt[-1], tags(engine)[-1]["type"]) == (MESSAGE, "json_schema")
         assert tags(engine)[-1]["json_schema"]["properties"] == CITY["properties"]
-
-
-async def test_arguments_that_break_a_strict_schema_all_the_same_fail_the_response(settings: Settings) -> None:
-    engine = scripted([called("weather", '{"city":7}')])
-    async with serving(settings, engine) as inside:
-        found = await made(inside, input="Paris?", tools=[{**WEATHER, "strict": True}])
-
-    assert (found["status"], found["output"][-1]["status"]) == ("failed", "incomplete")
-    assert "does not match" in found["error"]["message"]
 
 
 # --- tool_choice ---

@@ -246,8 +246,8 @@ def test_what_is_gone_on_with_amid_a_grammar_is_checked_in_the_end(rest: str, fa
 def test_what_an_engine_constrained_to_a_grammar_all_along_is_not_checked() -> None:
     said = harmony("<|channel|>commentary to=functions.pair<|message|>abba<|call|>")
     machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
-    while machine.sampled < len(said):
-        machine.feed(said[machine.sampled :])
+    while machine.stretches.sampled < len(said):
+        machine.feed(said[machine.stretches.sampled :])
 
     assert machine.fault is None
 
@@ -284,7 +284,7 @@ async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_
     machine, ending, generations = await made(Rules(TOOLS, parallel=5), said)
 
     assert (ending, [item.name for item in machine.output]) == (Ending.STOP, ["count", "look"])  # type: ignore[union-attr]
-    assert (machine.sampled, len(generations)) == (len(harmony(said)), 1)
+    assert (machine.stretches.sampled, len(generations)) == (len(harmony(said)), 1)
 
 
 @pytest.mark.parametrize("finish", list(Finish))

@@ -68,11 +68,3 @@ async def test_a_limit_that_is_reached_releases_the_parent(
         await asked(inside, background=True)
         found = await asked(inside, previous_response_id=parent, background=True, stream=stream)
         assert (found.status_code, await pins(settings, inside, parent)) == (status, 0), found.text
-
-
-async def test_the_engine_learns_a_request_s_own_id_in_the_background_too(settings: Settings) -> None:
-    engine = scripted([answer("Yes.")])
-    async with serving(settings, engine) as inside:
-        found = await asked(inside, background=True, stream=True, request_id="mine")
-        assert found.status_code == 200
-    assert [generation.id.partition("-")[2] for generation in engine.generations] == ["mine"]

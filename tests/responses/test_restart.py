@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -31,30 +30,6 @@ def test_everything_said_is_there_after_a_kill(start: Start) -> None:
     for parent in (first, second):  # the first is forked by this
         answer = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=parent.id)
         assert "Ada" in answer.output_text
-
-
-def test_the_whole_client_works_after_a_kill(start: Start) -> None:
-    service = start()
-    service.client().responses.create(model=MODEL, input="hi")
-    service.kill()
-    service.start()
-    client = service.client()
-    with client.responses.stream(model=MODEL, input="My boat is called Vesper.") as stream:
-        assert [event.type for event in stream][-1] == "response.completed"
-        first = stream.get_final_response()
-    tool: Any = {"type": "function", "name": "get_time", "description": "The time in a city.", "parameters": None}
-    asked = client.responses.create(
-        model=MODEL, input="What is the time? Use the tool.", tools=[tool], previous_response_id=first.id
-    )
-    call: Any = asked.output[-1]
-    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "noon"}]
-    answered = client.responses.create(model=MODEL, input=output, tools=[tool], previous_response_id=asked.id)
-    assert "noon" in answered.output_text
-    last = client.responses.create(model=MODEL, input="What is my boat?", previous_response_id=answered.id)
-    assert "Vesper" in last.output_text
-    assert len(client.responses.input_items.list(last.id, limit=100).data) > 6
-    assert client.models.list().data[0].id == MODEL
-    assert client.responses.delete(last.id) is None
 
 
 @pytest.mark.full

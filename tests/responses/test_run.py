@@ -51,9 +51,9 @@ def test_behind_the_next_step_a_chunk_tells_the_cached_tokens_alone() -> None:
     run = begun()
     run.stop()
     assert run.next == End(Ending.ABORT)
-    sampled = run.machine.sampled
+    sampled = run.machine.stretches.sampled
     assert run.take(Chunk(ANSWER, cached_tokens=48)) is None
-    assert (run.machine.sampled, run.machine.stretches.cached) == (sampled, 48)
+    assert (run.machine.stretches.sampled, run.machine.stretches.cached) == (sampled, 48)
 
 
 def test_feedback_is_given_once_the_generation_was_left() -> None:

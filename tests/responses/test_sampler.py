@@ -4,28 +4,21 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from typing import cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from service.api.events import Event
-from service.engine.port import EngineRefused, EngineUnavailable, Finish, Generation, ModelCard, Sampling
+from service.engine.port import EngineRefused, EngineUnavailable, Generation, ModelCard, Sampling
 from service.harmony import tokens
 from service.responses.drive import machine_of
-from service.responses.output.journal import journaled
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.next_step import ending_of
 from service.responses.plan import Plan
 from service.responses.run import Taken, error_of
-from service.steps import in_one_go
 from tests.responses.test_spec import spec
-from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Script, ScriptedEngine, Stall
+from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine, Stall
 from tests.support.responses import samples
-from tests.support.responses.samples import ANSWER, NOW, harmony
+from tests.support.responses.samples import NOW, harmony
 from tests.support.responses.sampling import Sampler
 from tests.support.waiting import until
 
@@ -55,10 +48,6 @@ async def all_of(sampling: Sampler) -> list[Taken]:
     return [step async for step in sampling.steps()]
 
 
-def flat(steps: Sequence[Taken]) -> list[Event]:
-    return [event for step in steps for event in step.events]
-
-
 # --- steps ---
 
 
@@ -71,14 +60,6 @@ async def test_each_step_has_the_ids_of_a_chunk_and_the_events_that_they_made() 
     assert [step.events for step in steps] == [machine.feed(step.tokens) for step in steps]
     assert not steps[0].events
     assert sampling.ending is Ending.STOP
-
-
-async def test_it_says_how_much_of_the_prompt_was_cached_once_it_knows() -> None:
-    sampling, _, machine = sampler(OPEN, FinishWith(Finish.LENGTH, cached_tokens=64))
-    assert machine.stretches.cached is None
-    await all_of(sampling)
-
-    assert (machine.stretches.cached, sampling.ending) == (64, Ending.LENGTH)
 
 
 async def test_the_engine_is_aborted_once_the_response_may_have_no_more() -> None:
@@ -98,15 +79,6 @@ async def stalled(sampling: Sampler) -> AsyncIterator[Taken]:
     steps = sampling.steps()
     await anext(steps)
     return steps
-
-
-async def test_a_steered_answer_ends_while_the_engine_says_nothing() -> None:
-    sampling, engine, machine = sampler(OPEN, Stall())
-    steps = await stalled(sampling)
-    asyncio.get_running_loop().call_soon(sampling.steer)
-
-    assert await collect(steps) == []
-    assert (sampling.ending, len(engine.aborted), machine.sampled) == (Ending.STEERED, 1, len(OPEN))
 
 
 async def test_a_steered_thought_is_sampled_to_its_end_and_no_further() -> None:
@@ -139,15 +111,6 @@ async def test_it_can_be_stopped_while_the_engine_says_nothing(ending: Ending) -
     assert [type(event).__name__ for event in machine.feed(harmony(" there"))] == ["OutputTextDelta"]
 
 
-async def test_a_second_stop_changes_nothing() -> None:
-    sampling, _, _ = sampler(OPEN, Stall())
-    sampling.stop(Ending.TIMEOUT)
-    sampling.stop(Ending.ABORT)
-
-    assert await all_of(sampling) == []
-    assert sampling.ending is Ending.TIMEOUT
-
-
 async def test_it_stops_by_itself_when_its_time_is_over() -> None:
     sampling, engine, _ = sampler(OPEN, Stall(), seconds=0.01)
     await all_of(sampling)
@@ -168,20 +131,12 @@ async def test_nothing_holds_it_once_it_is_done_however_much_time_it_had() -> No
 async def test_a_cancelled_task_ends_it_and_is_told_of_afterwards() -> None:
     sampling, engine, machine = sampler(OPEN, Stall())
     task = asyncio.create_task(all_of(sampling))
-    await until(lambda: machine.sampled)
+    await until(lambda: machine.stretches.sampled)
     task.cancel()
 
     assert len(await task) == 1
     assert not task.cancelling()
     assert (sampling.ending, sampling.interrupted, list(engine.aborted)) == (Ending.ABORT, True, ["one"])
-
-
-async def test_closing_the_steps_aborts_the_engine() -> None:
-    sampling, engine, _ = sampler(OPEN, Stall())
-    async with aclosing(sampling.steps()) as steps:
-        await anext(steps)
-
-    assert (engine.running, list(engine.aborted)) == (0, ["one"])
 
 
 # --- an engine that fails ---
@@ -193,14 +148,7 @@ async def test_a_failure_of_the_engine_is_kept_and_what_was_sampled_too() -> Non
     steps = await all_of(sampling)
 
     assert (sampling.ending, sampling.failure) == (Ending.ERROR, failure)
-    assert (len(steps), machine.sampled) == (1, len(OPEN))
-
-
-async def test_an_engine_that_stops_without_a_word_has_failed() -> None:
-    sampling, _, _ = sampler(OPEN, EndWithoutFinish())
-    await all_of(sampling)
-
-    assert (sampling.ending, sampling.failure) == (Ending.ERROR, None)
+    assert (len(steps), machine.stretches.sampled) == (1, len(OPEN))
 
 
 @pytest.mark.parametrize(
@@ -225,50 +173,3 @@ def test_an_ending_that_does_not_fail_has_no_error(ending: Ending) -> None:
 
 
 # --- going on elsewhere ---
-
-GENERATIONS = st.one_of(samples.generations, st.just(harmony(ANSWER)))
-
-
-def playing(ids: list[int], job: Plan) -> ScriptedEngine:
-    """An engine that samples `ids` behind the job's prompt, one at a time, from wherever the prompt it gets ends."""
-    prompt = list(job.generation.prompt)
-
-    def script(generation: Generation) -> Script:
-        sampled = list(generation.prompt)[len(prompt) :]
-        assert [*prompt, *ids[: len(sampled)]] == list(generation.prompt)
-        return [[token] for token in ids[len(sampled) :]]
-
-    return ScriptedEngine(CARD, script)
-
-
-async def attempts(job: Plan, engine: ScriptedEngine, deaths: Sequence[int]) -> tuple[list[Event], Ending | None]:
-    """The events of a job whose workers die after so many steps; each of the next ones replays what was journaled."""
-    log, journal = begun(job), b""
-    told: list[Event] = []
-    ending: Ending | None = None
-    for steps in [*deaths, None]:
-        machine = begun(job)
-        in_one_go(machine.replay(journal))
-        assert machine.next_number == log.next_number + len(told)
-        ending = ending_of(machine, job.generation.sampling.max_tokens)
-        if ending is not None:
-            break
-        sampling = Sampler(engine, job.generation, machine, seconds=LONG)
-        async with aclosing(sampling.steps()) as running:
-            count = 0
-            while count != steps and (step := await anext(running, None)) is not None:
-                told += step.events
-                journal += journaled(step.tokens)
-                count += 1
-        ending = sampling.ending
-    return told, ending
-
-
-@settings(max_examples=150, derandomize=True, deadline=None)
-@given(ids=GENERATIONS, deaths=st.lists(st.integers(0, 40), max_size=4), max_tokens=st.integers(1, 60))
-def test_workers_that_die_lose_no_event_and_tell_none_twice(ids: list[int], deaths: list[int], max_tokens: int) -> None:
-    job = spec(max_tokens=max_tokens)
-    interrupted = asyncio.run(attempts(job, playing(ids, job), deaths))
-    whole = asyncio.run(attempts(job, playing(ids, job), []))
-
-    assert interrupted == whole

@@ -10,7 +10,7 @@ from service.settings.settings import Settings, load_settings
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
-from tests.support.service.seen import made, streamed
+from tests.support.service.seen import ask, made, streamed
 
 ASKED: dict[str, Any] = {
     "temperature": 0.5,
@@ -121,7 +121,7 @@ async def test_nobody_goes_before_other_tenants_but_those_who_may(settings: Sett
         await streamed(inside, GLOBEX_KEY, input="Hi", priority=9)
         async with inside.client(GLOBEX_KEY) as globex:
             with pytest.raises(openai.BadRequestError, match="before other tenants'") as refusal:
-                await globex.responses.create(model=MODEL, input="Hi", extra_body={"priority": -1})
+                await ask(globex, input="Hi", extra_body={"priority": -1})
 
     assert found == ["priority", "priority", "flex", "default", "default", "flex"]
     assert [generation.priority for generation in engine.generations] == [-1, -1, 1, 0, 0, 1, -9, 9]

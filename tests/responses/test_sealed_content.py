@@ -9,6 +9,7 @@ from service.settings.settings import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
+from tests.support.service.seen import ask
 
 ASKED, THOUGHT = "Tell me a joke.", "The user wants a joke."
 SEALED: Any = ["reasoning.encrypted_content"]
@@ -39,7 +40,7 @@ async def send_back(service: Inside, item: dict[str, Any], key: str = "none") ->
     output: Any = {"type": "function_call_output", "call_id": "call_1", "output": "so"}
     sent: Any = [{"role": "user", "content": ASKED}, item, call, output]
     async with service.client(key) as client:
-        await client.responses.create(model=MODEL, input=sent, store=False)
+        await ask(client, input=sent, store=False)
 
 
 async def refused(service: Inside, item: dict[str, Any], key: str = "none") -> str:

@@ -9,6 +9,7 @@ from openai import BadRequestError
 from service.settings.settings import Settings, load_settings
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
+from tests.support.service.seen import ask
 
 SHOP = """
 version = "2"
@@ -34,9 +35,9 @@ async def test_a_stored_prompt_is_what_somebody_who_sent_its_text_would_get(shop
     engine = scripted([answer("Green tea.")])
     text: Any = {"role": "user", "content": "What is new about tea?"}
     async with serving(shop, engine) as service, service.client() as client:
-        made = await client.responses.create(model=MODEL, prompt=named(goods="tea"), input="Be brief.")
-        await client.responses.create(model=MODEL, instructions="You sell tea.", input=[text])
-        alone = await client.responses.create(model=MODEL, prompt=named(goods="tea"))
+        made = await ask(client, prompt=named(goods="tea"), input="Be brief.")
+        await ask(client, instructions="You sell tea.", input=[text])
+        alone = await ask(client, prompt=named(goods="tea"))
         listed = [item.to_dict() async for item in client.responses.input_items.list(made.id, order="asc")]
 
     prompts = [generation.prompt.tolist() for generation in engine.generations]
@@ -68,5 +69,5 @@ async def test_a_stored_prompt_needs_no_model(shop: Settings) -> None:
 async def test_what_is_wrong_with_a_prompt_is_a_400(shop: Settings, prompt: Any, param: str) -> None:
     async with serving(shop, scripted([answer("hi")])) as service, service.client() as client:
         with pytest.raises(BadRequestError) as caught:
-            await client.responses.create(model=MODEL, prompt=prompt, input="Hi")
+            await ask(client, prompt=prompt, input="Hi")
     assert caught.value.param == param

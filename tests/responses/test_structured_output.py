@@ -11,7 +11,7 @@ from service.harmony.tokens import MESSAGE
 from service.settings.settings import Settings
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import addressed, made, prompts, tags
+from tests.support.service.seen import addressed, ask, made, prompts, tags
 
 
 class Boat(BaseModel):
@@ -75,15 +75,6 @@ async def test_a_json_object_is_any_object_and_nothing_else(settings: Settings) 
     assert tags(engine)[1]["json_schema"] == {"type": "object"}
 
 
-async def test_an_answer_that_the_budget_cuts_is_incomplete_and_not_wrong(settings: Settings) -> None:
-    engine = scripted([answer('{"n":' + "1" * 60 + "}")])
-    async with serving(settings, engine) as inside:
-        found = await made(inside, input="Count.", text=formed(), max_output_tokens=16)
-
-    assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-    assert found["output"][0]["content"][0]["text"].startswith('{"n":1')
-
-
 async def test_a_function_may_be_called_instead_and_its_arguments_have_their_own_form(settings: Settings) -> None:
     tool = {"type": "function", "name": "look", "parameters": {**SCHEMA, "additionalProperties": False}}
     engine = scripted([called("look", '{"n":1}')], [])
@@ -110,8 +101,8 @@ async def test_a_schema_that_can_not_be_held_is_a_400_that_names_the_keyword(
     deep = {"type": "object", "properties": {"a": schema}}
     async with serving(settings, engine) as inside, inside.client() as client:
         with pytest.raises(BadRequestError) as caught:
-            await client.responses.create(model=MODEL, input="Go.", text=formed(deep, strict=True))
-        lenient = await client.responses.create(model=MODEL, input="Go.", text=formed(deep))
+            await ask(client, input="Go.", text=formed(deep, strict=True))
+        lenient = await ask(client, input="Go.", text=formed(deep))
 
     assert caught.value.param == f"text.format.schema.properties.a.{keyword}"
     assert keyword in caught.value.message

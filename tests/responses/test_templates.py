@@ -193,7 +193,9 @@ def request(**body: Any) -> CreateRequest:
 
 async def applied(folder: Path, **body: Any) -> tuple[str | None, Any]:
     """The instructions and the input of a request with its prompt filled in."""
-    found = await templates.applied(request(**body), str(folder))
+    asked = request(**body)
+    assert asked.prompt is not None
+    found = await templates.applied(asked, asked.prompt, str(folder))
     return found.instructions, msgspec.json.decode(found.input)
 
 
@@ -223,11 +225,6 @@ async def test_instructions_of_the_request_replace_those_of_the_stored_prompt(gr
     assert (await applied(greeting, prompt=GREETING, instructions="Be rude."))[0] == "Be rude."
     assert (await applied(greeting, prompt=GREETING, instructions=""))[0] == ""
     assert await applied(greeting, prompt={"id": "shop", "version": "1"}, input="Hi") == ("You sell.", "Hi")
-
-
-async def test_a_request_without_a_prompt_stays_as_it_is(folder: Path) -> None:
-    asked = request(input="Hi")
-    assert await templates.applied(asked, str(folder)) is asked
 
 
 async def test_an_input_that_is_none_is_left_to_whoever_reads_it(greeting: Path) -> None:

@@ -7,7 +7,7 @@ from service.responses.prompt.build import build_prompt
 from service.responses.prompt.read import read_request
 from service.steps import in_one_go
 from tests.support.documents import block, read, rows, section
-from tests.support.responses.requests import CONTEXT_TOKENS, DATE, ENVELOPES, LIMITS
+from tests.support.responses.requests import CONTEXT_TOKENS, DATE, ENVELOPES
 from tests.support.responses.samples import harmony
 from tests.support.vllm.corpus import CONTINUED, CORPUS
 from tests.support.vllm.differences import DIFFERENCES, READ, WRITTEN, messages, spelled, written
@@ -48,7 +48,7 @@ def test_the_document_has_a_row_for_each_difference_and_no_other() -> None:
 
 def test_the_document_shows_a_real_prompt() -> None:
     request = read_create(block(DOCUMENT, "json request").encode(), store=True)
-    sent = in_one_go(read_request(request, LIMITS, ENVELOPES))
+    sent = in_one_go(read_request(request, ENVELOPES))
     prompt = in_one_go(build_prompt(sent, request, [], CONTEXT_TOKENS, DATE))
 
     assert spelled(prompt.tokens).replace("<|start|>", "\n<|start|>").strip() == block(DOCUMENT, "harmony prompt")

@@ -17,7 +17,7 @@ from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
-from tests.support.responses.requests import CONTEXT_TOKENS, ENVELOPES, LIMITS
+from tests.support.responses.requests import CONTEXT_TOKENS, ENVELOPES
 from tests.support.responses.samples import as_json, sampled
 from tests.support.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM, Case, Continued, Refused
 from tests.support.vllm.differences import READ, Ids, read, spelled, written
@@ -47,7 +47,7 @@ def rendered(client: httpx.Client, body: Json) -> Ids:
 def ours(body: Json, day: str, chain: Sequence[StoredMessage] = ()) -> Prompt:
     """Our prompt of a request on top of a chain."""
     request = read_create(msgspec.json.encode({"model": MODEL, **body}), store=True)
-    read = in_one_go(read_request(request, LIMITS, ENVELOPES))
+    read = in_one_go(read_request(request, ENVELOPES))
     return in_one_go(build_prompt(read, request, chain, CONTEXT_TOKENS, day))
 
 

@@ -70,31 +70,21 @@ class _Written(msgspec.Struct, array_like=True, gc=False):
     pieces: list[Piece]
 
 
-_Maker = Callable[[str, int, str, int], Event]
-"""Makes a delta of its item's id and index, its text and its number."""
-
-
-def _maker(kind: Callable[..., Event]) -> _Maker:
-    return lambda id, index, text, number: kind(id, index, text, sequence_number=number)
-
-
-def _maker_of_part(kind: Callable[..., Event]) -> _Maker:
-    """Of deltas that name a part of their item, which is the first."""
-    return lambda id, index, text, number: kind(id, index, 0, text, sequence_number=number)
-
-
-_KINDS: tuple[tuple[type[events.Delta], str, _Maker], ...] = (
-    (events.OutputTextDelta, "msg_", _maker_of_part(events.OutputTextDelta)),
-    (events.ReasoningTextDelta, "rs_", _maker_of_part(events.ReasoningTextDelta)),
-    (events.FunctionCallArgumentsDelta, "fc_", _maker(events.FunctionCallArgumentsDelta)),
-    (events.SummaryTextDelta, "rs_", _maker_of_part(events.SummaryTextDelta)),
-    (events.CustomToolCallInputDelta, "ctc_", _maker(events.CustomToolCallInputDelta)),
-    (events.CodeInterpreterCallCodeDelta, "ci_", _maker(events.CodeInterpreterCallCodeDelta)),
-    (events.McpCallArgumentsDelta, "mcp_", _maker(events.McpCallArgumentsDelta)),
+_KINDS: tuple[tuple[type[events.Delta], str], ...] = (
+    (events.OutputTextDelta, "msg_"),
+    (events.ReasoningTextDelta, "rs_"),
+    (events.FunctionCallArgumentsDelta, "fc_"),
+    (events.SummaryTextDelta, "rs_"),
+    (events.CustomToolCallInputDelta, "ctc_"),
+    (events.CodeInterpreterCallCodeDelta, "ci_"),
+    (events.McpCallArgumentsDelta, "mcp_"),
 )
-"""Deltas, how ids of their items begin, and their makers. The place of a kind is what a batch says: only ever add."""
+"""Deltas, and how ids of their items begin. The place of a kind is what a batch says: only ever add."""
 
-_PLACES = {kind: place for place, (kind, _, _) in enumerate(_KINDS)}
+_OF_PARTS = (events.OutputTextDelta, events.ReasoningTextDelta, events.SummaryTextDelta)
+"""Deltas that name a part of their item, which is the first."""
+
+_PLACES = {kind: place for place, (kind, _) in enumerate(_KINDS)}
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(_Written).decode
@@ -176,29 +166,13 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             out.append(_read(run))
             number += 1
         else:
-            _, prefix, make = _KINDS[run.kind]
-            item_id, output_index = _item_id(prefix, run.item), run.output_index
-            out += [make(item_id, output_index, text, place) for place, text in enumerate(run.texts, number)]
+            kind, prefix = _KINDS[run.kind]
+            part: tuple[int, ...] = (0,) if kind in _OF_PARTS else ()
+            of = (_item_id(prefix, run.item), run.output_index, *part)
+            make = cast(Callable[..., Event], kind)
+            out += [make(*of, text, sequence_number=place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
     return _batch(out, written)
-
-
-def decode_merged(blob: bytes, last: int) -> list[Event]:
-    """The events of a batch for a fold, which needs no more of a run of deltas than what they say together.
-
-    A run becomes one delta with the number of its last one, which takes a fifth of the time. Raises NewerFormat.
-    """
-    out: list[Event] = []
-    for run in reversed(_written(blob).runs):
-        if isinstance(run, bytes):
-            out.append(_read(run))
-            last -= 1
-        else:
-            _, prefix, make = _KINDS[run.kind]
-            out.append(make(_item_id(prefix, run.item), run.output_index, "".join(run.texts), last))
-            last -= len(run.texts)
-    out.reverse()
-    return out
 
 
 def decode_sampled(blob: bytes) -> Batch:

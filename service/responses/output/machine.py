@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from service.api import events
-from service.api.approval import Answer, ApprovalRequest, answered
+from service.api.approval import Answer, ApprovalRequest
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.outcome import HostedCall, Outcome, broken_off
@@ -68,11 +68,10 @@ _ONWARD = (_SAMPLING, _FULL)
 
 
 class _Calling(msgspec.Struct, frozen=True):
-    """A call that the service runs: what it is, who shows it, and where the model made it; with its message, unless
-    that stands in an earlier turn.
+    """A call that the service runs: who shows it, and where the model made it; with its message, unless that stands in
+    an earlier turn.
     """
 
-    call: HostedCall
     recipient: str
     channel: str | None
     emitter: HostedCallEmitter
@@ -88,7 +87,11 @@ class Machine:
     def __init__(self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None) -> None:
         self._base = base
         self._all_rules = rules
-        self._making = Making(base.id, rules.first, seal, displays=rules.displays)
+        self.after_compaction = rules.after_compaction
+        """How it goes on behind its own compaction, where it makes one first."""
+        self.rules = rules.first
+        """The rules in force now: a response that compacts before it answers has one set for each."""
+        self._making = Making(base.id, self.rules, seal, displays=rules.displays)
         self.stretches = reading_of(rules.chat, input_tokens)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
@@ -102,7 +105,7 @@ class Machine:
         """The messages sampled and those of feedback, as they will stand in later prompts."""
         self.asked: list[ApprovalRequest] = []
         """The approvals that it asks for."""
-        self._gone_on: list[str] = []
+        self.gone_on: list[str] = []
         """The requests from which it went on, by their ids."""
         answers = rules.answers
         self._answers: list[Answer] = [] if answers is None else list(reversed(answers.given))
@@ -113,13 +116,15 @@ class Machine:
         """How many of the caller's tools it called, and calls it asked somebody to approve."""
         self.hosted_calls = 0
         """How many tools the service has called for it."""
+        self.pending: HostedCall | None = None
+        """The call of a tool whose outcome it waits for."""
         self._calling: _Calling | None = None
-        """The call whose outcome it waits for."""
         self.feedback: Feedback | None = None
         """The model's next input before it goes on, as long as it waits for it."""
         self.fault: str | None = None
         """The model's mistake that can't be repaired; the response then fails."""
-        self._steered = False
+        self.steered = False
+        """Whether the caller has said something meanwhile: then nothing is taken behind the next `boundary`."""
         self._left: list[Event] = []
         """The events of ids amid which a bug has struck; they go out with those of the end."""
         self._first_of_last = 0
@@ -162,8 +167,8 @@ class Machine:
             if answer.tool is not None:
                 request = answer.request
                 emitter = ServerCallEmitter(self._base.id, len(self.output), answer.tool, request.id)
-                call = HostedCall(emitter.id, answer.tool, request.arguments, approved=request)
-                self._calling = _Calling(call, answer.recipient, request.channel, emitter)
+                self.pending = HostedCall(emitter.id, answer.tool, request.arguments, approved=request)
+                self._calling = _Calling(answer.recipient, request.channel, emitter)
                 self._move(Move.CALL)
                 opened = emitter.open()
                 return [*opened, *(emitter.text(request.arguments) if request.arguments else ()), *emitter.call()]
@@ -184,7 +189,7 @@ class Machine:
         With `logprobs`, one an id, each of an answer's tokens is shown with its own. `text` is what the ids say, from a
         model that doesn't speak Harmony; all of them are taken.
         """
-        if not ids or (self._steered and self.boundary):
+        if not ids or (self.steered and self.boundary):
             return []
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
@@ -198,25 +203,24 @@ class Machine:
                 if known:
                     self._unclaimed += known
                 self._take(segments, out, complete=True)
-                if self.stretches.asks_anew and (self.phase not in _ONWARD or (self._steered and self.boundary)):
+                if self.stretches.asks_anew and (self.phase not in _ONWARD or (self.steered and self.boundary)):
                     break
         except Exception:
-            self._left = out
-            self._move(Move.FILL)
+            self._break(out)
             raise
         return self._stamp(out)
 
-    def steer(self) -> None:
-        """The caller has said something meanwhile: nothing is taken behind the next `boundary`."""
-        self._steered = True
+    def _break(self, out: list[Event]) -> None:
+        """A bug has struck: nothing more is read, and `out` goes out with the events of the end."""
+        self._left, self.phase = out, _FULL
 
     def give_feedback(self) -> None:
         """Give the model its `feedback`. It answers behind that, as at the beginning of a prompt."""
         self._move(Move.GIVE_FEEDBACK)
         feedback, self.feedback = self.feedback, None
         if isinstance(feedback, AfterCompaction):
-            making = self._making
-            self._making = Making(self._base.id, self._all_rules.then, making.seal, displays=making.displays)
+            making, self.rules = self._making, self._all_rules.then
+            self._making = Making(self._base.id, self.rules, making.seal, displays=making.displays)
             self.stretches.begin_anew(self.messages, feedback.prefix_tokens)
         elif feedback is not None:
             self._keep([feedback])
@@ -227,10 +231,10 @@ class Machine:
         calling = self._calling
         self._move(Move.TAKE_OUTCOME)
         out = [] if calling is None else self._end_call(calling, outcome)
-        making, rules = self._making, self.rules.after_call(self.hosted_calls)
+        making, self.rules = self._making, self.rules.after_call(self.hosted_calls)
         cites = (*making.cites, outcome.cites) if outcome.cites else making.cites
         shown = making.displays if outcome.display is None else (*making.displays, outcome.display)
-        self._making = msgspec.structs.replace(making, rules=rules, cites=cites, displays=shown)
+        self._making = msgspec.structs.replace(making, rules=self.rules, cites=cites, displays=shown)
         if self._behind is None:
             self.stretches.give_feedback(self.messages, counts=False)
         else:
@@ -238,15 +242,15 @@ class Machine:
         return self._stamp(out)
 
     def _end_call(self, calling: _Calling, outcome: Outcome) -> list[Event]:
-        self._calling = None
+        call, self.pending, self._calling = self.pending, None, None
         done, closing = calling.emitter.end(outcome)
         self.output.append(done)
         self.hosted_calls += 1
         last = self.hosted_calls >= self.rules.hosted_calls and not any(each.tool for each in self._answers)
         notes = [] if outcome.display is None else [note_of(outcome.display)]
         self._keep([*calling.said, *notes, told(outcome.told, calling.recipient, calling.channel, last=last)])
-        if calling.call.approved is not None:
-            self._gone_on.append(calling.call.approved.id)
+        if call is not None and call.approved is not None:
+            self.gone_on.append(call.approved.id)
         return closing
 
     def replay(
@@ -261,8 +265,8 @@ class Machine:
 
         `next_number` is then that of the next event. A call without an outcome may have been carried out.
         """
-        ids, before, known, told = tokens.unpack(packed), self.sampled, iter(outcomes), iter(pieces)
-        while (start := self.sampled - before) < len(ids) or self.phase is Phase.CALLING:
+        ids, before, known, told = tokens.unpack(packed), self.stretches.sampled, iter(outcomes), iter(pieces)
+        while (start := self.stretches.sampled - before) < len(ids) or self.phase is Phase.CALLING:
             if self.phase is Phase.CALLING:
                 outcome = next(known, None)
                 if outcome is not None:
@@ -279,9 +283,8 @@ class Machine:
             if self.phase is Phase.FEEDBACK:
                 self.give_feedback()
             yield
-        if self._calling is not None:
-            call = msgspec.structs.replace(self._calling.call, begun=True)
-            self._calling = msgspec.structs.replace(self._calling, call=call)
+        if self.pending is not None:
+            self.pending = msgspec.structs.replace(self.pending, begun=True)
         if self.open_item is not None and self.phase is not Phase.CONSTRAINED:
             yield from self.open_item.go_on_unconstrained()
 
@@ -290,25 +293,10 @@ class Machine:
         the end is left. Open items are closed here without an event.
         """
         diverged = after(self.phase, Move.DIVERGE)
-        self._close_all(Ending.ERROR)
+        self._close_all(Ending.ERROR, [])
         self.phase, self.next_number = diverged, number
 
     # --- where it stands ---
-
-    @property
-    def rules(self) -> Rules:
-        """The rules in force now: a response that compacts before it answers has one set for each."""
-        return self._making.rules
-
-    @property
-    def pending(self) -> HostedCall | None:
-        """The call of a tool whose outcome it waits for."""
-        return None if self._calling is None else self._calling.call
-
-    @property
-    def after_compaction(self) -> AfterCompaction | None:
-        """How it goes on behind its own compaction, where it makes one first."""
-        return self._all_rules.after_compaction
 
     @property
     def stranded(self) -> bool:
@@ -318,25 +306,15 @@ class Machine:
         return isinstance(self.stretches, ServedReading) and self.phase is _SAMPLING and bool(self.stretches.tail)
 
     @property
-    def sampled(self) -> int:
-        """How many ids it was fed."""
-        return self.stretches.sampled
-
-    @property
     def boundary(self) -> Ending | None:
         """How a steered response ends where it stands, None where it goes on: an answer is cut anywhere, every other
         message is heard to its end. One that has called a tool ends by itself, as its caller owes it an output.
         """
-        if not self._steered or self.phase not in _STEERABLE:
+        if not self.steered or self.phase not in _STEERABLE:
             return None
         if self.open_item is not None and not self.open_item.answers:
             return None
         return Ending.STOP if self.calls else Ending.STEERED
-
-    @property
-    def notes(self) -> list[StoredMessage]:
-        """The notes of approvals in its turn, beside the messages."""
-        return [*(each.note for each in self.asked), *map(answered, self._gone_on)]
 
     def snapshot(self) -> Response:
         """The response as it stands: the fold of its events so far."""
@@ -349,14 +327,18 @@ class Machine:
     def end(self, ending: Ending) -> list[Event]:
         """The generation is over: close the open item. A stop completes it, anything else leaves it incomplete."""
         ended = after(self.phase, Move.END)
-        out = self._close_all(ending)
+        out, self._left = self._left, []
+        try:
+            self._close_all(ending, out)
+        except Exception:
+            self._break(out)
+            raise
         self.phase = ended
         return self._stamp(out)
 
-    def _close_all(self, ending: Ending) -> list[Event]:
-        out = [*self._left]
-        if self._calling is not None:
-            out += self._end_call(self._calling, broken_off(self._calling.call))
+    def _close_all(self, ending: Ending, out: list[Event]) -> None:
+        if self._calling is not None and self.pending is not None:
+            out += self._end_call(self._calling, broken_off(self.pending))
         elif self.phase is not _FULL:
             self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
         if self.open_item is not None:  # a bug has struck in it
@@ -367,7 +349,6 @@ class Machine:
         self._behind = self.feedback = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self.fault = "The model called no tool, although it had to."
-        return out
 
     def result(self, ending: Ending, *, now: int, error: ResponseError | None = None) -> Response:
         """The finished response. `now` is unix seconds; `error` is for endings that fail."""
@@ -476,17 +457,19 @@ class Machine:
             fault = _UNREADABLE_CALL if complete else None  # what was cut short is no fault of the model's
             complete, self.stretches.dropped = False, True  # it is not kept
         if fault is not None:
-            self._fail(fault)
+            self.fault = fault
+            self._move(Move.FILL)
         elif closed.stop == tokens.CALL and item.target is None:
             self._move(Move.FILL)  # the mark of a call ends what the model says, call or not
         elif isinstance(item.emitter, HostedCallEmitter) and isinstance(item.target, Callee):
             if complete and closed.stop is not None:
                 tool = item.emitter.tool
                 shown = self._making.displays if tool.kind == "browser" else ()
-                call = HostedCall(item.emitter.id, tool, item.content, include=self.rules.include, displays=shown)
+                include = self.rules.include
+                self.pending = HostedCall(item.emitter.id, tool, item.content, include=include, displays=shown)
                 said = (item.as_called(item.target, item.as_sampled(closed)),)
                 self.open_item = None
-                self._calling = _Calling(call, item.target.recipient, item.header.channel, item.emitter, said)
+                self._calling = _Calling(item.target.recipient, item.header.channel, item.emitter, said)
                 out += item.emitter.call()
                 self._move(Move.CALL)
                 return
@@ -520,7 +503,8 @@ class Machine:
         elif callee is not None and self.stretches.feedbacks < MAX_FEEDBACKS:
             self.feedback = feedback_on(callee, self.rules, item.header.channel)
         elif callee is not None:
-            self._fail(f"The model called '{callee}' again, a tool that it can't call here.")
+            self.fault = f"The model called '{callee}' again, a tool that it can't call here."
+            self._move(Move.FILL)
         elif isinstance(done, Compaction) and self.phase is not _FULL:
             self.feedback = self.after_compaction
         if self.feedback is not None:
@@ -530,7 +514,3 @@ class Machine:
         """Messages for later prompts, which show the newest item, or answer it."""
         number = len(self.output) - 1
         self.messages += [msgspec.structs.replace(message, item=number) for message in messages]
-
-    def _fail(self, why: str) -> None:
-        self.fault = why
-        self._move(Move.FILL)

@@ -144,7 +144,8 @@ def emitter_for(making: Making, header: Header, target: Target, index: int) -> E
     answers = is_answer(header, target)
     if answers and rules.compacting and making.seal is not None:
         return CompactionEmitter(response_id, index, making.seal, rules.kept_messages, rules.newest)
-    citing = citing_of(making.cites, making.displays) if answers and rules.answer is None else None
+    cites = answers and rules.answer is None and (making.cites or making.displays)
+    citing = citing_of(making.cites, making.displays) if cites else None
     return MessageEmitter(response_id, index, "final_answer" if answers else "commentary", citing)
 
 

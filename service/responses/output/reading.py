@@ -13,6 +13,7 @@ those of all stretches, as an engine works for each. Usage calls them turns, as 
 
 from array import array
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -44,6 +45,9 @@ class Stretch(msgspec.Struct):
     sampled: int = 0
 
 
+_PROMPT, _FEEDBACK = attrgetter("prompt"), attrgetter("feedback")
+
+
 class Stretches:
     """The stretches of one response, and the usage that they add up to; `input_tokens` is the length of its prompt."""
 
@@ -68,12 +72,12 @@ class Stretches:
     @property
     def input_tokens(self) -> int:
         """How many tokens stood before the model, in all stretches so far."""
-        return sum([each.prompt for each in self._all])
+        return sum(map(_PROMPT, self._all))
 
     @property
     def length(self) -> int:
         """How many ids the response has taken: the sampled ones, and the feedback in between."""
-        return self.sampled + sum([each.feedback for each in self._all])
+        return self.sampled + sum(map(_FEEDBACK, self._all))
 
     @property
     def feedbacks(self) -> int:

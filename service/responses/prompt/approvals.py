@@ -5,7 +5,8 @@ is made before anything is sampled (`rules.Answers`); all requests behind the fi
 the order of the calls. The model is told of a call that was refused or passed over. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from service.api.approval import NOT_APPROVED, ApprovalRequest
@@ -21,6 +22,8 @@ from service.responses.output.rules import Rules
 
 MAX_APPROVED = 64
 """The most calls that one request approves."""
+
+_ABOUT_APPROVALS = (McpApprovalRequestItem, McpApprovalResponseItem)
 
 
 class Pending(NamedTuple):
@@ -45,20 +48,26 @@ class Pending(NamedTuple):
 class Approving:
     """The requests that wait, and the input's answers to them."""
 
+    at_once: Sequence[Pending] = ()
+    """Those of the conversation that nobody approved, of which the model is told first of all."""
+    asked: Mapping[int, Pending] = MappingProxyType({})
+    """Those of the input, by their places."""
+    answered: Sequence[Pending] = ()
+    """The first that was approved and all behind it, which the response begins with."""
+    passed: Sequence[str] = ()
+    """The ids of those of the conversation that go without an approval from here on."""
+
     def __init__(self, rules: Rules, waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> None:
         """`waiting` are those of the conversation. Raises InvalidRequest for answers that can't be."""
         self._rules = rules
+        if not waiting and not [item for item in items if isinstance(item, _ABOUT_APPROVALS)]:
+            return
         pending = _pending(waiting, items)
         first = next((at for at, each in enumerate(pending) if each.approved), len(pending))
-        self.at_once: Sequence[Pending] = [each for each in pending[:first] if each.place is None]
-        """Those of the conversation that nobody approved, of which the model is told first of all."""
+        self.at_once = [each for each in pending[:first] if each.place is None]
         self.asked = {each.place: each for each in pending if each.place is not None}
-        """Those of the input, by their places."""
-        self.answered: Sequence[Pending] = pending[first:]
-        """The first that was approved and all behind it, which the response begins with."""
-        self._ids = {each.request.id for each in self.answered}
+        self.answered = pending[first:]
         self.passed = [each.id for each in waiting if not any(one.request is each and one.approved for one in pending)]
-        """The ids of those of the conversation that go without an approval from here on."""
         if sum(each.approved for each in pending) > MAX_APPROVED:
             raise InvalidRequest(f"More than {MAX_APPROVED} calls are approved at once.", param="input")
         for each in self.answered:
@@ -82,7 +91,7 @@ class Approving:
 
     def is_answered(self, pending: Pending) -> bool:
         """Whether the response begins with it."""
-        return pending.request.id in self._ids
+        return any(each.request.id == pending.request.id for each in self.answered)
 
 
 def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> list[Pending]:

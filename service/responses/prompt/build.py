@@ -41,7 +41,7 @@ from service.responses.prompt.compaction import (
     threshold,
 )
 from service.responses.prompt.drafts import Conversion
-from service.responses.prompt.read import Read
+from service.responses.prompt.read import MAX_ITEMS, Read
 from store.turn import StoredMessage
 
 ANSWER_RESERVE_TOKENS = 4096
@@ -170,8 +170,8 @@ def build_prompt(
     """
     items = read.items
     if read.references:
-        gathered = Gathered(refuses_images=read.limits.refuses)
-        items = yield from resolve(items, resolved, gathered, max_items=read.limits.items)
+        gathered = Gathered(refuses_images=read.refuses)
+        items = yield from resolve(items, resolved, gathered, max_items=MAX_ITEMS)
     if request.generate:
         _refuse_nothing(chain, read, items)
     prefix = [

@@ -5,6 +5,7 @@ plain function; the loop over the items renders the drafts, and yields between p
 """
 
 from collections.abc import Generator, Sequence
+from typing import Unpack
 
 import msgspec
 
@@ -38,7 +39,7 @@ from service.api.tools.client import recipient_of
 from service.errors import InvalidRequest, shown
 from service.harmony import render, tokens
 from service.harmony.header import CHANNELS, JSON_TYPE
-from service.harmony.render import developer_text, message_steps
+from service.harmony.render import Header, developer_text, message_steps
 from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages
 from service.responses.output.rules import Rules
@@ -56,19 +57,8 @@ BYTES_AN_ITEM = 512
 """How many bytes take as long as the reading of an item without any."""
 
 
-class Draft(msgspec.Struct, frozen=True):
-    """A message whose text is still to be encoded."""
-
-    text: str
-    role: str
-    name: str | None = None
-    channel: str | None = None
-    recipient: str | None = None
-    content_type: str | None = None
-    call_id: str | None = None
-
-
-Drafts = list[Draft | StoredMessage]
+Drafts = list[StoredMessage | Generator[None, None, StoredMessage]]
+"""The messages of an item: known ones, and steps in which the others' texts are encoded."""
 
 
 class _Error(msgspec.Struct):
@@ -172,21 +162,11 @@ class Conversion:
             self.messages = [*self.messages[: self._split], *notes]
             self.answers = Answers(tuple(given), tuple(behind))
 
-    def _add(self, drafts: Sequence[Draft | StoredMessage], number: int | None = None) -> Generator[None, None, None]:
+    def _add(self, drafts: Drafts, number: int | None = None) -> Generator[None, None, None]:
         """Add the messages of one item, by its number, made of the drafts."""
         size = 0
-        for message in drafts:
-            if isinstance(message, Draft):
-                message = yield from message_steps(
-                    message.text,
-                    message.role,
-                    limit=self._room,
-                    name=message.name,
-                    channel=message.channel,
-                    recipient=message.recipient,
-                    content_type=message.content_type,
-                    call_id=message.call_id,
-                )
+        for draft in drafts:
+            message = draft if isinstance(draft, StoredMessage) else (yield from draft)
             self.messages.append(msgspec.structs.replace(message, item=number))
             size += len(message.tokens)
         self._room -= size // tokens.BYTES_A_TOKEN
@@ -194,6 +174,24 @@ class Conversion:
         if self._unbroken > BYTES_A_STEP:
             self._unbroken = 0
             yield
+
+    def _said(self, text: str, role: str, call_id: str | None = None, **header: Unpack[Header]) -> Drafts:
+        return [message_steps(text, role, limit=self._room, call_id=call_id, **header)]
+
+    def _called(
+        self,
+        recipient: str,
+        content: str,
+        kind: str | None = JSON_TYPE,
+        channel: str = "commentary",
+        id: str | None = None,
+    ) -> Drafts:
+        """A call, whose content has this content type."""
+        return self._said(content, "assistant", id, channel=channel, recipient=recipient, content_type=kind)
+
+    def _answer(self, text: str, name: str, channel: str = "commentary", call_id: str | None = None) -> Drafts:
+        """The answer of a tool."""
+        return self._said(text, "tool", call_id, name=name, channel=channel, recipient="assistant")
 
     # --- a client's own history ---
 
@@ -209,17 +207,15 @@ class Conversion:
                 self._calls.unnamed.add(len(self.messages), tool)
             else:
                 self._calls.made(message.call_id, tool)
-        return [
-            Draft(
-                message.text,
-                message.role,
-                name=name,
-                channel=message.channel,
-                recipient=message.recipient,
-                content_type=message.content_type,
-                call_id=message.call_id,
-            )
-        ]
+        return self._said(
+            message.text,
+            message.role,
+            message.call_id,
+            name=name,
+            channel=message.channel,
+            recipient=message.recipient,
+            content_type=message.content_type,
+        )
 
     def _answering(self, message: Earlier) -> str:
         """The name of a tool that answers: that of its call, found by the id or the name, or else by the order."""
@@ -281,11 +277,11 @@ class Conversion:
         gpt-oss was trained with one system message, which is ours; so a system item is a developer's word.
         """
         if item.role == "user":
-            return [Draft(item.text, "user")]
+            return self._said(item.text, "user")
         if item.role == "assistant":
             channel = "commentary" if item.phase == "commentary" else "final"
-            return [Draft(item.text, "assistant", channel=channel)]
-        return [Draft(developer_text(item.text), "developer")]
+            return self._said(item.text, "assistant", channel=channel)
+        return self._said(developer_text(item.text), "developer")
 
     def _reasoning(self, item: ReasoningItem, where: str) -> Drafts:
         """The drafts of a reasoning. A sealed message is the very one that was sampled, so it precedes plain text."""
@@ -298,9 +294,7 @@ class Conversion:
             if isinstance(opened, StoredMessage):
                 return self._fitting([opened])
             text = opened
-        if text is None:
-            return []
-        return [Draft(text, "assistant", channel="analysis")]
+        return [] if text is None else self._said(text, "assistant", channel="analysis")
 
     def _compaction(self, item: CompactionItem, place: int) -> Drafts:
         """The drafts of a summary; behind it, calls that stood before it and were approved only now."""
@@ -327,16 +321,7 @@ class Conversion:
         if claimed is not None:
             self._name(claimed[0], call_id)
             return []
-        return [
-            Draft(
-                content,
-                "assistant",
-                channel="commentary",
-                recipient=recipient,
-                content_type=content_type,
-                call_id=call_id,
-            )
-        ]
+        return self._called(recipient, content, content_type, id=call_id)
 
     def _custom_call(self, item: CustomToolCallItem) -> Drafts:
         """In the form in which the tool is declared; one that isn't, as text in JSON."""
@@ -376,7 +361,7 @@ class Conversion:
                 "too, or continue from the response that made it.",
                 param="input",
             )
-        return [_answer(text, name, "commentary", call_id)]
+        return self._answer(text, name, call_id=call_id)
 
     def _name(self, place: int, call_id: str) -> None:
         """Give a call of the client's own history the id by which it is known after all."""
@@ -388,8 +373,8 @@ class Conversion:
         if item.code is None or item.outputs is None:
             return []
         logs = "".join(output.get("logs") or "" for output in item.outputs)
-        call = Draft(item.code, "assistant", channel="analysis", recipient="python")
-        return [call, _answer(logs, "python", "analysis")]
+        call = self._called("python", item.code, None, "analysis")
+        return [*call, *self._answer(logs, "python", "analysis")]
 
     def _mcp(self, item: McpCallItem) -> Drafts:
         callee = self._rules.hosted(item.server_label, item.name)
@@ -397,8 +382,7 @@ class Conversion:
         text = item.output if item.output is not None else _error_text(item.error)
         if text is None or not CALL_NAME.fullmatch(name):
             return []
-        call = Draft(item.arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE)
-        return [call, _answer(text, name, "commentary")]
+        return [*self._called(name, item.arguments), *self._answer(text, name)]
 
     # --- calls that somebody has to approve: with the text for the model, if that is known by now ---
 
@@ -407,24 +391,18 @@ class Conversion:
             return [*self._call_of(pending)]
         return [*self._call_of(pending), *self._told(pending)]
 
-    def _call_of(self, pending: Pending) -> list[Draft]:
-        recipient, said = self._approving.recipient(pending.request), pending.request.arguments
-        if recipient is None:
-            return []
-        return [Draft(said, "assistant", channel="commentary", recipient=recipient, content_type=JSON_TYPE)]
-
-    def _told(self, pending: Pending) -> list[Draft]:
+    def _call_of(self, pending: Pending) -> Drafts:
         recipient = self._approving.recipient(pending.request)
-        return [] if recipient is None else [_answer(pending.told, recipient, _channel_of(pending))]
+        return [] if recipient is None else self._called(recipient, pending.request.arguments)
+
+    def _told(self, pending: Pending) -> Drafts:
+        recipient = self._approving.recipient(pending.request)
+        return [] if recipient is None else self._answer(pending.told, recipient, _channel_of(pending))
 
     def _foreign(self, item: ForeignItem) -> Drafts:
-        drafts: list[Draft | StoredMessage] = []
-        name = item.foreign.name
-        if item.asked is not None:
-            drafts.append(Draft(item.asked, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE))
-        if item.told is not None:
-            drafts.append(_answer(item.told, name, "commentary"))
-        return drafts
+        name, asked, told = item.foreign.name, item.asked, item.told
+        call = [] if asked is None else self._called(name, asked)
+        return call if told is None else [*call, *self._answer(told, name)]
 
 
 def _note(item: ConfigurationUpdateItem) -> StoredMessage:
@@ -440,10 +418,6 @@ def _channel_of(pending: Pending) -> str:
 def _note_of_loaded(item: ToolSearchOutputItem) -> Drafts:
     """The note of the tools that were loaded, if any, for requests that continue this one."""
     return [StoredMessage(LOADED, b"", name=msgspec.json.encode(item.tools).decode())] if item.tools else []
-
-
-def _answer(text: str, name: str, channel: str, call_id: str | None = None) -> Draft:
-    return Draft(text, "tool", name=name, channel=channel, recipient="assistant", call_id=call_id)
 
 
 def _error_text(raw: msgspec.Raw | msgspec.UnsetType) -> str | None:

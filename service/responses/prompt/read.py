@@ -49,23 +49,12 @@ MAX_TOOLS_BYTES = 1_048_576
 """The most input items, tools, and bytes of the tools' JSON in one request."""
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """The limits of one request; `refuses` is whether images, and tools that OpenAI runs, are refused instead of left
-    out.
-    """
-
-    items: int = MAX_ITEMS
-    tools: int = MAX_TOOLS
-    tools_bytes: int = MAX_TOOLS_BYTES
-    refuses: bool = False
-
-
 class Read(msgspec.Struct, frozen=True):
     """The members of a request, read.
 
     `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
     all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
-    and `limits` hold for stored items too.
+    and `refuses` is whether images, and tools that OpenAI runs, are refused instead of left out, in stored items too.
     """
 
     tools: Tools
@@ -77,18 +66,19 @@ class Read(msgspec.Struct, frozen=True):
     rules: Rules
     earlier: list[Earlier]
     opener: Opener
-    limits: Limits
+    refuses: bool
 
 
 def read_request(
     request: CreateRequest,
-    limits: Limits,
     opener: Opener,
     standing: Configuration = NOTHING_SET,
     offers: Sequence[Offer] = (),
     builtins: tuple[Builtin, ...] = (),
     loaded: Sequence[bytes] = (),
     routed: Sequence[Routed] = (),
+    *,
+    refuses: bool = False,
 ) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
@@ -97,27 +87,27 @@ def read_request(
     `loaded` the lists of tools that searches found in what it continues, the oldest first, and `routed` the types of
     tools that it declares and a server stands for. Raises InvalidRequest, naming the member.
     """
-    gathered = Gathered(refuses_images=limits.refuses)
-    items = yield from read_input(request.input, gathered, max_items=limits.items)
+    gathered = Gathered(refuses_images=refuses)
+    items = yield from read_input(request.input, gathered, max_items=MAX_ITEMS)
     earlier_found = [(LOADED_EARLIER, msgspec.Raw(tools)) for tools in loaded]
     tools = yield from read_tools(
         request.tools,
-        max_tools=limits.tools,
-        max_bytes=limits.tools_bytes,
+        max_tools=MAX_TOOLS,
+        max_bytes=MAX_TOOLS_BYTES,
         added=gathered.added,
         offers=offers,
         builtins=builtins,
         loaded=[*earlier_found, *gathered.loaded],
         routed=routed,
     )
-    if tools.left_out and limits.refuses:
+    if tools.left_out and refuses:
         raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
     chosen = read_choice(request.tool_choice, tools)
     asked = request.format if standing.format == ABSENT else standing.format
     form = yield from read_format(*(gathered.format or (asked, WHERE)))
     if form.content is not None and request.stop:
         raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
-    earlier = yield from read_previous(request.previous_input_messages, max_messages=limits.items)
+    earlier = yield from read_previous(request.previous_input_messages, max_messages=MAX_ITEMS)
     return Read(
         tools=tools,
         chosen=chosen,
@@ -128,7 +118,7 @@ def read_request(
         rules=_rules(request, tools, chosen, form, compacting=gathered.trigger is not None),
         earlier=earlier,
         opener=opener,
-        limits=limits,
+        refuses=refuses,
     )
 
 

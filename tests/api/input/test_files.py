@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from service.api.content import IMAGE
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
-from service.responses.prompt.read import Limits
 from tests.support.responses.requests import Json, prompt
 
 IMAGE_PART: Json = {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "high"}
@@ -84,6 +83,6 @@ def test_an_image_that_a_tool_returns_leaves_a_line_too() -> None:
 
 
 def test_images_are_refused_where_that_is_set() -> None:
-    error = refusal(IMAGE_PART, limits=Limits(refuses=True))
+    error = refusal(IMAGE_PART, refuses=True)
 
     assert (error.param, error.code) == ("input[0].content[0].type", "unsupported_parameter")

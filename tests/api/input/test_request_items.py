@@ -7,7 +7,6 @@ import pytest
 
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
-from service.responses.prompt.read import Limits
 from tests.support.responses.requests import Json, prompt, read
 
 USER: Json = {"role": "user", "content": "Hi"}
@@ -102,10 +101,11 @@ def test_an_item_is_referred_to_once() -> None:
     assert "once" in error.message
 
 
-def test_stored_items_have_as_many_parts_as_those_that_are_sent() -> None:
+def test_stored_items_have_as_many_parts_as_those_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.responses.prompt.build.MAX_ITEMS", 4)
     part = {"type": "input_text", "text": "x"}
     stored = {f"msg_{n}": {"role": "user", "content": [part] * 9} for n in range(2)}
-    error = refusal(*({"id": name} for name in stored), stored=stored, limits=Limits(items=4))
+    error = refusal(*({"id": name} for name in stored), stored=stored)
 
     assert (error.param, error.code) == ("input", "invalid_value")
     assert "more than 16" in error.message

@@ -3,8 +3,6 @@
 from typing import Any
 
 import httpx
-import openai
-import pytest
 
 from service.engine.port import Finish, ModelCard
 from service.harmony import tokens
@@ -13,7 +11,7 @@ from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, ScriptedEngine
 from tests.support.oracles.open_responses import check_item, check_usage
 from tests.support.service.inside import answer, opened, scripted, serving, thought
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import MODEL, ServiceProcess
 
 Json = dict[str, Any]
 CONVERSATION: list[Json] = [
@@ -47,14 +45,6 @@ async def test_the_user_s_words_come_back_with_one_compaction_item(settings: Set
     assert compaction["type"] == "compaction"
     assert SUMMARY not in compaction["encrypted_content"]
     assert given["usage"]["output_tokens"] > 0
-
-
-async def test_the_model_is_asked_for_a_summary_behind_the_conversation(settings: Settings) -> None:
-    engine = scripted([answer(SUMMARY)])
-    async with serving(settings, engine) as inside, inside.http() as http:
-        await compacted(http, input=CONVERSATION)
-    prompt = tokens.decode(engine.generations[0].prompt)
-    assert prompt.index("heron") < prompt.index("Where does she lie?") < prompt.index(INSTRUCTION)
 
 
 async def test_a_new_conversation_begins_with_the_summary_instead_of_what_was_said(settings: Settings) -> None:
@@ -168,13 +158,6 @@ def test_the_sdk_compacts_and_goes_on(service: ServiceProcess) -> None:
     window: Any = [item.to_dict(warnings=False) for item in given.output]
     asked: Any = [*window, {"role": "user", "content": "What is my boat called?"}]
     assert "Vesper" in client.responses.create(model=MODEL, input=asked).output_text
-
-
-def test_nobody_else_can_go_on_with_it(tenants: ServiceProcess) -> None:
-    given = tenants.client(ACME_KEY).responses.compact(model=MODEL, input="hi")
-    window: Any = [item.to_dict(warnings=False) for item in given.output]
-    with pytest.raises(openai.BadRequestError):
-        tenants.client(GLOBEX_KEY).responses.create(model=MODEL, input=window)
 
 
 async def test_a_file_without_a_name_has_none_in_either_dialect(settings: Settings) -> None:

@@ -111,15 +111,6 @@ async def test_a_chain_forgets_half_a_summary(settings: Settings) -> None:
     assert "The boat" not in text
 
 
-async def test_a_short_conversation_is_answered_at_once(settings: Settings) -> None:
-    played = scripted([answer("A fine heron.")])
-    async with serving(settings, played) as inside, inside.http() as http:
-        made = await created(http, input=[FIRST, {**FIRST, "role": "assistant"}, SECOND], context_management=None)
-        managed: Any = [{"type": "compaction", "compact_threshold": 100_000}]
-        other = await created(http, input=[SECOND], previous_response_id=made["id"], context_management=managed)
-    assert (kinds(made), kinds(other), len(played.generations)) == (["message"], ["message"], 2)
-
-
 def test_the_sdk_goes_on_with_a_conversation_that_compacts_itself(service: ServiceProcess) -> None:
     client = service.client()
     first = client.responses.create(model=MODEL, input="My boat is called Vesper.")

@@ -1,6 +1,5 @@
 """A background response's machine: it waits and begins, and one that replays goes on as the one before would have."""
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,7 +83,7 @@ def test_a_machine_goes_on_where_another_stopped(ids: list[int], places: list[in
         machine = restarted(ids[:place])
         number = machine.next_number
 
-        assert machine.sampled == place
+        assert machine.stretches.sampled == place
         assert rest(machine, ids[place:], ending) == whole[number:]
 
 
@@ -94,7 +93,7 @@ def test_a_replay_takes_few_ids_at_a_step(monkeypatch: pytest.MonkeyPatch) -> No
     machine = samples.machine()
     machine.queued()
     machine.start()
-    fed = [machine.sampled for _ in machine.replay(tokens.pack(ids))]
+    fed = [machine.stretches.sampled for _ in machine.replay(tokens.pack(ids))]
 
     assert fed == [*range(3, len(ids), 3), len(ids)]
 
@@ -140,12 +139,3 @@ def test_a_generation_is_over_where_the_engine_would_have_ended_it(
     ids = harmony(sampled)
 
     assert ending_of(restarted(ids), max_tokens) is ending
-
-
-def test_a_generation_is_over_once_its_response_may_have_no_more() -> None:
-    ids = harmony("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>")
-    machine = samples.machine(msgspec.structs.replace(samples.RULES, parallel=1))
-    machine.begin()
-    in_one_go(machine.replay(tokens.pack(ids)))
-
-    assert ending_of(machine, 99) is Ending.STOP

@@ -15,8 +15,7 @@ from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.markup.chat import Piece
 from service.responses.output import journal
-from service.responses.output.fold import Fold
-from service.responses.output.journal import Batch, decode_batch, decode_merged, decode_sampled, encode_batch, journaled
+from service.responses.output.journal import Batch, decode_batch, decode_sampled, encode_batch, journaled
 from service.responses.output.machine import Ending
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
@@ -77,23 +76,6 @@ def test_a_stream_comes_back_however_it_is_cut_into_batches(ids: list[int], plac
         back += decode_batch(encode_batch(Batch(batch)), batch[-1].sequence_number).events
 
     assert back == stream
-
-
-@hundreds
-@given(ids=samples.streams, places=samples.cuts, ending=st.sampled_from(Ending))
-def test_merged_deltas_fold_to_the_same_response(ids: list[int], places: list[int], ending: Ending) -> None:
-    merged, whole = Fold(), Fold()
-    for batch in sliced(run(samples.machine(), [ids], ending, background=True), places):
-        whole.add(batch)
-        merged.add(decode_merged(encode_batch(Batch(batch)), batch[-1].sequence_number))
-
-        assert (merged.response, merged.number) == (whole.response, whole.number)
-
-
-def test_merged_deltas_are_one_event_with_the_number_of_the_last() -> None:
-    blob = encode_batch(Batch(deltas("a", "b", "c", first=4)))
-
-    assert decode_merged(blob, 6) == deltas("abc", first=6)
 
 
 def test_tokens_are_read_without_the_events() -> None:
@@ -196,7 +178,7 @@ def test_a_long_text_that_is_done_is_written_about_once() -> None:
 
 def test_a_newer_format_is_refused_by_its_version() -> None:
     blob = bytes([journal.FORMAT + 1]) + encode_batch(Batch(deltas("a")))[1:]
-    for decode in (lambda: decode_batch(blob, 0), lambda: decode_merged(blob, 0), lambda: decode_sampled(blob)):
+    for decode in (lambda: decode_batch(blob, 0), lambda: decode_sampled(blob)):
         with pytest.raises(NewerFormat) as caught:
             decode()
         assert caught.value.version == journal.FORMAT + 1

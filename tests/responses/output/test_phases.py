@@ -150,11 +150,11 @@ def test_what_was_sampled_moves_nothing_before_it_begins_or_once_it_has_ended(ph
 
 def test_a_full_machine_counts_what_is_fed_and_drops_it() -> None:
     machine = at(Phase.FULL)
-    before, output = machine.sampled, list(machine.output)
+    before, output = machine.stretches.sampled, list(machine.output)
 
     assert machine.feed(harmony("<|start|>assistant" + ANSWER + "no<|return|>")) == []
     assert (machine.output, machine.phase) == (output, Phase.FULL)
-    assert machine.sampled > before
+    assert machine.stretches.sampled > before
 
 
 def test_a_machine_takes_nothing_behind_what_needs_feedback() -> None:
@@ -162,4 +162,4 @@ def test_a_machine_takes_nothing_behind_what_needs_feedback() -> None:
     machine.begin()
     machine.feed(harmony(STRANGER + "<|start|>assistant" + ANSWER))
 
-    assert (machine.phase, machine.sampled) == (Phase.FEEDBACK, len(harmony(STRANGER)))
+    assert (machine.phase, machine.stretches.sampled) == (Phase.FEEDBACK, len(harmony(STRANGER)))

@@ -29,7 +29,7 @@ def begun(text: str = "", rules: Rules = samples.RULES) -> Machine:
     machine = samples.machine(rules)
     machine.begin()
     machine.feed(harmony(text))
-    machine.steer()
+    machine.steered = True
     return machine
 
 
@@ -69,7 +69,7 @@ def test_every_other_message_is_heard_to_its_end(text: str, mark: str, ending: E
     machine.feed(harmony(f"{mark}{MORE}"))
     assert machine.boundary is ending
     first = mark.index("|>") + 2
-    assert machine.sampled == before + len(harmony(mark[:first])), "more was taken than up to the first mark"
+    assert machine.stretches.sampled == before + len(harmony(mark[:first])), "more was taken than up to the first mark"
     machine.end(ending)
     assert all(getattr(item, "status", "completed") != "incomplete" for item in machine.output)
 
@@ -116,11 +116,11 @@ def steered_run(ids: list[int], place: int, size: int) -> Machine:
     """A whole response that is steered at a place, and whose engine samples chunks of a size from there on."""
     machine = samples.machine()
     events = machine.begin() + samples.fed(machine, ids[:place])
-    machine.steer()
-    while machine.boundary is None and machine.sampled < len(ids):
+    machine.steered = True
+    while machine.boundary is None and machine.stretches.sampled < len(ids):
         if machine.phase is Phase.FEEDBACK:
             machine.give_feedback()
-        events += machine.feed(ids[machine.sampled : machine.sampled + size])
+        events += machine.feed(ids[machine.stretches.sampled : machine.stretches.sampled + size])
     ending = machine.boundary or Ending.LENGTH
     events += machine.end(ending)
     events += machine.terminal(machine.result(ending, now=NOW))
@@ -136,4 +136,4 @@ def test_where_it_ends_does_not_depend_on_how_the_engine_chunks(ids: list[int], 
     assert one.output == many.output
     assert one.messages == many.messages
     calls = [item for item in one.output if isinstance(item, FunctionCall) and item.status == "incomplete"]
-    assert not calls or one.sampled == len(ids)
+    assert not calls or one.stretches.sampled == len(ids)

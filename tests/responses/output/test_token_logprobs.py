@@ -16,7 +16,7 @@ from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, ScriptedEngine, Stall
 from tests.support.service.background import changed, ended, going_on, opened_stream, said
 from tests.support.service.background import streamed as followed
-from tests.support.service.inside import CARD, answer, scripted, serving, then, thought
+from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.seen import made, streamed
 
 TEXT = "Une grue 🏗️ et 鶴."
@@ -99,14 +99,6 @@ class Sure(ScriptedEngine):
             async for chunk in chunks:
                 never = TokenLogprobs(0.0, ((0, 0.0), (1, -math.inf)))
                 yield msgspec.structs.replace(chunk, logprobs=[never] * len(chunk.tokens))
-
-
-async def test_what_has_no_probability_at_all_is_the_least_number_there_is(settings: Settings) -> None:
-    async with serving(settings, Sure(CARD, [SAID])) as inside:
-        found = logprobs(await made(inside, input="hi", **SHOWN))
-
-    assert {each["logprob"] for each in found} == {0.0}
-    assert {each["top_logprobs"][1]["logprob"] for each in found} == {-9999.0}
 
 
 async def test_a_background_response_has_them_also_when_its_engine_died_on_the_way(settings: Settings) -> None:

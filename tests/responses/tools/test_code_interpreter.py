@@ -15,11 +15,13 @@ from tests.support.responses.samples import harmony
 from tests.support.sandbox.sandboxes import folder_for_all, local
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
+from tests.support.service.seen import asking
 from tests.support.waiting import until
 
 AUTO: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
 SECONDS = 20.0
 OUTPUTS: Any = ["code_interpreter_call.outputs"]
+ask = asking(tools=[AUTO])
 
 
 def code(text: str) -> list[int]:
@@ -60,21 +62,13 @@ async def test_code_runs_and_the_answer_knows_what_it_printed(settings: Settings
     assert second.endswith("python to=assistantanalysis42\nassistant")
 
 
-async def test_nobody_is_shown_outputs_who_did_not_ask_for_them(settings: Settings, sandbox: LocalSandbox) -> None:
-    engine = scripted([code("6 * 7")], [answer("42")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="6 * 7?", tools=[AUTO])
-
-    assert ran(response)[0].outputs is None
-
-
 async def test_outputs_are_shown_later_if_they_were_asked_for_when_the_response_was_made(
     settings: Settings, sandbox: LocalSandbox
 ) -> None:
     engine = scripted([code("6 * 7")], [answer("42")], [code("6 * 7")], [answer("42")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        without = await client.responses.create(model=MODEL, input="6 * 7?", tools=[AUTO])
-        made = await client.responses.create(model=MODEL, input="6 * 7?", tools=[AUTO], include=OUTPUTS)
+        without = await ask(client, input="6 * 7?")
+        made = await ask(client, input="6 * 7?", include=OUTPUTS)
         plain = await client.responses.create(model=MODEL, input="Hi")
         with pytest.raises(BadRequestError, match="made without"):
             await client.responses.retrieve(without.id, include=OUTPUTS)
@@ -90,10 +84,8 @@ async def test_variables_outlive_a_response_and_its_container_is_that_of_the_con
 ) -> None:
     engine = scripted([code("x = 20")], [answer("Kept.")], [code("x + 1")], [code("x + 2")], [answer("21 and 22.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        first = await client.responses.create(model=MODEL, input="Keep 20.", tools=[AUTO])
-        second = await client.responses.create(
-            model=MODEL, input="Add.", tools=[AUTO], previous_response_id=first.id, include=OUTPUTS
-        )
+        first = await ask(client, input="Keep 20.")
+        second = await ask(client, input="Add.", previous_response_id=first.id, include=OUTPUTS)
 
     assert {call.container_id for call in (*ran(first), *ran(second))} == {ran(first)[0].container_id}
     assert [call.outputs[0].logs for call in ran(second)] == ["21\n", "22\n"]
@@ -105,9 +97,7 @@ async def test_any_number_of_responses_one_after_the_other_run_code_and_the_olde
     script = [part for number in range(30) for part in ([code(f"{number} + 1")], [answer("Yes.")])]
     async with serving(settings, scripted(*script), sandbox=sandbox) as service, service.client() as client:
         made = await client.containers.create(name="mine")
-        responses = [
-            await client.responses.create(model=MODEL, input="Add.", tools=[AUTO], include=OUTPUTS) for _ in range(30)
-        ]
+        responses = [await ask(client, input="Add.", include=OUTPUTS) for _ in range(30)]
         calls = [ran(response)[0] for response in responses]
         kept = [await client.containers.retrieve(id) for id in (made.id, *(call.container_id for call in calls[-10:]))]
 
@@ -120,12 +110,12 @@ async def test_a_container_may_be_named_and_its_client_may_keep_the_conversation
 ) -> None:
     engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("20")], [code("x")], [answer("20")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        first = await client.responses.create(model=MODEL, input="Keep 20.", tools=[AUTO], include=OUTPUTS, store=False)
+        first = await ask(client, input="Keep 20.", include=OUTPUTS, store=False)
         id = ran(first)[0].container_id
         named: Any = {"type": "code_interpreter", "container": id}
-        second = await client.responses.create(model=MODEL, input="x?", tools=[named], include=OUTPUTS)
+        second = await ask(client, input="x?", tools=[named], include=OUTPUTS)
         history: Any = [{"role": "user", "content": "Keep 20."}, *first.output, {"role": "user", "content": "x?"}]
-        third = await client.responses.create(model=MODEL, input=history, tools=[AUTO], include=OUTPUTS)
+        third = await ask(client, input=history, include=OUTPUTS)
 
     assert [ran(each)[0].outputs[0].logs for each in (second, third)] == ["20\n", "20\n"]
     assert {ran(each)[0].container_id for each in (second, third)} == {id}
@@ -136,7 +126,7 @@ async def test_what_a_cell_raises_is_shown_and_told_and_the_call_is_complete(
 ) -> None:
     engine = scripted([code("1 / 0")], [answer("It can't be.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="1/0?", tools=[AUTO], include=OUTPUTS)
+        response = await ask(client, input="1/0?", include=OUTPUTS)
 
     (call,) = ran(response)
     assert call.status == "completed"
@@ -150,7 +140,7 @@ async def test_a_lost_container_is_told_and_another_one_takes_its_place(
     crash = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
     engine = scripted([code("x = 1")], [code(crash)], [code("'x' in globals()")], [answer("Gone.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="Crash.", tools=[AUTO], include=OUTPUTS)
+        response = await ask(client, input="Crash.", include=OUTPUTS)
 
     first, second, third = ran(response)
     assert [call.status for call in (first, second, third)] == ["completed", "failed", "completed"]
@@ -168,9 +158,7 @@ async def test_a_container_that_is_deleted_amid_a_response_is_not_made_anew(
     engine = scripted([code("x = 1")], [code(wait)], [code("'x' in globals()")], [answer("Gone.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
         containers = client.containers
-        asked = client.responses.create(
-            model=MODEL, input="Wait.", tools=[AUTO], include=OUTPUTS, background=background
-        )
+        asked = ask(client, input="Wait.", include=OUTPUTS, background=background)
         response = asyncio.create_task(asked)
         await until(lambda: len(engine.generations) == 2, SECONDS)
         (used,) = [each async for each in containers.list()]
@@ -199,7 +187,7 @@ async def test_a_container_that_was_named_and_deleted_meanwhile_stays_deleted(
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
         made = await client.containers.create(name="mine")
         named: Any = {"type": "code_interpreter", "container": made.id}
-        response = asyncio.create_task(client.responses.create(model=MODEL, input="1 + 1?", tools=[named]))
+        response = asyncio.create_task(ask(client, input="1 + 1?", tools=[named]))
         await until(lambda: len(engine.generations) == 1, SECONDS)
         await client.containers.delete(made.id)
         go.set()
@@ -214,7 +202,7 @@ async def test_a_container_that_was_named_and_deleted_meanwhile_stays_deleted(
 async def test_a_long_output_is_cut_for_the_model(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("print('a' * 1990)")], [answer("Long.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="Print.", tools=[AUTO])
+        response = await ask(client, input="Print.")
 
     assert response.usage is not None
     assert response.usage.output_tokens < 60
@@ -259,33 +247,27 @@ async def test_another_tenants_container_looks_as_if_it_did_not_exist(
         service.client("sk-ada") as ada,
         service.client("sk-bob") as bob,
     ):
-        made = await ada.responses.create(model=MODEL, input="Run.", tools=[AUTO])
+        made = await ask(ada, input="Run.")
         named: Any = {"type": "code_interpreter", "container": ran(made)[0].container_id}
         with pytest.raises(NotFoundError):
-            await bob.responses.create(model=MODEL, input="Run.", tools=[named])
+            await ask(bob, input="Run.", tools=[named])
 
 
 async def test_without_a_sandbox_it_is_left_out_as_before(settings: Settings) -> None:
     async with serving(settings, scripted([answer("No.")])) as service, service.client() as client:
         made = await client.responses.with_raw_response.create(model=MODEL, input="Run.", tools=[AUTO])
         with pytest.raises(BadRequestError):
-            await client.responses.create(
-                model=MODEL, input="Run.", tools=[AUTO], tool_choice={"type": "code_interpreter"}
-            )
+            await ask(client, input="Run.", tool_choice={"type": "code_interpreter"})
 
     assert made.headers["x-harmonium-tools-left-out"] == "code_interpreter"
 
 
 async def test_a_choice_of_it_makes_the_model_run_something(settings: Settings, sandbox: LocalSandbox) -> None:
     async with serving(settings, sandbox=sandbox) as service, service.client() as client:
-        response = await client.responses.create(
-            model=MODEL,
-            input="Use python: 6 * 7",
-            tools=[AUTO],
-            tool_choice={"type": "code_interpreter"},
-            include=OUTPUTS,
+        response = await ask(
+            client, input="Use python: 6 * 7", tool_choice={"type": "code_interpreter"}, include=OUTPUTS
         )
-        plain = await client.responses.create(model=MODEL, input="Use python: 6 * 8", tools=[AUTO], include=OUTPUTS)
+        plain = await ask(client, input="Use python: 6 * 8", include=OUTPUTS)
 
     assert [each.outputs[0].logs for each in (*ran(response), *ran(plain))] == ["42\n", "48\n"]
     assert "48" in plain.output_text

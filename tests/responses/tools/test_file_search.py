@@ -21,7 +21,7 @@ from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import prompts, streamed
+from tests.support.service.seen import asking, prompts, streamed
 from tests.support.tools import library
 from tests.support.tools.library import MOON, TIDES
 from tests.support.tools.server import McpServer, mcp_server
@@ -30,6 +30,7 @@ STORES = ["vs_1", "vs_2"]
 FILES: dict[str, Any] = {"type": "file_search", "vector_store_ids": STORES}
 INCLUDE: Any = ["file_search_call.results"]
 SHOWN = [TIDES, MOON | {"attributes": {}}]
+ask = asking(input="When?", tools=[FILES])
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +66,7 @@ def call(*queries: str, arguments: str = "") -> list[int]:
 async def test_files_are_searched_and_the_model_reads_what_was_found(searching: Settings, folder: Path) -> None:
     engine = scripted([[*thought("I search."), *then(call("high water", "tides"))]], [answer("At ten.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[FILES], include=INCLUDE)
+        response = await ask(client, include=INCLUDE)
 
     _, search, message = response.output
     assert search.type == "file_search_call"
@@ -91,7 +92,7 @@ async def test_files_are_searched_and_the_model_reads_what_was_found(searching: 
 async def test_nobody_is_shown_results_who_did_not_ask_for_them(searching: Settings) -> None:
     engine = scripted([call("tides")], [answer("At ten.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[FILES])
+        response = await ask(client)
 
     assert response.output[0].to_dict()["results"] is None
     assert "High water" in prompts(engine)[-1]
@@ -130,7 +131,7 @@ async def test_what_the_request_says_of_the_search_is_the_server_s_to_know_and_n
     tool = FILES | {"filters": filters, "max_num_results": 3, "ranking_options": ranking}
     engine = scripted([call("many")], [answer("Done.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[tool], include=INCLUDE)
+        response = await ask(client, tools=[tool], include=INCLUDE)
 
     assert library.given(folder)[-1] == {
         "queries": ["many"],
@@ -145,7 +146,7 @@ async def test_what_the_request_says_of_the_search_is_the_server_s_to_know_and_n
 async def test_what_is_found_has_its_bounds(searching: Settings) -> None:
     engine = scripted([call("many")], [call("long")], [call("nothing")], [answer("Done.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[FILES], include=INCLUDE)
+        response = await ask(client, include=INCLUDE)
 
     many, long, nothing = (item.to_dict() for item in response.output[:3])
     assert len(many["results"]) == 50
@@ -166,7 +167,7 @@ async def test_a_search_that_fails_is_shown_as_failed_and_told(
 ) -> None:
     engine = scripted([call(query)], [answer("It failed.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[FILES], include=INCLUDE)
+        response = await ask(client, include=INCLUDE)
 
     search = response.output[0].to_dict()
     assert (search["status"], search["queries"], search["results"]) == ("failed", [query], None)
@@ -186,7 +187,7 @@ async def test_a_model_that_says_something_else_searches_nothing(
     before = library.given(folder)
     engine = scripted([call(arguments=arguments)], [answer("Oh.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[FILES])
+        response = await ask(client)
 
     assert response.status == "failed"
     assert "does not match the format" in response.to_dict()["error"]["message"]
@@ -221,9 +222,9 @@ async def test_a_text_with_the_results_will_do_and_what_a_tool_does_not_take_is_
 ) -> None:
     engine = scripted([call("tides")], [answer("At ten.")])
     async with serving(standing(settings, tmp_path, shelf.url, "plain"), engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[FILES], include=INCLUDE)
+        response = await ask(client, include=INCLUDE)
         with pytest.raises(openai.BadRequestError, match="takes none") as refused:
-            await client.responses.create(model=MODEL, input="When?", tools=[FILES | {"max_num_results": 3}])
+            await ask(client, tools=[FILES | {"max_num_results": 3}])
 
     assert response.output[0].to_dict()["results"] == SHOWN
     assert (refused.value.param, refused.value.code) == ("tools[0].max_num_results", "unsupported_parameter")
@@ -244,7 +245,7 @@ async def test_a_server_that_can_not_stand_for_it_is_a_424_that_says_why(
         service.client() as client,
     ):
         with pytest.raises(openai.APIStatusError) as refused:
-            await client.responses.create(model=MODEL, input="When?", tools=[FILES])
+            await ask(client)
 
     assert refused.value.status_code == 424
     assert "'library'" in refused.value.message
@@ -255,7 +256,7 @@ async def test_a_server_that_is_away_is_a_424_before_anything_is_sampled(setting
     away = standing(settings, tmp_path, "http://127.0.0.1:9/mcp")
     async with serving(away, scripted([answer("Hi.")])) as service, service.client() as client:
         with pytest.raises(openai.APIStatusError) as refused:
-            await client.responses.create(model=MODEL, input="When?", tools=[FILES])
+            await ask(client)
         other = await client.responses.create(model=MODEL, input="Hi.")
 
     assert (refused.value.status_code, refused.value.code) == (424, "http_error")
@@ -268,7 +269,7 @@ async def test_what_signs_in_to_the_server_is_told_nowhere(
     secret = standing(settings, tmp_path, shelf.url, more='[library.headers]\nX-Key = "hunter2-hunter2"\n')
     engine = scripted([call("secret")], [answer("Hm.")])
     async with serving(secret, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[FILES], include=INCLUDE)
+        response = await ask(client, include=INCLUDE)
 
     assert response.output[0].to_dict()["results"][0]["text"] == "It says <redacted>."
     assert "hunter2" not in prompts(engine)[-1]
@@ -282,10 +283,8 @@ async def test_it_is_named_by_its_type_alone_whatever_a_request_labels(
     engine = scripted([call("tides")], [answer("At ten.")])
     async with serving(allowing, engine) as service, service.client() as client:
         with pytest.raises(openai.BadRequestError, match="no server of this label"):
-            await client.responses.create(model=MODEL, input="When?", tools=[own])
-        both = await client.responses.create(
-            model=MODEL, input="When?", tools=[FILES, own | {"server_url": shelf.url}], tool_choice=FILES
-        )
+            await ask(client, tools=[own])
+        both = await ask(client, tools=[FILES, own | {"server_url": shelf.url}], tool_choice=FILES)
 
     assert [item.type for item in both.output] == ["mcp_list_tools", "file_search_call", "message"]
 
@@ -293,9 +292,7 @@ async def test_it_is_named_by_its_type_alone_whatever_a_request_labels(
 async def test_a_choice_of_it_makes_the_model_search(searching: Settings) -> None:
     engine = scripted([call("tides")], [answer("At ten.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(
-            model=MODEL, input="When?", tools=[FILES], tool_choice={"type": "file_search"}, max_tool_calls=1
-        )
+        response = await ask(client, tool_choice={"type": "file_search"}, max_tool_calls=1)
 
     assert [item.type for item in response.output] == ["file_search_call", "message"]
     assert response.to_dict()["tool_choice"] == {"type": "file_search"}
@@ -325,7 +322,7 @@ async def test_a_choice_of_it_makes_the_model_search(searching: Settings) -> Non
 async def test_a_declaration_that_is_wrong_is_refused(searching: Settings, members: dict[str, Any], param: str) -> None:
     async with serving(searching, scripted([answer("So.")])) as service, service.client() as client:
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.responses.create(model=MODEL, input="When?", tools=[FILES | members])  # type: ignore[list-item]
+            await ask(client, tools=[FILES | members])  # type: ignore[list-item]
 
     assert refused.value.param == param
 
@@ -335,21 +332,19 @@ async def test_it_is_declared_once_and_beside_no_namespace_of_its_name(searching
     named: Any = {"type": "namespace", "name": "file_search", "description": "x", "tools": [function]}
     async with serving(searching, scripted([answer("So.")])) as service, service.client() as client:
         with pytest.raises(openai.BadRequestError, match="declared twice"):
-            await client.responses.create(model=MODEL, input="When?", tools=[FILES, FILES])
+            await ask(client, tools=[FILES, FILES])
         with pytest.raises(openai.BadRequestError, match="namespace has the same name"):
-            await client.responses.create(model=MODEL, input="When?", tools=[FILES, named])
+            await ask(client, tools=[FILES, named])
 
 
 async def test_a_background_response_searches_and_its_conversation_goes_on(searching: Settings) -> None:
     engine = scripted([call("tides")], [answer("At ten.")], [answer("Still at ten.")])
     async with serving(searching, engine) as service, service.client() as client:
-        begun = await client.responses.create(
-            model=MODEL, input="When?", tools=[FILES], include=INCLUDE, background=True, stream=True
-        )
+        begun = await ask(client, include=INCLUDE, background=True, stream=True)
         told = [event async for event in begun]
         response = await client.responses.retrieve(told[0].to_dict()["response"]["id"])
         again = [event async for event in await client.responses.retrieve(response.id, stream=True)]
-        await client.responses.create(model=MODEL, input="Sure?", tools=[FILES], previous_response_id=response.id)
+        await ask(client, input="Sure?", previous_response_id=response.id)
 
     assert [event.to_dict() for event in again] == [event.to_dict() for event in told]
     assert response.output[0].to_dict()["results"] == SHOWN
@@ -359,11 +354,9 @@ async def test_a_background_response_searches_and_its_conversation_goes_on(searc
 async def test_a_client_that_keeps_its_conversation_sends_the_call_back(searching: Settings) -> None:
     engine = scripted([call("tides")], [answer("At ten.")], [answer("Still at ten.")])
     async with serving(searching, engine) as service, service.client() as client:
-        first = await client.responses.create(model=MODEL, input="When?", tools=[FILES], include=INCLUDE, store=False)
+        first = await ask(client, include=INCLUDE, store=False)
         history: Any = [{"role": "user", "content": "When?"}, *(item.to_dict() for item in first.output)]
-        await client.responses.create(
-            model=MODEL, input=[*history, {"role": "user", "content": "Sure?"}], tools=[FILES], store=False
-        )
+        await ask(client, input=[*history, {"role": "user", "content": "Sure?"}], store=False)
 
     last = prompts(engine)[-1]
     assert 'to=file_search.msearch<|channel|>commentary <|constrain|>json<|message|>{"queries":["tides"]}' in last
@@ -387,7 +380,7 @@ async def test_the_server_of_the_document_searches_folders(settings: Settings, t
     engine = scripted([call("high water")], [answer("At ten.")])
     named = settings.model_copy(update={"mcp_servers": str(path)})
     async with serving(named, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[tool], include=INCLUDE)
+        response = await ask(client, tools=[tool], include=INCLUDE)
 
     (result,) = response.output[0].to_dict()["results"]
     assert (result["file_id"], result["filename"]) == ("tides", "tides.md")
@@ -396,9 +389,7 @@ async def test_the_server_of_the_document_searches_folders(settings: Settings, t
 
 async def test_the_demo_engine_searches_files(searching: Settings) -> None:
     async with serving(searching) as service, service.client() as client:
-        response = await client.responses.create(
-            model=MODEL, input='Search my files for "high water".', tools=[FILES], include=INCLUDE
-        )
+        response = await ask(client, input='Search my files for "high water".', include=INCLUDE)
 
     assert [item.type for item in response.output if item.type != "reasoning"] == ["file_search_call", "message"]
     assert "High water is at ten." in response.output_text

@@ -48,6 +48,17 @@ async def asked(client: AsyncOpenAI, fixture: McpServer, **members: Any) -> Any:
     return response
 
 
+async def ask(client: AsyncOpenAI, fixture: McpServer, **members: Any) -> Any:
+    """A response that may use the server."""
+    return await client.responses.create(**({"model": MODEL, "tools": [asking(fixture)]} | members))
+
+
+async def goes_on(client: AsyncOpenAI, before: Any, fixture: McpServer, **members: Any) -> Any:
+    """The response behind one, by default to an approval of its last call."""
+    said = {"input": [says(before.output[-1])]}
+    return await ask(client, fixture, previous_response_id=before.id, **(said | members))
+
+
 async def refused(doing: Any) -> Any:
     """The error of a request that is refused."""
     with pytest.raises(openai.BadRequestError) as error:
@@ -104,11 +115,8 @@ async def test_an_approved_call_counts_in_the_usage_as_any_other(settings: Setti
     engine = scripted([call("add", ADD)], [answer("42.")])
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
-        second = await client.responses.create(
-            model=MODEL,
-            previous_response_id=first.id,
-            tools=[asking(fixture)],
-            input=[says(first.output[-1]), {"role": "user", "content": "Thanks."}],
+        second = await goes_on(
+            client, first, fixture, input=[says(first.output[-1]), {"role": "user", "content": "Thanks."}]
         )
 
     assert second.usage is not None
@@ -147,9 +155,7 @@ async def test_a_conversation_that_goes_on_without_an_answer_goes_without_the_ca
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
         second = await client.responses.create(model=MODEL, previous_response_id=first.id, input="Never mind.")
-        again = client.responses.create(
-            model=MODEL, previous_response_id=second.id, tools=[asking(fixture)], input=[says(first.output[-1])]
-        )
+        again = goes_on(client, second, fixture, input=[says(first.output[-1])])
         error = await refused(again)
 
     assert prompts(engine)[-1].endswith(
@@ -256,13 +262,7 @@ async def test_of_forks_that_race_for_an_approval_one_makes_the_call(
 
     async def fork(client: AsyncOpenAI, first: Any) -> Any:
         try:
-            response = await client.responses.create(
-                model=MODEL,
-                previous_response_id=first.id,
-                tools=[asking(fixture)],
-                input=[says(first.output[-1])],
-                background=background,
-            )
+            response = await goes_on(client, first, fixture, background=background)
         except openai.BadRequestError as error:
             return error
         return await ended(client, response.id)
@@ -439,9 +439,9 @@ async def test_a_client_may_send_its_whole_history_with_an_approval_once(
         )
         history = [user, *resent(first), says(first.output[-1])]
         second = await client.responses.create(model=MODEL, input=history, tools=[asking(fixture)], **sealed)
-        error = await refused(client.responses.create(model=MODEL, input=history, tools=[asking(fixture)]))
+        error = await refused(ask(client, fixture, input=history))
         later = [*history, *resent(second), {"role": "user", "content": "Sure?"}]
-        await client.responses.create(model=MODEL, input=later, tools=[asking(fixture)])
+        await ask(client, fixture, input=later)
 
     assert kinds(second) == ["mcp_call", "message"]
     assert second.output[0].to_dict()["approval_request_id"] == first.output[-1].id
@@ -463,10 +463,10 @@ async def test_a_history_whose_call_is_another_one_by_now_is_refused(settings: S
         request = first.output[-1].to_dict()
         for forged in (request | {"arguments": '{"a":1,"b":1}'}, request | {"name": "fail"}):
             wanted = [{"role": "user", "content": "Go."}, forged, says(request)]
-            error = await refused(client.responses.create(model=MODEL, input=wanted, tools=[asking(fixture)]))
+            error = await refused(ask(client, fixture, input=wanted))
             assert "No approval request" in error["message"]
         alone = [request, says(request)]
-        second = await client.responses.create(model=MODEL, input=alone, tools=[asking(fixture)], store=False)
+        second = await ask(client, fixture, input=alone, store=False)
 
     assert second.output[-2].to_dict()["output"] == "42"
     assert fixture.began("add") == before + 1
@@ -481,7 +481,7 @@ async def test_a_history_with_a_denial_or_without_an_answer_tells_the_model(
         request = first.output[-1]
         for said in ([says(request, approve=False)], []):
             sent_back: Any = [request.to_dict(), *said, {"role": "user", "content": "So?"}]
-            await client.responses.create(model=MODEL, input=sent_back, tools=[asking(fixture)])
+            await ask(client, fixture, input=sent_back)
             assert prompts(engine)[-1].endswith(
                 f"{CALL}{ADD}<|call|>{TOLD}{DENIED}<|end|><|start|>user<|message|>So?<|end|><|start|>assistant"
             )
@@ -513,17 +513,9 @@ async def test_in_the_background_an_approved_call_is_made_by_a_worker(settings: 
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         queued = await submitted(client, "2 + 40?", tools=[asking(fixture)], parallel_tool_calls=False)
         first = await ended(client, queued.id)
-        answered = await client.responses.create(
-            model=MODEL,
-            previous_response_id=first.id,
-            tools=[asking(fixture)],
-            input=[says(first.output[-1])],
-            background=True,
-        )
+        answered = await goes_on(client, first, fixture, background=True)
         second = await ended(client, answered.id)
-        third = await client.responses.create(
-            model=MODEL, previous_response_id=second.id, input="Sure?", tools=[asking(fixture)]
-        )
+        third = await goes_on(client, second, fixture, input="Sure?")
 
     assert (first.status, kinds(first)) == ("completed", ["mcp_list_tools", "mcp_approval_request"])
     assert (second.status, kinds(second)) == ("completed", ["mcp_call", "message"])
@@ -539,9 +531,7 @@ async def test_in_a_conversation_an_approval_is_asked_and_given(settings: Settin
         first = await asked(client, fixture, conversation=conversation.id)
         by_hand: Any = [says(first.output[-1])]
         error = await refused(client.conversations.items.create(conversation.id, items=by_hand))
-        second = await client.responses.create(
-            model=MODEL, conversation=conversation.id, tools=[asking(fixture)], input=by_hand
-        )
+        second = await ask(client, fixture, conversation=conversation.id, input=by_hand)
         items = await client.conversations.items.list(conversation.id, order="asc")
 
     assert "waits for an answer" in error["message"]
@@ -596,9 +586,7 @@ async def test_what_the_caller_says_beside_an_approval_is_counted_and_kept(
         bare = await client.responses.input_tokens.count(**wanted, input=[says(first.output[-1])])
         more = await client.responses.input_tokens.count(**wanted, input=[says(first.output[-1]), said])
         second = await client.responses.create(**wanted, input=[says(first.output[-1]), said])
-        await client.responses.create(
-            model=MODEL, previous_response_id=second.id, input="Sure?", tools=[asking(fixture)]
-        )
+        await goes_on(client, second, fixture, input="Sure?")
 
     assert bare.input_tokens < more.input_tokens < len(engine.generations[-2].prompt)
     two, three = prompts(engine)[-2:]
@@ -614,13 +602,7 @@ async def test_a_conversation_is_shortened_but_for_the_call_that_waits(settings:
         zeroth = await client.responses.create(model=MODEL, input=f"Hello. {long}")
         first = await asked(client, fixture, previous_response_id=zeroth.id)
         said: Any = {"role": "user", "content": long}
-        second = await client.responses.create(
-            model=MODEL,
-            previous_response_id=first.id,
-            tools=[asking(fixture)],
-            input=[says(first.output[-1]), said],
-            truncation="auto",
-        )
+        second = await goes_on(client, first, fixture, input=[says(first.output[-1]), said], truncation="auto")
 
     assert kinds(second) == ["mcp_call", "message"]
     assert f"{ADD}<|call|>{TOLD}42<|end|>" in prompts(engine)[-1]
@@ -640,7 +622,7 @@ async def test_a_compaction_makes_no_call_and_goes_on_without_the_approval(
         below = wanted | {"previous_response_id": short.id}
         late = await refused(client.responses.create(**below, input=[says(first.output[-1])]))
         items: Any = [*resent(first), *resent(short), says(first.output[-1])]
-        second = await client.responses.create(model=MODEL, tools=[asking(fixture)], input=items)
+        second = await ask(client, fixture, input=items)
 
     assert "A compaction makes no call" in error["message"]
     assert kinds(short) == ["compaction"]
@@ -679,9 +661,7 @@ async def test_a_store_that_is_away_makes_no_call(
     async with serving(patient, engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
         monkeypatch.setattr(Approvals, "use_up", away)
-        second = await client.responses.create(
-            model=MODEL, previous_response_id=first.id, tools=[asking(fixture)], input=[says(first.output[-1])]
-        )
+        second = await goes_on(client, first, fixture)
     failed_call = second.output[0].to_dict()
     assert (failed_call["status"], "could not be used up" in str(failed_call["error"])) == ("failed", True)
     assert fixture.began("add") == before

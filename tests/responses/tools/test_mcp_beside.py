@@ -9,7 +9,7 @@ from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds,
 from tests.support.service.background import ended
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import prompts
+from tests.support.service.seen import ask, prompts
 from tests.support.tools.server import McpServer
 
 SUMMARY = "Sums were made."
@@ -26,9 +26,9 @@ async def test_a_conversation_that_compacts_itself_calls_tools_behind_that(
     tools = [server(fixture)]
     compacting: Any = [{"type": "compaction", "compact_threshold": 1}]
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="2 + 40?", tools=tools)
-        made = await client.responses.create(
-            model=MODEL,
+        first = await ask(client, input="2 + 40?", tools=tools)
+        made = await ask(
+            client,
             input="Sure?",
             tools=tools,
             previous_response_id=first.id,
@@ -36,7 +36,7 @@ async def test_a_conversation_that_compacts_itself_calls_tools_behind_that(
             background=background,
         )
         second = await ended(client, made.id)
-        third = await client.responses.create(model=MODEL, input="So?", tools=tools, previous_response_id=second.id)
+        third = await ask(client, input="So?", tools=tools, previous_response_id=second.id)
 
     assert second.status == "completed"
     assert kinds(second) == ["compaction", "mcp_call", "message"]
@@ -76,11 +76,11 @@ async def test_a_function_of_the_callers_ends_the_response_and_its_output_goes_o
     own: Any = {"type": "function", "name": "own", "parameters": {"type": "object"}}
     tools = [server(fixture), own]
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="Go.", tools=tools, parallel_tool_calls=False)
+        first = await ask(client, input="Go.", tools=tools, parallel_tool_calls=False)
         asked = first.output[-1]
         assert asked.type == "function_call"
         given: Any = [{"type": "function_call_output", "call_id": asked.call_id, "output": "mine"}]
-        second = await client.responses.create(model=MODEL, input=given, tools=tools, previous_response_id=first.id)
+        second = await ask(client, input=given, tools=tools, previous_response_id=first.id)
 
     assert kinds(first) == ["mcp_list_tools", "mcp_call", "function_call"]
     assert kinds(second) == ["mcp_call", "message"]

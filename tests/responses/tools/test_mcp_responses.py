@@ -5,6 +5,8 @@ from typing import Any
 
 import openai
 import pytest
+from openai import AsyncOpenAI
+from openai.types.responses import Response
 from redis import Redis
 
 from service.harmony import tokens
@@ -34,6 +36,11 @@ def allowing(settings: Settings, fixture: McpServer, **changes: Any) -> Settings
     return settings.model_copy(update={"mcp_allow": (fixture.url,), **changes})
 
 
+async def ask(client: AsyncOpenAI, fixture: McpServer, **members: Any) -> Response:
+    """A response that may use the server."""
+    return await client.responses.create(**({"model": MODEL, "tools": [server(fixture)]} | members))
+
+
 def kinds(response: Any) -> list[str]:
     items = response["output"] if isinstance(response, dict) else response.output
     return [item["type"] if isinstance(item, dict) else item.type for item in items]
@@ -42,7 +49,7 @@ def kinds(response: Any) -> list[str]:
 async def test_a_tool_is_listed_called_and_its_answer_read(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([[*thought("I add."), *then(call("add", ADD))]], [answer("It is 42.")])
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="2 + 40?", tools=[server(fixture)])
+        response = await ask(client, fixture, input="2 + 40?")
 
     listed, _, called_, message = response.output
     assert [item.type for item in response.output] == ["mcp_list_tools", "reasoning", "mcp_call", "message"]
@@ -86,10 +93,8 @@ async def test_events_come_in_the_order_of_the_api(settings: Settings, fixture: 
 async def test_a_conversation_goes_on_and_lists_the_tools_once(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")])
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        first = await client.responses.create(model=MODEL, input="2 + 40?", tools=[server(fixture)])
-        second = await client.responses.create(
-            model=MODEL, input="Sure?", tools=[server(fixture)], previous_response_id=first.id
-        )
+        first = await ask(client, fixture, input="2 + 40?")
+        second = await ask(client, fixture, input="Sure?", previous_response_id=first.id)
         stored = await client.responses.retrieve(first.id)
 
     assert kinds(first) == ["mcp_list_tools", "mcp_call", "message"]
@@ -103,10 +108,10 @@ async def test_a_conversation_goes_on_and_lists_the_tools_once(settings: Setting
 async def test_what_was_cancelled_before_it_began_showed_no_tools(settings: Settings, fixture: McpServer) -> None:
     tools, off = [server(fixture)], allowing(settings, fixture, worker=False)
     async with serving(off, scripted([answer("So.")])) as service, service.client() as client:
-        queued = await client.responses.create(model=MODEL, input="Go.", tools=tools, background=True)
+        queued = await ask(client, fixture, input="Go.", tools=tools, background=True)
         await client.responses.cancel(queued.id)
         await until(lambda: client.responses.retrieve(queued.id), wanted=lambda each: each.status == "cancelled")
-        then = await client.responses.create(model=MODEL, input="On.", tools=tools, previous_response_id=queued.id)
+        then = await ask(client, fixture, input="On.", tools=tools, previous_response_id=queued.id)
 
     assert kinds(then) == ["mcp_list_tools", "message"]
 
@@ -117,25 +122,14 @@ async def test_a_client_that_keeps_the_conversation_sends_the_items_back(
     engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")], [answer("Yes.")])
     question: Any = {"role": "user", "content": "2 + 40?"}
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        first = await client.responses.create(model=MODEL, input=[question], tools=[server(fixture)], store=False)
+        first = await ask(client, fixture, input=[question], store=False)
         history: Any = [question, *(item.to_dict() for item in first.output), {"role": "user", "content": "Sure?"}]
-        second = await client.responses.create(model=MODEL, input=history, tools=[server(fixture)])
-        third = await client.responses.create(
-            model=MODEL, input="Sure?", tools=[server(fixture)], previous_response_id=second.id
-        )
+        second = await ask(client, fixture, input=history)
+        third = await ask(client, fixture, input="Sure?", previous_response_id=second.id)
 
     assert [kinds(second), kinds(third)] == [["message"], ["message"]]
     assert second.output_text == "Still 42."
     assert "42<|end|>" in prompts(engine)[-2].partition("Sure?")[0]
-
-
-async def test_a_response_in_the_background_calls_tools(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("It is 42.")])
-    async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        told = await streamed(service, input="2 + 40?", tools=[server(fixture)], background=True)
-        done = await client.responses.retrieve(told[-1]["response"]["id"])
-
-    assert kinds(done) == ["mcp_list_tools", "mcp_call", "message"]
 
 
 async def test_what_signs_in_to_a_server_is_stored_and_told_nowhere(
@@ -145,7 +139,7 @@ async def test_what_signs_in_to_a_server_is_stored_and_told_nowhere(
     before = fixture.began("look_up")
     tool = server(fixture, authorization="s3cret", headers={"x-key": "s3cret"})
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        queued = await client.responses.create(model=MODEL, input="Go.", tools=[tool], background=True)
+        queued = await ask(client, fixture, input="Go.", tools=[tool], background=True)
         await until(lambda: fixture.began("look_up") > before)
         kept = stored(settings.redis_url)
         shown = await client.responses.retrieve(queued.id)
@@ -196,7 +190,7 @@ async def test_what_tools_answer_is_text(
 ) -> None:
     engine = scripted([call(tool, arguments)], [answer("So.")])
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture)])
+        response = await ask(client, fixture, input="Go.")
 
     item = response.output[1]
     assert item.type == "mcp_call"
@@ -213,23 +207,11 @@ async def test_what_tools_answer_is_text(
         }
 
 
-async def test_a_call_takes_no_longer_than_it_may(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("send_mail", '{"to":"a"}')], [answer("So.")])
-    limited = allowing(settings, fixture, tool_seconds=0.3)
-    async with serving(limited, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture)])
-
-    item = response.output[1]
-    assert item.type == "mcp_call"
-    assert item.status == "failed"
-    assert "did not answer within 0.3 s" in prompts(engine)[-1]
-
-
 async def test_a_background_response_is_cancelled_amid_a_call(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("look_up", '{"word":"a"}')], [answer("So.")])
     before = fixture.began("look_up")
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        queued = await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture)], background=True)
+        queued = await ask(client, fixture, input="Go.", background=True)
         await until(lambda: fixture.began("look_up") > before)
         cancelled = await client.responses.cancel(queued.id)
         await until(lambda: client.responses.retrieve(queued.id), wanted=lambda each: each.status == "cancelled")
@@ -248,9 +230,7 @@ async def test_only_the_tools_that_are_allowed_are_shown(settings: Settings, fix
     engine = scripted([answer("So.")])
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
         for allowed in (["add"], {"tool_names": ["add", "fail"], "read_only": True}):
-            response = await client.responses.create(
-                model=MODEL, input="Go.", tools=[server(fixture, allowed_tools=allowed)]
-            )
+            response = await ask(client, fixture, input="Go.", tools=[server(fixture, allowed_tools=allowed)])
             listed = response.output[0]
             assert listed.type == "mcp_list_tools"
             assert [tool.name for tool in listed.tools] == ["add"]
@@ -261,7 +241,7 @@ async def test_a_tool_may_be_chosen(settings: Settings, fixture: McpServer) -> N
     engine = scripted([call("add", ADD)], [answer("42.")])
     chosen: Any = {"type": "mcp", "server_label": "maths", "name": "add"}
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture)], tool_choice=chosen)
+        response = await ask(client, fixture, input="Go.", tool_choice=chosen)
 
     assert addressed(tags(engine)[0]) == {"maths.add"}
     assert addressed(tags(engine)[-1]) == {"maths.add", "final"}
@@ -288,7 +268,7 @@ async def test_any_public_server_is_no_private_one(settings: Settings, fixture: 
     opened = settings.model_copy(update={"mcp_allow": ("*",)})
     async with serving(opened, scripted([answer("So.")])) as service, service.client() as client:
         with pytest.raises(openai.APIStatusError, match="not a public address"):
-            await client.responses.create(model=MODEL, input="Go.", tools=[server(fixture)])
+            await ask(client, fixture, input="Go.")
 
 
 # --- the operator's servers ---
@@ -311,13 +291,13 @@ async def test_an_operators_server_is_named_by_its_label(
     engine = scripted([call("add", ADD)], [answer("42.")])
     tool: Any = {"type": "mcp", "server_label": "maths"}
     async with serving(named, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="Go.", tools=[tool], background=True)
+        response = await ask(client, fixture, input="Go.", tools=[tool], background=True)
         await until(lambda: client.responses.retrieve(response.id), wanted=lambda each: each.status == "completed")
         done = await client.responses.retrieve(response.id)
         with pytest.raises(openai.BadRequestError, match="Its own are: maths"):
-            await client.responses.create(model=MODEL, input="Go.", tools=[tool | {"server_label": "other"}])
-        stricter = await client.responses.create(
-            model=MODEL, input="Go.", tools=[tool | {"require_approval": "always"}], tool_choice="required"
+            await ask(client, fixture, input="Go.", tools=[tool | {"server_label": "other"}])
+        stricter = await ask(
+            client, fixture, input="Go.", tools=[tool | {"require_approval": "always"}], tool_choice="required"
         )
 
     assert kinds(done) == ["mcp_list_tools", "mcp_call", "message"]

@@ -17,7 +17,7 @@ from store.redis.connection import connect
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, scripted, serving, then, thought
-from tests.support.service.process import MODEL
+from tests.support.service.seen import ask
 from tests.support.store.backups import back_up, bring_back
 from tests.support.tools.server import McpServer
 
@@ -86,8 +86,8 @@ async def test_what_a_conversation_has_shown_of_servers_is_sound_and_outlives_a_
     allowed, file, tools = allowing(settings, fixture), tmp_path / "backup", [server(fixture)]
     engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")], [answer("Yes.")])
     async with serving(allowed, engine) as inside, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="2 + 40?", tools=tools)
-        second = await client.responses.create(model=MODEL, input="Sure?", tools=tools, previous_response_id=first.id)
+        first = await ask(client, input="2 + 40?", tools=tools)
+        second = await ask(client, input="Sure?", tools=tools, previous_response_id=first.id)
         await back_up(settings.redis_url, settings.key_prefix, file)
         report = await checked(settings)
 
@@ -95,7 +95,7 @@ async def test_what_a_conversation_has_shown_of_servers_is_sound_and_outlives_a_
     await bring_back(moved.redis_url, moved.key_prefix, file)
     async with serving(moved, engine) as inside, inside.client() as client:
         stored = await client.responses.retrieve(first.id)
-        third = await client.responses.create(model=MODEL, input="So?", tools=tools, previous_response_id=second.id)
+        third = await ask(client, input="So?", tools=tools, previous_response_id=second.id)
 
     assert (report.found, report.unjudged, report.unknown) == (0, [], 0)
     assert (await checked(moved)).found == 0

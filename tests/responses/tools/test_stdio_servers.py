@@ -21,7 +21,7 @@ from service.tools.transports import Processes
 from tests.responses.tools.test_mcp_responses import call, kinds
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
-from tests.support.service.seen import prompts
+from tests.support.service.seen import ask, prompts
 from tests.support.waiting import until
 
 SERVER = """
@@ -211,10 +211,10 @@ async def test_an_operators_program_serves_responses_and_one_too_many_is_refused
     engine = scripted([answer("Hm.")], [call("t")], [call("t")], [answer("So.")])
     tool: Any = {"type": "mcp", "server_label": "maths"}
     async with serving(named, engine) as inside, inside.client() as client, inside.http() as http:
-        await client.responses.create(model=MODEL, input="Go.", tools=[tool], tool_choice="none")  # lists
-        first = asyncio.create_task(client.responses.create(model=MODEL, input="Go.", tools=[tool]))
+        await ask(client, input="Go.", tools=[tool], tool_choice="none")  # lists
+        first = asyncio.create_task(ask(client, input="Go.", tools=[tool]))
         await until(began.exists)
-        second = await client.responses.create(model=MODEL, input="Go.", tools=[tool])
+        second = await ask(client, input="Go.", tools=[tool])
         go.touch()
         done = await first
         other = await http.post(

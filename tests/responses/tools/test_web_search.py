@@ -9,12 +9,13 @@ from service.harmony import tokens
 from service.settings.settings import Settings
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import prompts, streamed
+from tests.support.service.seen import asking, prompts, streamed
 
 TIDES = "https://docs.invalid/tides.html"
 MOON = "https://docs.invalid/moon.md"
 SEARCH: dict[str, Any] = {"type": "web_search"}
 SHOWN = f"([docs.invalid]({TIDES}))"
+ask = asking(input="When?", tools=[SEARCH])
 PAGE = "\n".join(f"<p>Line {number} of the tides at Brest.</p>" for number in range(400))
 
 
@@ -54,9 +55,7 @@ async def test_a_page_is_searched_opened_and_cited(searching: Settings) -> None:
         [[*thought("I search."), *then(SEARCHED)]], [OPENED], [FOUND], [answer("High water is at ten【1†L2】.")]
     )
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(
-            model=MODEL, input="When?", tools=[SEARCH], include=["web_search_call.action.sources"]
-        )
+        response = await ask(client, include=["web_search_call.action.sources"])
 
     _, searched, opened, found, message = response.output
     assert [item.type for item in (searched, opened, found)] == ["web_search_call"] * 3
@@ -116,11 +115,9 @@ async def test_pages_and_cursors_go_on_with_the_conversation(searching: Settings
         [answer("Still【0†L2】 and【2†L3】.")],
     )
     async with serving(searching, engine) as service, service.client() as client:
-        first = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+        first = await ask(client)
         change(searching)
-        second = await client.responses.create(
-            model=MODEL, input="More?", tools=[SEARCH], previous_response_id=first.id
-        )
+        second = await ask(client, input="More?", previous_response_id=first.id)
 
     *_, scrolled, opened, last = prompts(engine)
     assert f"[1] Tides ({TIDES})\n**viewing lines [390 - " in opened
@@ -133,7 +130,7 @@ async def test_pages_and_cursors_go_on_with_the_conversation(searching: Settings
 async def test_the_history_keeps_what_the_model_said(searching: Settings) -> None:
     engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("At ten【0†L2】.")], [answer("Yes.")])
     async with serving(searching, engine) as service, service.client() as client:
-        first = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+        first = await ask(client)
         await client.responses.create(model=MODEL, input="Sure?", previous_response_id=first.id)
 
     *_, last = prompts(engine)
@@ -145,7 +142,7 @@ async def test_the_history_keeps_what_the_model_said(searching: Settings) -> Non
 async def test_another_tenant_has_its_own_pages(searching: Settings) -> None:
     engine = scripted([call("open", '{"cursor": 0}')], [answer("No.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+        response = await ask(client)
 
     assert response.output[0].to_dict()["status"] == "failed"
     assert response.output[0].to_dict()["action"] == {"type": "open_page", "url": None}
@@ -170,7 +167,7 @@ async def test_another_tenant_has_its_own_pages(searching: Settings) -> None:
 async def test_what_the_model_does_wrong_it_is_told(searching: Settings, tool: str, arguments: str, told: str) -> None:
     engine = scripted([call(tool, arguments)], [answer("Sorry.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
+        response = await ask(client)
 
     assert response.output[0].to_dict()["status"] == "failed"
     assert told in prompts(engine)[-1]
@@ -187,11 +184,8 @@ async def test_a_fork_never_sees_the_pages_of_its_sibling(searching: Settings) -
         [answer("No【1†L2】, but【0†L2】.")],
     )
     async with serving(searching, engine) as service, service.client() as client:
-        root = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH])
-        one, other = [
-            await client.responses.create(model=MODEL, input="So?", tools=[SEARCH], previous_response_id=root.id)
-            for _ in range(2)
-        ]
+        root = await ask(client)
+        one, other = [await ask(client, input="So?", previous_response_id=root.id) for _ in range(2)]
 
     assert one.output_text == f"So ([docs.invalid]({MOON}))."
     assert other.output_text == f"No【1†L2】, but {SHOWN}."
@@ -227,7 +221,7 @@ async def test_marks_of_harmony_in_a_page_are_text(searching: Settings) -> None:
         page.write_text(f"<title>{text}</title><p>{text}")
         engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("Ten.")])
         async with serving(searching, engine) as service, service.client() as client:
-            await client.responses.create(model=MODEL, input="When?", tools=[SEARCH], store=False)
+            await ask(client, store=False)
         seen.append(sum(id >= tokens.FIRST_SPECIAL for id in engine.generations[-1].prompt))
 
     assert seen[0] == seen[1] > 0
@@ -237,7 +231,7 @@ async def test_domains_of_a_request_hold(searching: Settings) -> None:
     only = SEARCH | {"filters": {"allowed_domains": ["Tides.example"]}}
     engine = scripted([SEARCHED], [call("open", f'{{"id": "{TIDES}"}}')], [answer("No.")])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[only])
+        response = await ask(client, tools=[only])
 
     assert [item.to_dict().get("status") for item in response.output[:2]] == ["completed", "failed"]
     assert "No results." in prompts(engine)[1]
@@ -247,13 +241,11 @@ async def test_domains_of_a_request_hold(searching: Settings) -> None:
 
 async def test_a_context_size_is_a_views(searching: Settings) -> None:
     shown: dict[str, int] = {}
-    for size in ("low", "medium", "high"):
-        engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("Ten.")])
-        async with serving(searching, engine) as service, service.client() as client:
-            await client.responses.create(
-                model=MODEL, input="When?", tools=[SEARCH | {"search_context_size": size}], store=False
-            )
-        shown[size] = prompts(engine)[-1].count("of the tides at Brest")
+    engine = scripted(*[[call("open", f'{{"id": "{TIDES}"}}')], [answer("Ten.")]] * 3)
+    async with serving(searching, engine) as service, service.client() as client:
+        for size in ("low", "medium", "high"):
+            await ask(client, tools=[SEARCH | {"search_context_size": size}], store=False)
+            shown[size] = prompts(engine)[-1].count("of the tides at Brest")
 
     assert shown["low"] * 1.8 < shown["medium"] < shown["high"] / 1.8
 
@@ -263,33 +255,30 @@ async def test_without_live_access_only_pages_that_were_opened_lately_are(search
     opened = call("open", f'{{"id": "{TIDES}"}}')
     engine = scripted([opened], [answer("No.")], [opened], [answer("Ten.")], [opened], [answer("Ten.")])
     async with serving(searching, engine) as service, service.client() as client:
-        done = [
-            await client.responses.create(model=MODEL, input="When?", tools=[tool])
-            for tool in (offline, SEARCH, offline)
-        ]
+        done = [await ask(client, tools=[tool]) for tool in (offline, SEARCH, offline)]
 
     assert [each.output[0].to_dict()["status"] for each in done] == ["failed", "completed", "completed"]
 
 
 async def test_each_of_its_types_declares_it_and_a_choice_of_it_holds(searching: Settings) -> None:
-    for kind in ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"):
-        engine = scripted([SEARCHED], [answer("Ten.")])
-        async with serving(searching, engine) as service, service.client() as client:
+    kinds = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
+    location = {"type": "approximate", "country": "fr", "city": None}
+    engine = scripted(*[[SEARCHED], [answer("Ten.")]] * len(kinds))
+    async with serving(searching, engine) as service, service.client() as client:
+        for kind in kinds:
+            tool: Any = {"type": kind, "user_location": location}
             raw = await client.responses.with_raw_response.create(
-                model=MODEL,
-                input="When?",
-                tools=[{"type": kind, "user_location": {"type": "approximate", "country": "fr", "city": None}}],  # pyright: ignore
-                tool_choice={"type": kind},  # pyright: ignore
+                model=MODEL, input="When?", tools=[tool], tool_choice={"type": kind}
             )
-        assert "x-harmonium-tools-left-out" not in raw.headers
-        assert raw.parse().output[0].type == "web_search_call"
+            assert "x-harmonium-tools-left-out" not in raw.headers
+            assert raw.parse().output[0].type == "web_search_call"
 
 
 async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> None:
     form: Any = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": False}}
     engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer('{"at": "ten【0†L2】"}')])
     async with serving(searching, engine) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH], text=form)
+        response = await ask(client, text=form)
 
     assert response.output_text == '{"at": "ten【0†L2】"}'
 
@@ -297,11 +286,11 @@ async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> No
 async def test_a_background_response_searches_and_its_followers_see_it(searching: Settings) -> None:
     engine = scripted([SEARCHED], [OPENED], [answer("At ten【1†L2】.")], [call("open", "{}")], [answer("Done.")])
     async with serving(searching, engine) as service, service.client() as client:
-        begun = await client.responses.create(model=MODEL, input="When?", tools=[SEARCH], background=True, stream=True)
+        begun = await ask(client, background=True, stream=True)
         told = [event async for event in begun]
         response = await client.responses.retrieve(told[0].to_dict()["response"]["id"])
         again = [event async for event in await client.responses.retrieve(response.id, stream=True)]
-        await client.responses.create(model=MODEL, input="More", tools=[SEARCH], previous_response_id=response.id)
+        await ask(client, input="More", previous_response_id=response.id)
 
     assert [event.to_dict() for event in again] == [event.to_dict() for event in told]
     assert [event.type for event in told].count("response.web_search_call.completed") == 2
@@ -312,12 +301,8 @@ async def test_a_background_response_searches_and_its_followers_see_it(searching
 
 async def test_the_demo_engine_searches_opens_a_page_and_cites_it(searching: Settings) -> None:
     async with serving(searching) as service, service.client() as client:
-        response = await client.responses.create(
-            model=MODEL, input='Search the web for "high water ten" please', tools=[SEARCH]
-        )
-        more = await client.responses.create(
-            model=MODEL, input="Count to 3.", tools=[SEARCH], previous_response_id=response.id
-        )
+        response = await ask(client, input='Search the web for "high water ten" please')
+        more = await ask(client, input="Count to 3.", previous_response_id=response.id)
 
     actions = [item.to_dict()["action"] for item in response.output if item.type == "web_search_call"]
     assert [action["type"] for action in actions] == ["search", "open_page"]

@@ -8,7 +8,7 @@ import msgspec
 from service.api.request import CreateRequest, read_create
 from service.responses.output.sealed import Opener, Unsealable
 from service.responses.prompt.build import Prompt, build_prompt
-from service.responses.prompt.read import Limits, Read, read_request
+from service.responses.prompt.read import Read, read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
 
@@ -35,31 +35,30 @@ class Envelopes:
         return kind, bytes.fromhex(payload)
 
 
-LIMITS = Limits()
 ENVELOPES = Envelopes()
 
 
-def read(*, limits: Limits = LIMITS, opener: Opener = ENVELOPES, **body: Any) -> Read:
+def read(*, refuses: bool = False, opener: Opener = ENVELOPES, **body: Any) -> Read:
     """What the members of a create request say."""
-    return read_checked(_request(body), limits, opener)
+    return read_checked(_request(body), opener, refuses=refuses)
 
 
-def read_checked(request: CreateRequest, limits: Limits = LIMITS, opener: Opener = ENVELOPES) -> Read:
+def read_checked(request: CreateRequest, opener: Opener = ENVELOPES, *, refuses: bool = False) -> Read:
     """What the members of a request say whose body was checked."""
-    return in_one_go(read_request(request, limits, opener))
+    return in_one_go(read_request(request, opener, refuses=refuses))
 
 
 def prompt(
     chain: Sequence[StoredMessage] = (),
     limit: int = CONTEXT_TOKENS,
     *,
-    limits: Limits = LIMITS,
+    refuses: bool = False,
     opener: Opener = ENVELOPES,
     stored: Mapping[str, Any] | None = None,
     **body: Any,
 ) -> Prompt:
     """The prompt of a create request on top of a chain, where the items in `stored` are stored."""
-    given = read(limits=limits, opener=opener, **body)
+    given = read(refuses=refuses, opener=opener, **body)
     resolved = {id: msgspec.Raw(msgspec.json.encode(item)) for id, item in (stored or {}).items()}
     return in_one_go(build_prompt(given, _request(body), chain, limit, DATE, resolved))
 

@@ -266,8 +266,8 @@ def machine(rules: Rules = RULES) -> Machine:
 def fed(machine: Machine, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> list[Event]:
     """The events of some sampled ids; where the model has to get feedback in between, it does."""
     out: list[Event] = []
-    before = machine.sampled
-    while (place := machine.sampled - before) < len(ids):
+    before = machine.stretches.sampled
+    while (place := machine.stretches.sampled - before) < len(ids):
         out += machine.feed(ids[place:], None if logprobs is None else logprobs[place:])
         if machine.phase is Phase.FEEDBACK:
             machine.give_feedback()

@@ -43,11 +43,11 @@ class Sampler:
             base=samples.created(), generation=initial, parent=None, stored=False, messages=(), items=b"", rules=Rules()
         )
         self._driver = Driver(
-            plan,
-            machine,
-            _never,
-            engine,
-            metrics(),
+            plan=plan,
+            machine=machine,
+            finish=_never,
+            engine=engine,
+            metrics=metrics(),
             mode="background",
             since=0,
             seconds=seconds,

@@ -1,8 +1,11 @@
 """What an engine saw of a request, to compare with what was asked: prompts as text, and whom a tag lets it address."""
 
 import json
+from collections.abc import Awaitable, Callable
 from itertools import groupby
 from typing import Any
+
+from openai import AsyncOpenAI
 
 from service.harmony.tokens import FIRST_SPECIAL, decode
 from tests.support.engine.scripted import ScriptedEngine
@@ -57,3 +60,15 @@ async def streamed(inside: Inside, key: str = "none", **body: Any) -> list[Event
 async def made(inside: Inside, **body: Any) -> Event:
     """The response at the end of a stream."""
     return (await streamed(inside, **body))[-1]["response"]
+
+
+def asking(**usual: Any) -> Callable[..., Awaitable[Any]]:
+    """Creates a response with these members, but for those that a call of it names."""
+
+    async def ask(client: AsyncOpenAI, **members: Any) -> Any:
+        return await client.responses.create(**({"model": MODEL} | usual | members))
+
+    return ask
+
+
+ask = asking()
