@@ -12,7 +12,8 @@ import pytest
 
 from store.embedded import EmbeddedServer
 from tests.support.chaos.storm import QUICK
-from tests.support.llama.talker import KEY, LlamaProcess
+from tests.support.llama.smol import smol_server
+from tests.support.llama.talker import KEY
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.process import ServiceProcess, WorkerProcess
 from tests.support.waiting import wait_until
@@ -40,7 +41,7 @@ ASKED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def llama() -> Iterator[str]:
-    server = LlamaProcess(smol=True)
+    server = smol_server()
     yield server.url
     server.kill()
 

@@ -20,7 +20,7 @@ import pytest
 
 from service.harmony import tokens
 from tests.support import ROOT
-from tests.support.llama.talker import small
+from tests.support.llama.smol import small
 
 FOLDER = ROOT / "scripts" / "talker"
 WORDS = ["hello", " friend", " Philadelphia", "Grüße", " 漢字", "🙂", "  ", "\n\n"]
