@@ -68,6 +68,10 @@ def test_a_file_that_needs_nothing_has_nothing_installed_but_the_environment(tmp
     assert tested.endswith(" -x tests/test_one.py::test_it")
 
 
+def test_what_a_kind_needs_can_be_installed_alone(tmp_path: Path) -> None:
+    assert run(tmp_path, "--clients", "--setup")[2:] == ["scripts/setup clients", "scripts/setup phoenix"]
+
+
 def test_what_is_needed_and_not_there_is_installed_first(tmp_path: Path) -> None:
     needed = "no-such-program=its-package\nbash=bash\nsmol=scripts/setup\nchromium=chromium\n"
     done = run(tmp_path, "tests/test_one.py", needed=needed)
