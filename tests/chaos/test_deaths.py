@@ -14,6 +14,7 @@ from tests.chaos.scenarios import (
     calls,
     conversations,
     counting,
+    held,
     keyed,
     steered_over_sockets,
     steers,
@@ -32,7 +33,7 @@ PUSHED = {
     "amid a steer over a socket": steered_over_sockets.SCENARIO,
     "within limits": counting.WITHIN_LIMITS,
     "amid a keyed request": keyed.REQUESTS,
-    "amid a keyed call": keyed.AROUND_CALLS,
+    "amid what is held to a format": held.SCENARIO,
     "amid a call": calls.SERVERS,
     "amid code": calls.PYTHON,
     "amid archiving": archiving.SCENARIO,
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Scenario] = PUSHED | {
     "as it asks for an approval": calls.APPROVALS,
     "amid a search of files": calls.FILE_SEARCHES,
     "amid a search": calls.WEB_SEARCHES,
+    "amid a keyed call": keyed.AROUND_CALLS,
 }
 
 SHORT_LEASES = {"lease_seconds": 4.0, "store_timeout_seconds": 1.3}
