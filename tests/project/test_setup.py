@@ -188,8 +188,7 @@ def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Pat
     assert max(map(len, moving)) < 80
 
 
-WAITS = "-o DPkg::Lock::Timeout=300"
-INSTALLED = ["apt-get update -qq", f"apt-get install -y -qq {WAITS} --no-install-recommends python3-venv"]
+INSTALLED = ["apt-get update -qq", "apt-get install -y -qq --no-install-recommends python3-venv"]
 COMMAND = "apt-get update && apt-get install python3-venv"
 
 
