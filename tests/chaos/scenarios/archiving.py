@@ -112,4 +112,4 @@ async def deaths(stage: Stage) -> list[Death]:
     return found
 
 
-SCENARIO = Scenario(die, deaths, pushed=Death(ARCHIVING, 7))
+SCENARIO = Scenario(die, deaths, pushed=Death(ARCHIVING, 7, large=True))
