@@ -12,7 +12,8 @@ import pytest
 
 from store.embedded import EmbeddedServer
 from tests.support.chaos.storm import QUICK
-from tests.support.llama.talker import KEY, LlamaProcess
+from tests.support.llama.smol import smol_server
+from tests.support.llama.talker import KEY
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.process import ServiceProcess, WorkerProcess
 from tests.support.waiting import wait_until
@@ -40,7 +41,7 @@ ASKED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def llama() -> Iterator[str]:
-    server = LlamaProcess(smol=True)
+    server = smol_server()
     yield server.url
     server.kill()
 
@@ -86,7 +87,9 @@ def stage(folder: Path, llama: str, *, by_server: bool, **settings: Any) -> Iter
             each.stop()
 
 
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(
+    "asked", [ASKED["an answer"], pytest.param(ASKED["the arguments of a call"], marks=pytest.mark.full)], ids=ASKED
+)
 def test_what_a_dead_worker_began_is_said_to_its_end_and_nothing_twice(
     tmp_path: Path, llama: str, asked: dict[str, Any]
 ) -> None:
@@ -122,6 +125,7 @@ def test_killed_behind_the_first_words_that_its_server_reads_it_fails_and_says_s
     assert response["output"][0]["content"][0]["text"]
 
 
+@pytest.mark.full
 def test_killed_before_its_first_words_it_is_answered_by_another(tmp_path: Path, llama: str) -> None:
     with stage(tmp_path, llama, by_server=True) as made:
 

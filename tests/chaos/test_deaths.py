@@ -1,66 +1,97 @@
-"""Workers that die at every step of an attempt: somebody else goes on soon, and what kills all of them is given up."""
+"""Whoever dies at any step of anything loses nothing and does nothing twice.
+
+Each dies by SIGKILL: at one step of ten scenarios on a push, at all steps of all of them in the long form.
+"""
 
 import asyncio
-import time
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from service.api.response import ResponseStatus
-from service.settings.settings import Settings
+from tests.chaos.scenarios import (
+    archiving,
+    calls,
+    conversations,
+    counting,
+    held,
+    keyed,
+    steered_over_sockets,
+    steers,
+    workers,
+)
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.deaths import each_dies
-from tests.support.chaos.inside import WatchedEngine, answer, counted, opened, queue, working
-from tests.support.chaos.mortal import POISON, STEPS
-from tests.support.chaos.mortals import Mortals, dead, mortals
-from tests.support.chaos.storm import STEADY
-from tests.support.waiting import until
+from tests.support.chaos.deaths import Scenario, each_dies, staged
+from tests.support.chaos.inside import answer, counted, opened, queue
+from tests.support.chaos.mortal import APPROVED_STEPS, CALL_STEPS, POISON
+from tests.support.chaos.mortals import dead
 
-ANSWER_SECONDS = 3.0
-"""What an answer takes beside, on cores that others share; alone it is half a second."""
+PUSHED = {
+    "a worker": workers.SCENARIO,
+    "amid a conversation": conversations.SCENARIO,
+    "amid a steer": steers.SCENARIO,
+    "amid a steer over a socket": steered_over_sockets.SCENARIO,
+    "within limits": counting.WITHIN_LIMITS,
+    "amid a keyed request": keyed.REQUESTS,
+    "amid what is held to a format": held.SCENARIO,
+    "amid a call": calls.SERVERS,
+    "amid code": calls.PYTHON,
+    "amid archiving": archiving.SCENARIO,
+}
+"""Scenarios of which one row is played on each push."""
 
-TOKENS_PER_SECOND = 400
-COUNTED = 60
+SCENARIOS: dict[str, Scenario] = PUSHED | {
+    "as usage is counted": counting.USAGE,
+    "as it asks for an approval": calls.APPROVALS,
+    "amid a search of files": calls.FILE_SEARCHES,
+    "amid a search": calls.WEB_SEARCHES,
+    "amid a keyed call": keyed.AROUND_CALLS,
+}
 
-pytestmark = pytest.mark.timeout(120)
+SHORT_LEASES = {"lease_seconds": 4.0, "store_timeout_seconds": 1.3}
+"""Three of them have to run out."""
 
-
-async def die_and_be_replaced(mortals: Mortals, settings: Settings, step: str) -> None:
-    """A response whose worker dies at a step, and then comes to its end by another."""
-    async with Aftermath(settings) as aftermath:
-        async with opened(settings) as service:
-            id = await queue(service, f"Count to {COUNTED}.")
-        await mortals.die(settings, step, "cancel" if step.startswith("cancel") else "work", id)
-        died = time.monotonic()
-        async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
-            await until(lambda: aftermath.ended(id), 30, f"the job is stuck: its worker died {step}")
-            seconds = time.monotonic() - died
-        await aftermath.check([id])
-        await aftermath.check_usage()
-        response = await aftermath.response(id)
-        if step == "cancelled":
-            assert (response.status, response.output) == (ResponseStatus.CANCELLED, [])
-        else:
-            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED))
-        assert seconds < 2 * STEADY["lease_seconds"] + ANSWER_SECONDS
+SOON_SECONDS = 0.05
+"""In the long form some die at any moment so long after a step."""
 
 
-async def test_a_worker_that_dies_at_any_step_is_replaced_within_two_leases(part: Any) -> None:
-    await each_dies(STEPS, die_and_be_replaced, part)
+@pytest.mark.timeout(300)
+async def test_whoever_dies_loses_nothing(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        await each_dies(stage, [(each.die, each.pushed) for each in PUSHED.values()])
 
 
-async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(part: Any) -> None:
-    shared = part("poison")
-    async with mortals() as program, Aftermath(shared) as aftermath:
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+async def test_whoever_dies_at_any_step_loses_nothing(tmp_path: Path, scenario: Scenario) -> None:
+    async with staged(tmp_path) as stage:
+        rows = await scenario.all_rows(stage)
+        assert scenario.pushed in rows
+        await each_dies(stage, [(scenario.die, row) for row in rows])
+        for _ in range(scenario.soon_turns):
+            await each_dies(stage, [(scenario.die, row) for row in rows], soon=SOON_SECONDS)
+
+
+def test_no_step_of_a_call_is_left_out() -> None:
+    around = {"noting a call", "calling", "called", "keeping an outcome", "kept an outcome"}
+    assert {death.step for death in calls.MAIL} == {death.step for death in calls.LOOK_UP} == around | {"finishing"}
+    assert [death.step for death in calls.APPROVED if death.tool == "send_mail"] == [*APPROVED_STEPS]
+    assert around < {*CALL_STEPS}
+
+
+@pytest.mark.timeout(120)
+async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage, Aftermath(shared := stage.settings(**SHORT_LEASES)) as aftermath:
         async with opened(shared) as service:
             poison = await queue(service, f"Is this {POISON}?")
-            others = [await queue(service, f"Count to {COUNTED}.") for _ in range(4)]
+            others = [await queue(service, "Count to 60.") for _ in range(4)]
         deaths = 0
-        pid = await program.begin(shared)
+        pid = await stage.program.begin(shared)
         while not await aftermath.ended(poison, *others):
             if dead(pid):
                 deaths += 1
-                pid = await program.begin(shared)
+                pid = await stage.program.begin(shared)
             await asyncio.sleep(0.05)
         given_up = await aftermath.response(poison)
         assert (deaths, given_up.status) == (shared.max_attempts, ResponseStatus.FAILED)
@@ -68,6 +99,6 @@ async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(part
         assert "3 workers in a row died" in given_up.error.message
         for id in others:
             response = await aftermath.response(id)
-            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(COUNTED)), response.error
+            assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(60)), response.error
         await aftermath.check([poison, *others])
         await aftermath.check_usage()

@@ -32,10 +32,12 @@ class Trouble:
         self._kinds: list[Callable[[], Awaitable[None]]] = [
             *(self._kill, self._kill, self._kill_the_store, self._freeze, self._restart, self._cancel, self._cancel)
         ]
+        self._next: list[Callable[[], Awaitable[None]]] = []
 
     async def make(self) -> None:
-        """Do one thing, and see to it that everybody is there again."""
-        await self._fleet.chance.choice(self._kinds)()
+        """Do one thing, and see to it that everybody is there again; all kinds in turn, in another order each time."""
+        self._next = self._next or self._fleet.chance.sample(self._kinds, len(self._kinds))
+        await self._next.pop()()
 
     async def _kill(self) -> None:
         victim = self._fleet.chance.choice(self._fleet.members)

@@ -18,8 +18,8 @@ from tests.support.waiting import wait_until
 
 SEAL_KEY = "a-seal-key-of-more-than-32-characters"
 UNREACHABLE = 5
-TURNS = 120
-KILLED_AT = (5, 40, 90)
+TURNS = 60
+KILLED_AT = (5, 40)
 """How many turns are there when the service is killed."""
 
 
@@ -58,7 +58,9 @@ def killed_on_its_way(service: ServiceProcess, root: str, file: Path, turns: int
         return importing.wait(60)
 
 
-@pytest.mark.parametrize("store_too", [False, True], ids=["the service", "the store too"])
+@pytest.mark.parametrize(
+    "store_too", [pytest.param(False, marks=pytest.mark.full), True], ids=["the service", "the store too"]
+)
 def test_an_import_that_a_kill_cut_off_is_whole_once_it_is_repeated(
     start: Callable[..., ServiceProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_too: bool
 ) -> None:

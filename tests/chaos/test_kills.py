@@ -101,6 +101,19 @@ SCENARIOS = [
     Scenario(replace, Size(5, 250, 1), Size(50, 2000, 3), LONG_LEASES),
 ]
 
+PUSHED = (freeze, replace)
+"""Those of a push, where test_everything.py kills processes and the store."""
+
+
+def size_of(number: int, *, long: bool) -> Any:
+    """A scenario with one of its sizes, as a row of a table."""
+    scenario = SCENARIOS[number]
+    marks = [pytest.mark.full, pytest.mark.timeout(1800)] if long or scenario.trouble not in PUSHED else []
+    size = scenario.long if long else scenario.short
+    return pytest.param(
+        scenario, size, number + 20 * long, id=f"{scenario.trouble.__name__}-{'long' if long else 'short'}", marks=marks
+    )
+
 
 async def survive(folder: Path, scenario: Scenario, size: Size, seed: int) -> None:
     async with running(folder, seed, **SETTINGS | scenario.settings) as fleet:
@@ -122,13 +135,8 @@ async def survive(folder: Path, scenario: Scenario, size: Size, seed: int) -> No
             assert max(each.longest_pause for each in under_way.followers) < PAUSE_SECONDS, fleet.history
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.trouble.__name__)
-async def test_trouble_costs_a_pause_and_no_event(tmp_path: Path, scenario: Scenario) -> None:
-    await survive(tmp_path, scenario, scenario.short, seed=SCENARIOS.index(scenario) + 1)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.trouble.__name__)
-async def test_much_trouble_costs_pauses_and_no_event(tmp_path: Path, scenario: Scenario) -> None:
-    await survive(tmp_path, scenario, scenario.long, seed=SCENARIOS.index(scenario) + 20)
+@pytest.mark.parametrize(
+    ("scenario", "size", "seed"), [size_of(number, long=long) for long in (False, True) for number in range(4)]
+)
+async def test_trouble_costs_a_pause_and_no_event(tmp_path: Path, scenario: Scenario, size: Size, seed: int) -> None:
+    await survive(tmp_path, scenario, size, seed)

@@ -123,7 +123,7 @@ def _answers(messages: list[tuple[str, str]]) -> list[str]:
 
 
 @asynccontextmanager
-async def talking(folder: Path, seed: int, numbers: int = NUMBERS) -> AsyncIterator[Talk]:
+async def talking(folder: Path, seed: int, numbers: int) -> AsyncIterator[Talk]:
     """A fleet with clients that talk to it, and are checked at the end of the block."""
     settings = SETTINGS | {"demo_tokens_per_second": 100, "shutdown_seconds": STOP_SECONDS}
     async with running(folder, seed, workers=1, **settings) as fleet:
@@ -136,47 +136,41 @@ async def talking(folder: Path, seed: int, numbers: int = NUMBERS) -> AsyncItera
         await talk.check()
 
 
-async def kill(folder: Path, seed: int, kills: int) -> None:
-    async with talking(folder, seed) as talk, Aftermath(talk.fleet.settings) as aftermath:
-        for number in range(kills):
+KILL, STOP = 1006, 1012
+"""How an API ends: the code with which its connections are closed."""
+
+
+async def go_on(folder: Path, seed: int, numbers: int, ends: list[int]) -> None:
+    """Clients of APIs that end so, one after the other: they go on where they were."""
+    async with talking(folder, seed, numbers) as talk, Aftermath(talk.fleet.settings) as aftermath:
+        for number, how in enumerate(ends):
             api = talk.fleet.apis[number % len(talk.fleet.apis)]
             await talk.speaking(api)
-            talk.fleet.kill(api)
-            held = await aftermath.held_seconds(of=talk.conversation)
-            assert held <= LEASE_SECONDS
-            talk.fleet.launch(api)
+            if how == KILL:
+                talk.fleet.kill(api)
+                assert await aftermath.held_seconds(of=talk.conversation) <= LEASE_SECONDS
+                talk.fleet.launch(api)
+            else:
+                assert await talk.fleet.restart(api) == 0
             await talk.going_on()
-    assert sum(len(each.broken) for each in talk.talkers) >= kills
-    assert {code for each in talk.talkers for code in each.close_codes} == {1006}
+            if KILL not in ends[: number + 1]:  # what was said is stored then
+                assert [id for each in talk.talkers for id in each.lost] == []
+    assert {code for each in talk.talkers for code in each.close_codes} == {*ends}
+    assert sum(len(each.broken) for each in talk.talkers) >= ends.count(KILL)
+    statuses = {turn.status for each in talk.talkers for turn in each.turns}
+    assert STOP not in ends or "cancelled" in statuses
 
 
-async def stop(folder: Path, seed: int, stops: int) -> None:
-    async with talking(folder, seed, MANY_NUMBERS) as talk:
-        for number in range(stops):
-            api = talk.fleet.apis[number % len(talk.fleet.apis)]
-            await talk.speaking(api)
-            assert await talk.fleet.restart(api) == 0
-            await talk.going_on()
-    assert {code for each in talk.talkers for code in each.close_codes} == {1012}
-    assert [id for each in talk.talkers for id in each.lost] == []
-    assert "cancelled" in {turn.status for each in talk.talkers for turn in each.turns}
-
-
-async def test_clients_of_apis_that_are_killed_go_on_where_they_were(tmp_path: Path) -> None:
-    await kill(tmp_path, seed=31, kills=2)
-
-
-async def test_clients_of_an_api_that_stops_lose_nothing_that_was_said(tmp_path: Path) -> None:
-    await stop(tmp_path, seed=32, stops=1)
+async def test_clients_of_apis_that_stop_or_are_killed_go_on_where_they_were(tmp_path: Path) -> None:
+    await go_on(tmp_path, 32, MANY_NUMBERS, [STOP, KILL])
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-async def test_clients_of_apis_that_are_killed_twenty_times_go_on_where_they_were(tmp_path: Path) -> None:
-    await kill(tmp_path, seed=34, kills=20)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1800)
-async def test_clients_of_apis_that_stop_twelve_times_lose_nothing_that_was_said(tmp_path: Path) -> None:
-    await stop(tmp_path, seed=35, stops=12)
+@pytest.mark.parametrize(
+    ("numbers", "ends"), [(NUMBERS, [KILL] * 20), (MANY_NUMBERS, [STOP] * 12)], ids=["killed", "stopped"]
+)
+async def test_clients_of_apis_that_end_again_and_again_go_on_where_they_were(
+    tmp_path: Path, numbers: int, ends: list[int]
+) -> None:
+    await go_on(tmp_path, 34, numbers, ends)

@@ -80,9 +80,13 @@ def sandbox(tmp_path: Path) -> Iterator[SandboxProcess]:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, mcp: McpServer, sandbox: SandboxProcess) -> Iterator[Stage]:
-    """Everything but a worker; answers take so long that there is time to die amid one."""
-    tools: Any = {"mcp_allow": mcp.url, "sandbox": sandbox.listen}
+def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """Everything but a worker, with the tools of a test; answers take so long that there is time to die amid one."""
+    tools: dict[str, object] = (
+        {"mcp_allow": request.getfixturevalue("mcp").url}
+        if "mcp" in request.fixturenames
+        else {"sandbox": request.getfixturevalue("sandbox").listen}
+    )
     with EmbeddedServer(tmp_path / "store") as store:
         opened = Stage(tmp_path, store.url, **tools, demo_tokens_per_second=50, shutdown_seconds=1)
         try:
@@ -143,7 +147,7 @@ def test_code_that_runs_when_its_worker_dies_runs_once_and_its_end_is_waited_for
     assert call_of(done).outputs[0].logs == "1\n"
 
 
-@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("alone", [pytest.param(True, marks=pytest.mark.full), False])
 def test_code_whose_sandbox_dies_is_not_run_again_and_the_next_call_gets_another_container(
     stage: Stage, sandbox: SandboxProcess, alone: bool
 ) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.clients.clients import CASES as FOLDER
 from tests.support.clients.clients import ClientProcess, cases
-from tests.support.llama.talker import KEY, LlamaProcess
+from tests.support.llama.smol import smol_server
+from tests.support.llama.talker import KEY
 from tests.support.service.process import ServiceProcess
 
 SCRIPT = FOLDER / "passed_openai_node.mjs"
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.clients
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProcess]:
     """The process that runs the script."""
-    server = LlamaProcess(smol=True)
+    server = smol_server()
     service = ServiceProcess(
         tmp_path_factory.mktemp("passing"), engine="llama", engine_url=server.url, engine_api_key=KEY
     )

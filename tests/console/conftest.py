@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 from tests.support.service.process import ServiceProcess
 
+NEEDS = {"chromium": "chromium"}
 CHROMIUM = "/usr/bin/chromium"
 WAIT_MS = 15_000
 WIDTH, HEIGHT = 1360, 860

@@ -16,15 +16,16 @@ from tests.support import ROOT
 from tests.support.deploy.prometheus import (
     BOARD,
     FOLDER,
+    NEEDS,
     Prometheus,
     config,
     expressions,
-    program,
     prometheus,
     promtool,
     rules,
 )
 from tests.support.documents import read
+from tests.support.needs import program_path
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 from tests.support.waiting import wait_until
 
@@ -179,7 +180,7 @@ def test_the_board_can_be_imported() -> None:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A Prometheus that has scraped a service while all of it was in use."""
-    program("prometheus")
+    program_path("prometheus", NEEDS)
     service = ServiceProcess(
         tmp_path_factory.mktemp("service"),
         api_keys=f"acme:{ACME_KEY},globex:{GLOBEX_KEY}",

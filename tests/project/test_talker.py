@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import pairwise
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -20,10 +19,9 @@ import pytest
 
 from service.harmony import tokens
 from tests.support import ROOT
-from tests.support.llama.talker import small
+from tests.support.llama.smol import small
 
 FOLDER = ROOT / "scripts" / "talker"
-WORDS = ["hello", " friend", " Philadelphia", "Grüße", " 漢字", "🙂", "  ", "\n\n"]
 SECONDS = 60
 ENCODE = """
 import json, sys
@@ -52,28 +50,6 @@ def program(name: str) -> ModuleType:
 @pytest.fixture(scope="module")
 def builder() -> ModuleType:
     return program("build")
-
-
-@pytest.fixture(scope="module")
-def ranks(builder: ModuleType) -> dict[bytes, int]:
-    """What the builder's tokenizer is made of."""
-    return dict(builder.parse_ranks(builder.read_ranks()))
-
-
-@pytest.fixture(scope="module")
-def order(builder: ModuleType, ranks: dict[bytes, int]) -> dict[tuple[bytes, bytes], int]:
-    """Which pairs may be joined, and how early."""
-    return {pair: place for place, pair in enumerate(builder.merges(ranks))}
-
-
-def joined(word: bytes, order: dict[tuple[bytes, bytes], int]) -> list[bytes]:
-    """The tokens of a word: bytes, of which the pair that may be joined first is joined, again and again."""
-    parts = [word[at : at + 1] for at in range(len(word))]
-    while pairs := [pair for pair in pairwise(parts) if pair in order]:
-        first = min(pairs, key=order.__getitem__)
-        at = next(at for at, pair in enumerate(pairwise(parts)) if pair == first)
-        parts[at : at + 2] = [first[0] + first[1]]
-    return parts
 
 
 def test_the_weights_are_those_that_the_builder_was_written_for(builder: ModuleType) -> None:
@@ -105,13 +81,6 @@ def test_every_byte_has_a_letter_of_its_own(builder: ModuleType) -> None:
     letters: dict[int, str] = builder.alphabet()
     assert sorted(letters) == list(range(256))
     assert len(set(letters.values())) == 256
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_its_merges_make_the_tokens_that_the_service_makes(
-    ranks: dict[bytes, int], order: dict[tuple[bytes, bytes], int], word: str
-) -> None:
-    assert [ranks[part] for part in joined(word.encode(), order)] == list(tokens.encode(word))
 
 
 def test_smollm2_is_built_of_the_file_that_is_installed(builder: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

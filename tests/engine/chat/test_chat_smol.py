@@ -11,6 +11,7 @@ from openai import AsyncOpenAI, BadRequestError
 from service.engine.chat.servers import ByChat, LlamaByChat
 from service.engine.servers.engine import Access, ServersEngine
 from service.settings.settings import Settings
+from tests.support.llama.smol import smol_server
 from tests.support.llama.talker import KEY, LlamaProcess
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import serving
@@ -22,7 +23,7 @@ SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LlamaProcess]:
-    server = LlamaProcess(smol=True)
+    server = smol_server()
     yield server
     server.kill()
 

@@ -15,7 +15,8 @@ from service.engine.port import Between, Generation, Take
 from service.engine.servers.engine import Access, ServersEngine
 from service.markup.speech import Shown, Transcript
 from service.settings.settings import Settings
-from tests.support.llama.talker import KEY, OPTIONS, LlamaProcess, small
+from tests.support.llama.smol import small, smol_server
+from tests.support.llama.talker import KEY, OPTIONS
 from tests.support.service.inside import serving
 
 IM_START, IM_END = 1, 2
@@ -95,7 +96,7 @@ WEATHER: Any = {"type": "function", "name": "get_weather", "parameters": CITY, "
 async def test_tools_that_its_template_does_not_show_are_told_and_called(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = LlamaProcess(smol=True)
+    server = smol_server()
     engine = ServersEngine(Llama(shared=False), Access((server.url,), api_key=KEY))
     prompts: list[list[int]] = []
     sample = engine.sample

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from service.settings.settings import Settings, load_settings
-from tests.support.llama.talker import KEY, LlamaProcess
+from tests.support.llama.smol import smol_server
+from tests.support.llama.talker import KEY
 from tests.support.service.inside import serving
 
 ENGINES = """
@@ -28,7 +29,7 @@ api_key_file = "{key}"
 
 @pytest.fixture(scope="module")
 def smol_url() -> Iterator[str]:
-    server = LlamaProcess(smol=True)
+    server = smol_server()
     yield server.url
     server.kill()
 

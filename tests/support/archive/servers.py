@@ -20,6 +20,7 @@ from tests.support.clients.clients import PACKAGES, node
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
+NEEDS = {"pg_ctlcluster": "postgresql"}
 START_SECONDS = 30.0
 BUCKET = "archive"
 USER = "harmonium"

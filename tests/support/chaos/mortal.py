@@ -27,13 +27,19 @@ from service.process import open_service
 from service.responses import edit_conversation as by_hand
 from service.responses.conversation_hold import joining
 from service.responses.service import Service
+from service.sandbox import remote
+from service.search import web
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
+from service.tools import session, transports
 from service.web import idempotency
 from tests.support.chaos.archive_steps import ARCHIVING, ASKING, NOTING, tell_of_steps
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
+
+IMPORTED_ONCE = (remote, session, transports, web)
+"""What a service imports when it has tools, and each process of this program would."""
 
 STEPS = (
     "claimed",  # and not yet begun

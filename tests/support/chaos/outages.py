@@ -1,6 +1,9 @@
 """A store that is killed at chosen steps of what is done to it, and started again on its folder."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 
 from tests.support.chaos.fleet import Store
@@ -48,3 +51,15 @@ class Outages:
         self._store.kill()
         self._store.launch()
         await self._store.ready()
+
+
+@asynccontextmanager
+async def shaky_store(folder: Path, chance: int) -> AsyncIterator[Outages]:
+    """The killer of a store that syncs each write, until the end of the block."""
+    store = Store(folder, "always")
+    store.launch()
+    try:
+        await store.ready()
+        yield Outages(store, Random(chance))
+    finally:
+        store.kill()

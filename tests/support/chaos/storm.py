@@ -11,7 +11,7 @@ from tests.support.chaos.follower import Follower
 from tests.support.waiting import until
 
 LEASE_SECONDS = 2.0
-STEADY: dict[str, Any] = {"lease_seconds": 6.0, "store_timeout_seconds": 2.0}
+STEADY: dict[str, Any] = {"lease_seconds": 12.0, "store_timeout_seconds": 4.0}
 """Leases of processes that are begun many at once, which two cores carry out slowly."""
 
 QUICK: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "store_timeout_seconds": 0.7}

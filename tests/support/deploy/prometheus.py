@@ -13,34 +13,28 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
-import pytest
 import yaml
 
 from tests.support import ROOT
 from tests.support.documents import DOCUMENTS, blocks
+from tests.support.needs import program_path
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 FOLDER = ROOT / "deploy" / "prometheus"
 BOARD = ROOT / "deploy" / "grafana" / "harmonium.json"
 ADAPTER = ROOT / "deploy" / "kubernetes" / "autoscaling" / "adapter.yaml"
-PACKAGE = "prometheus"
+NEEDS = {"prometheus": "prometheus", "promtool": "prometheus"}
 SCRAPED_EVERY = "250ms"
 SECONDS = 20.0
 COMPARISON = re.compile(r" (?:==|>=|<=|>|<) \d+(?:\.\d+)?")
 
 
-def program(name: str) -> str:
-    """The path of prometheus or promtool; skips the test where it is missing."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"no {name} on the PATH; it is in Debian's {PACKAGE}")
-    return path
-
-
 def promtool(*arguments: str | Path) -> str:
     """What promtool says of something that it finds right."""
-    done = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(
+        [program_path("promtool", NEEDS), *arguments], capture_output=True, text=True, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -110,7 +104,7 @@ def prometheus(folder: Path, targets: list[str], key: str) -> Iterator[Prometheu
     """A server that scrapes these targets, until the end."""
     port = free_port()
     command = (
-        *(program("prometheus"), f"--config.file={config(folder, targets, key)}"),
+        *(program_path("prometheus", NEEDS), f"--config.file={config(folder, targets, key)}"),
         *(f"--storage.tsdb.path={folder / 'series'}", f"--web.listen-address=127.0.0.1:{port}"),
     )
     with (folder / "log").open("wb") as log:

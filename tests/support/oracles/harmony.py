@@ -10,11 +10,10 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
-import bpe_openai
 from openai_harmony import (
     Author,
     Conversation,
@@ -62,7 +61,10 @@ class Oracle:
 
     def __init__(self, folder: Path) -> None:
         """Unpack the vocabulary into `folder` and load it: about 0.2 s, so do it once per process."""
-        vocabulary = gzip.decompress(files(bpe_openai).joinpath(f"data/{VOCABULARY}.gz").read_bytes())
+        package = find_spec("bpe_openai")  # to import it reads the ranks of three vocabularies
+        assert package is not None
+        assert package.origin is not None
+        vocabulary = gzip.decompress((Path(package.origin).parent / "data" / f"{VOCABULARY}.gz").read_bytes())
         assert hashlib.sha256(vocabulary).hexdigest() == VOCABULARY_SHA256
         (folder / VOCABULARY).write_bytes(vocabulary)
         with patch.dict(os.environ, TIKTOKEN_ENCODINGS_BASE=str(folder)):

@@ -5,13 +5,14 @@ import subprocess
 from pathlib import Path
 from typing import Protocol
 
-import pytest
 from redis import Redis
 from redis import exceptions as redis_errors
 
 from store.embedded import EmbeddedServer
+from tests.support.needs import program_path
 from tests.support.waiting import wait_until
 
+NEEDS = {"redis-server": "redis-server"}
 START_SECONDS = 10.0
 
 
@@ -30,9 +31,7 @@ class DebianServer:
     """A redis-server set up as the embedded one is."""
 
     def __init__(self, folder: Path) -> None:
-        program = shutil.which("redis-server")
-        if program is None:
-            pytest.skip("no redis-server on the PATH; CI installs Debian's")
+        program = program_path("redis-server", NEEDS)
         self._socket = folder / "redis.sock"
         self.url = f"unix://{self._socket}"
         place = ("--port", "0", "--unixsocket", str(self._socket), "--dir", str(folder))

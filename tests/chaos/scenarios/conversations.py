@@ -6,18 +6,15 @@ background is made by the next worker and joins.
 
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import openai
-import pytest
 from openai import AsyncOpenAI
 
-from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.deaths import each_dies
+from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
 from tests.support.chaos.inside import WatchedEngine, counted, working
 from tests.support.chaos.mortal import QUESTION, STEPS
-from tests.support.chaos.mortals import Mortals
 from tests.support.chaos.storm import STEADY
 from tests.support.service.inside import serving
 from tests.support.service.listed import Said, said
@@ -28,16 +25,10 @@ LEASE_SECONDS: float = STEADY["lease_seconds"]
 SLACK_SECONDS = 8.0
 """What an answer takes beside, on cores that others share."""
 
-TOKENS_PER_SECOND = 400
-SOON_SECONDS = 0.03
-"""In the long form they die at any moment so long after a step."""
-
 ASKED = ("user", QUESTION)
 MADE = [ASKED, ("assistant", counted(5))]
 NEXT = [("user", "What is my name?"), ("assistant", "Your name is Ada.")]
 NAMED = ("user", "My name is Ada.")
-
-pytestmark = pytest.mark.timeout(120)
 
 
 class Death(NamedTuple):
@@ -90,15 +81,16 @@ async def queued(client: AsyncOpenAI, id: str) -> str:
     raise AssertionError("no event")
 
 
-async def die_and_go_on(mortals: Mortals, settings: Settings, death: Death, soon: float = 0.0) -> None:
+async def die(stage: Stage, death: Death, soon: float = 0.0) -> None:
     """A conversation with which others go on after a process died within `soon` seconds of a step."""
+    settings = stage.settings(worker=False)
     async with Aftermath(settings) as aftermath:
         async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
             id = (await client.conversations.create(items=[{"role": "user", "content": NAMED[1]}])).id
             assert await ask(client, "Count to 2.", id)
             before = await said(client, id)
             response = await queued(client, id) if death.deed in ("work", "cancel") else None
-            await mortals.die(settings, death.step, death.deed, response or id, after=soon)
+            await stage.program.die(settings, death.step, death.deed, response or id, after=soon)
             died = time.monotonic()
             pinned = death.deed == "fork"  # for as long as a response may take
             assert pinned or await aftermath.held_seconds() <= LEASE_SECONDS
@@ -133,13 +125,4 @@ def check(before: Said, after: Said, death: Death, *, exactly: bool) -> None:
     assert between in ([death.joins] if exactly else [[], [ASKED], MADE])
 
 
-async def test_a_process_that_dies_at_any_step_leaves_a_conversation_that_goes_on(part: Any) -> None:
-    await each_dies(DEATHS, die_and_go_on, partial(part, worker=False))
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1800)
-async def test_processes_that_die_soon_after_any_step_leave_conversations_that_go_on(part: Any) -> None:
-    for turn in range(8):
-        die = partial(die_and_go_on, soon=SOON_SECONDS)
-        await each_dies(DEATHS, die, partial(part, worker=False), f"turn-{turn}")
+SCENARIO = Scenario(die, DEATHS, pushed=Death("work", "finishing", MADE), soon_turns=8)

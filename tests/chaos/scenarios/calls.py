@@ -3,13 +3,10 @@
 Each dies by itself at its step, another one takes over, and what counts is how often the tool was really called.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import pytest
 
 from service.api.response import (
     CodeInterpreterCall,
@@ -21,33 +18,25 @@ from service.api.response import (
     WebSearchCall,
 )
 from service.responses.service import Service
-from service.settings.settings import Settings, load_settings
-from store.embedded import EmbeddedServer
+from service.settings.settings import Settings
 from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.deaths import each_dies
+from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
 from tests.support.chaos.inside import WatchedEngine, answer, opened, queue, working
-from tests.support.chaos.mortal import APPROVED_STEPS, CALL_STEPS
-from tests.support.chaos.mortals import Mortals, mortals
+from tests.support.chaos.mortal import CALL_STEPS
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all
 from tests.support.search.site import searched_site
-from tests.support.service.background import changed
 from tests.support.tools import library
 from tests.support.tools.server import McpServer, mcp_server
 from tests.support.waiting import until
 
 SECONDS = 60.0
-TOKENS_PER_SECOND = 400
-PATIENT: dict[str, Any] = {"lease_seconds": 12.0, "store_timeout_seconds": 4.0}
-"""A store that a busy machine holds up is not away: many processes begin at once here, each with a client of tools."""
-
 ONE_CELL = (
     "f = open('/mnt/data/runs', 'a'); f.write('x'); f.close(); print('runs:', len(open('/mnt/data/runs').read()))"
 )
 """Code that says how often it ran."""
 
 WORDS = {"send_mail": "Call the tool send_mail to {}", "look_up": 'Use the tool look_up for the word "{}"'}
-pytestmark = pytest.mark.timeout(240)
 
 
 class Death(NamedTuple):
@@ -57,16 +46,17 @@ class Death(NamedTuple):
     step: str
     calls: int
     status: str = "completed"
+    approved: bool = False
 
     @property
     def name(self) -> str:
-        """What stands for it: in the store, and in what the tool is told."""
-        return f"{self.tool}-{self.step}".replace(" ", "-").replace("_", "-")
+        """What stands for it in what the tool is told."""
+        return f"{'approved-' if self.approved else ''}{self.tool}-{self.step}".replace(" ", "-").replace("_", "-")
 
 
 @asynccontextmanager
 async def replaced(
-    program: Mortals, settings: Settings, death: Death, tools: list[Any], said: Any
+    stage: Stage, settings: Settings, death: Death, tools: list[Any], said: Any
 ) -> AsyncIterator[tuple[Response, Response | None]]:
     """A response whose worker dies at a step, as another one ended it, checked; and that which asked for approval."""
     first = None
@@ -78,7 +68,7 @@ async def replaced(
         else:
             first = await made(service, settings, aftermath, said[0], tools)
             id = await queue(service, approval(first), tools=tools, after=first.id)
-        await program.die(settings, death.step)
+        await stage.program.die(settings, death.step)
         async with working(settings, WatchedEngine(TOKENS_PER_SECOND)):
             await until(lambda: aftermath.ended(id), SECONDS, f"the job is stuck: its worker died {death.step}")
         await aftermath.check([id])
@@ -105,13 +95,6 @@ def call_of(response: Response) -> Any:
     return call
 
 
-def common(store: EmbeddedServer, prefix: str, **more: Any) -> Settings:
-    """Settings over a part of the store of its own."""
-    return load_settings(
-        redis_url=store.url, key_prefix=prefix, demo_tokens_per_second=TOKENS_PER_SECOND, **PATIENT, **more
-    )
-
-
 # --- servers of tools ---
 
 MAIL = [
@@ -131,25 +114,30 @@ LOOK_UP = [
 """Steps that only read: they are taken again where nobody knows."""
 
 APPROVED = [
-    *(Death("send_mail", step, 1) for step in ("writing", "written", "using up")),
-    Death("send_mail", "used up", 0, "failed"),
-    *(Death("send_mail", step, 1, "failed") for step in ("called", "keeping an outcome")),
-    *(Death("send_mail", step, 1) for step in ("kept an outcome", "finishing")),
-    *(Death("look_up", step, 1) for step in ("used up", "kept an outcome")),
-    *(Death("look_up", step, 2) for step in ("called", "keeping an outcome")),
+    each._replace(approved=True)
+    for each in (
+        *(Death("send_mail", step, 1) for step in ("writing", "written", "using up")),
+        Death("send_mail", "used up", 0, "failed"),
+        *(Death("send_mail", step, 1, "failed") for step in ("called", "keeping an outcome")),
+        *(Death("send_mail", step, 1) for step in ("kept an outcome", "finishing")),
+        *(Death("look_up", step, 1) for step in ("used up", "kept an outcome")),
+        *(Death("look_up", step, 2) for step in ("called", "keeping an outcome")),
+    )
 ]
 """What somebody approved: as without that, but that nothing was called before the approval is used up."""
 
 
-async def call_a_server(program: Mortals, settings: Settings, death: Death, *, mcp: McpServer, asks: bool) -> None:
+async def call_a_server(stage: Stage, death: Death) -> None:
     """A call of a server's tool, which perhaps somebody has to approve, and a death."""
-    name = f"{'approved-' if asks else ''}{death.name}"
-    words = WORDS[death.tool].format(name)
-    said = [words] if asks else words
-    async with replaced(program, settings, death, [declared(mcp, death.tool, asks=asks)], said) as (made, first):
+    mcp = await stage.shared(mcp_server)
+    mcp.let_go()
+    words, settings = WORDS[death.tool].format(death.name), stage.settings(mcp_allow=mcp.url)
+    said = [words] if death.approved else words
+    tools = [declared(mcp, death.tool, asks=death.approved)]
+    async with replaced(stage, settings, death, tools, said) as (made, first):
         call = call_of(made)
         assert (made.status, call.status) == (ResponseStatus.COMPLETED, death.status)
-        assert mcp.began(death.tool, name) == death.calls
+        assert mcp.began(death.tool, death.name) == death.calls
         assert ("not known" in str(call.error)) is (death.status == "failed")
         request = None if first is None else first.output[-1].id
         assert call.approval_request_id == request
@@ -161,52 +149,41 @@ def declared(mcp: McpServer, tool: str, *, asks: bool) -> Any:
     return {"type": "mcp", "server_label": "maths", "server_url": mcp.url} | policy
 
 
-@pytest.mark.parametrize(("deaths", "asks"), [(MAIL + LOOK_UP, False), (APPROVED, True)], ids=["free", "approved"])
-async def test_a_worker_dies_between_two_steps_of_a_call_of_a_server(
-    tmp_path: Path, deaths: list[Death], asks: bool
-) -> None:
-    with EmbeddedServer(tmp_path / "store") as store, mcp_server(tmp_path / "mcp") as mcp:
-        mcp.let_go()
-        await each_dies(deaths, partial(call_a_server, mcp=mcp, asks=asks), partial(common, store, mcp_allow=mcp.url))
-
-
-async def test_a_worker_that_dies_when_it_has_asked_for_an_approval_asks_once(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path / "store") as store, mcp_server(tmp_path / "mcp") as mcp:
-        settings, tools = common(store, "asked", mcp_allow=mcp.url), [declared(mcp, "send_mail", asks=True)]
-        death, words = Death("send_mail", "finishing", 0), WORDS["send_mail"].format("Bob")
-        async with mortals() as program, replaced(program, settings, death, tools, words) as (made, _):
-            assert isinstance(made.output[-1], McpApprovalRequest)
-        redis = connect(store.url)
-        assert await redis.zcard(f"asked:{{{made.id[5:7]}}}:approvals:default") == 1
-        await redis.aclose()
-
-
-def test_no_step_is_left_out() -> None:
-    around = {"noting a call", "calling", "called", "keeping an outcome", "kept an outcome"}
-    assert {death.step for death in MAIL} == {death.step for death in LOOK_UP} == around | {"finishing"}
-    assert [death.step for death in APPROVED if death.tool == "send_mail"] == [*APPROVED_STEPS]
-    assert around < {*CALL_STEPS}
+async def ask_for_approval(stage: Stage, death: Death) -> None:
+    """A worker that dies when it has asked for an approval: it is asked for once."""
+    mcp = await stage.shared(mcp_server)
+    settings, tools = stage.settings(mcp_allow=mcp.url), [declared(mcp, death.tool, asks=True)]
+    async with replaced(stage, settings, death, tools, WORDS[death.tool].format("Bob")) as (made, _):
+        assert isinstance(made.output[-1], McpApprovalRequest)
+    redis = connect(settings.redis_url)
+    assert await redis.zcard(f"{settings.key_prefix}:{{{made.id[5:7]}}}:approvals:default") == 1
+    await redis.aclose()
 
 
 # --- code ---
 
 
-async def run_code(program: Mortals, settings: Settings, step: str) -> None:
-    tool, death = {"type": "code_interpreter", "container": {"type": "auto"}}, Death("python", step, 1)
-    async with replaced(program, settings, death, [tool], f"Use python: {ONE_CELL}") as (made, _):
+CODE = [Death("python", step, 1) for step in (*CALL_STEPS, "finishing")]
+
+
+@contextmanager
+def sandbox(folder: Path) -> Iterator[SandboxProcess]:
+    places = {"sandbox_sessions": 2 * len(CODE), "sandbox_tenant_sessions": 2 * len(CODE)}
+    with folder_for_all() as shared:
+        process = SandboxProcess(folder, shared, **places)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def run_code(stage: Stage, death: Death) -> None:
+    """Code, and a death: it runs once."""
+    settings = stage.settings(sandbox=(await stage.shared(sandbox)).listen)
+    tool = {"type": "code_interpreter", "container": {"type": "auto"}}
+    async with replaced(stage, settings, death, [tool], f"Use python: {ONE_CELL}") as (made, _):
         assert (made.status, call_of(made).status) == (ResponseStatus.COMPLETED, death.status)
         assert "runs: 1" in answer(made)
-
-
-async def test_a_worker_dies_between_two_steps_of_code_and_it_runs_once(tmp_path: Path) -> None:
-    steps = (*CALL_STEPS, "finishing")
-    places = {"sandbox_sessions": 2 * len(steps), "sandbox_tenant_sessions": 2 * len(steps)}
-    with EmbeddedServer(tmp_path / "store") as store, folder_for_all() as shared:
-        sandbox = SandboxProcess(tmp_path / "sandbox", shared, **places)
-        try:
-            await each_dies(steps, run_code, partial(common, store, sandbox=sandbox.listen))
-        finally:
-            sandbox.kill()
 
 
 # --- searches of files, and the browser ---
@@ -224,30 +201,34 @@ PAGES = [
 """Steps that only read: they are taken again where nobody knows."""
 
 
-async def search_files(program: Mortals, settings: Settings, death: Death, *, folder: Path) -> None:
+@contextmanager
+def files(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """A server of files: its folder, and the file that names it."""
+    with mcp_server(folder, "tests.support.tools.library") as mcp:
+        servers = folder / "mcp.toml"
+        servers.write_text(f'[library]\nurl = "{mcp.url}"\ntype = "file_search"\ntool = "search"\n')
+        yield folder, servers
+
+
+async def search_files(stage: Stage, death: Death) -> None:
     """A search of files, and a death."""
+    folder, servers = await stage.shared(files)
+    settings = stage.settings(mcp_servers=str(servers))
     tool = {"type": "file_search", "vector_store_ids": ["vs_1"]}
-    async with replaced(program, settings, death, [tool], f'Search my files for "{death.name}".') as (made, _):
+    async with replaced(stage, settings, death, [tool], f'Search my files for "{death.name}".') as (made, _):
         (search,) = [item for item in made.output if isinstance(item, FileSearchCall)]
         assert (search.status, search.queries) == ("completed", [death.name])
         assert "High water is at ten." in answer(made)
         assert [call["queries"] for call in library.given(folder)].count([death.name]) == death.calls
 
 
-async def test_a_worker_dies_between_two_steps_of_a_search_of_files(tmp_path: Path) -> None:
-    folder, servers = tmp_path / "mcp", tmp_path / "mcp.toml"
-    with EmbeddedServer(tmp_path / "store") as store, mcp_server(folder, "tests.support.tools.library") as mcp:
-        servers.write_text(f'[library]\nurl = "{mcp.url}"\ntype = "file_search"\ntool = "search"\n')
-        await each_dies(FILES, partial(search_files, folder=folder), partial(common, store, mcp_servers=str(servers)))
-
-
-async def search(program: Mortals, settings: Settings, death: Death) -> None:
+async def search(stage: Stage, death: Death) -> None:
     """A search, a page that is opened, and a death at one of the two."""
     with searched_site() as site:
         site.let_go()
-        found = changed(settings, search="searxng", search_url=site.url, search_hosts=("127.0.0.1",))
+        settings = stage.settings(search="searxng", search_url=site.url, search_hosts=("127.0.0.1",))
         said = 'Search the web for "high water" in Brest'
-        async with replaced(program, found, death, [{"type": "web_search"}], said) as (made, _):
+        async with replaced(stage, settings, death, [{"type": "web_search"}], said) as (made, _):
             calls = [item for item in made.output if isinstance(item, WebSearchCall)]
             assert [each.status for each in calls] == ["completed"] * 2
             assert f"High water is at ten ([{site.url.removeprefix('http://')}]({site.url}/page))." in answer(made)
@@ -255,6 +236,10 @@ async def search(program: Mortals, settings: Settings, death: Death) -> None:
             assert counted == {"/search": 1, "/page": 1} | {f"/{death.tool}": death.calls}
 
 
-async def test_a_worker_dies_between_two_steps_of_a_search(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path / "store") as store:
-        await each_dies(SEARCHES + PAGES, search, partial(common, store))
+ASKED = Death("send_mail", "finishing", 0)
+
+SERVERS = Scenario(call_a_server, [*MAIL, *LOOK_UP, *APPROVED], pushed=MAIL[2])
+APPROVALS = Scenario(ask_for_approval, [ASKED], pushed=ASKED)
+PYTHON = Scenario(run_code, CODE, pushed=Death("python", "ran", 1))
+FILE_SEARCHES = Scenario(search_files, FILES, pushed=FILES[-1])
+WEB_SEARCHES = Scenario(search, SEARCHES + PAGES, pushed=PAGES[-1])

@@ -5,16 +5,13 @@ Its client learns of no end that isn't stored, and goes on elsewhere from what i
 
 import os
 import signal
-from functools import partial
 from typing import Any, NamedTuple
 
-import pytest
 from websockets.exceptions import ConnectionClosed
 
-from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.deaths import each_dies
-from tests.support.chaos.mortals import Mortals, dead
+from tests.support.chaos.deaths import Scenario, Stage
+from tests.support.chaos.mortals import dead
 from tests.support.service.inside import serving
 from tests.support.service.sockets import TERMINAL, Socket, socket
 from tests.support.waiting import until
@@ -31,11 +28,8 @@ STORED: dict[str, int | None] = {
 }
 """By the step at which the API dies, how many responses are stored, where that is certain: target and successor."""
 
-SLOW = {"demo_tokens_per_second": 60, "worker": False}
-SOON_SECONDS = 0.05
+SLOW: dict[str, Any] = {"demo_tokens_per_second": 60, "worker": False}
 SECONDS = 30.0
-
-pytestmark = pytest.mark.timeout(120)
 
 
 class Seen(NamedTuple):
@@ -85,9 +79,10 @@ async def check(aftermath: Aftermath, seen: Seen, stored: int | None) -> None:
     await aftermath.check_usage()
 
 
-async def die(mortals: Mortals, settings: Settings, step: str, soon: float = 0.0) -> None:
+async def die(stage: Stage, step: str, soon: float = 0.0) -> None:
+    settings = stage.settings(**SLOW)
     async with Aftermath(settings) as aftermath:
-        pid, url = await mortals.serve(settings, "" if step == ACCEPTED else step, after=soon)
+        pid, url = await stage.program.serve(settings, "" if step == ACCEPTED else step, after=soon)
         async with socket(url) as ws:
             seen = await steer_to_its_death(ws, pid, step)
         await until(lambda: dead(pid), SECONDS)
@@ -97,12 +92,4 @@ async def die(mortals: Mortals, settings: Settings, step: str, soon: float = 0.0
                 assert (await ws.answer("Count to 2.", previous_response_id=id))["status"] == "completed"
 
 
-async def test_an_api_that_dies_at_any_step_of_a_steer_leaves_whole_responses(part: Any) -> None:
-    await each_dies(STORED, die, partial(part, **SLOW))
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1800)
-async def test_apis_that_die_soon_after_any_step_of_a_steer_leave_whole_responses(part: Any) -> None:
-    for turn in range(20):
-        await each_dies(STORED, partial(die, soon=SOON_SECONDS), partial(part, **SLOW), f"turn-{turn}")
+SCENARIO = Scenario(die, tuple(STORED), pushed="appended again", soon_turns=20)
