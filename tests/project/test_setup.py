@@ -103,12 +103,12 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(checkout: Pat
     lines = run(checkout, uv=False).splitlines()
     assert [line.removeprefix("scripts/setup: ") for line in lines[1:]] == [
         "pip installs requirements/serve.txt into .venv",
-        "15 of 77 packages: package14==1.0",
-        "30 of 77 packages: package29==1.0",
-        "45 of 77 packages: package44==1.0",
-        "60 of 77 packages: package59==1.0",
-        "75 of 77 packages: package74==1.0",
-        "77 of 77 packages: unpacking all",
+        f"15 of {PACKAGES} packages: package14==1.0",
+        f"30 of {PACKAGES} packages: package29==1.0",
+        f"45 of {PACKAGES} packages: package44==1.0",
+        f"60 of {PACKAGES} packages: package59==1.0",
+        f"75 of {PACKAGES} packages: package74==1.0",
+        f"{PACKAGES} of {PACKAGES} packages: unpacking all",
     ]
 
 
@@ -181,8 +181,8 @@ def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str
 def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Path) -> None:
     status, shown = at_a_terminal(checkout, "serve")
     assert status == 0
-    moving = re.findall(r"\r\x1b\[K(scripts/setup: \d+ of 77 packages, \d+ s: [^\r]*)", shown)
-    assert moving[0].startswith("scripts/setup: 1 of 77 packages, ")
+    moving = re.findall(r"\r\x1b\[K(scripts/setup: \d+ of %d packages, \d+ s: [^\r]*)" % PACKAGES, shown)
+    assert moving[0].startswith(f"scripts/setup: 1 of {PACKAGES} packages, ")
     assert moving[-1].endswith(": unpacking all")
     assert shown.endswith("\r\x1b[K")
     assert max(map(len, moving)) < 80
