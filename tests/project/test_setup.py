@@ -181,7 +181,7 @@ def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str
 def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Path) -> None:
     status, shown = at_a_terminal(checkout, "serve")
     assert status == 0
-    moving = re.findall(r"\r\x1b\[K(scripts/setup: \d+ of %d packages, \d+ s: [^\r]*)" % PACKAGES, shown)
+    moving = re.findall(rf"\r\x1b\[K(scripts/setup: \d+ of {PACKAGES} packages, \d+ s: [^\r]*)", shown)
     assert moving[0].startswith(f"scripts/setup: 1 of {PACKAGES} packages, ")
     assert moving[-1].endswith(": unpacking all")
     assert shown.endswith("\r\x1b[K")
