@@ -111,16 +111,17 @@ async def watch(server: Server, keyspace: Keyspace, heads: Heads, seconds: float
     """
     await _name(server, keyspace, heads)
     head, began = await heads.read(0), monotonic()
+    last = head
     while head.redis not in ("", heads.redis, heads.silent):
+        if head != last and not head.released:
+            raise ArchiveShared
+        if head != last:
+            last, began = head, monotonic()
         if monotonic() - began >= (seconds / 2 if head.released else seconds):
             heads.silent = head.redis
-            return
-        await asyncio.sleep(min(LOOK_SECONDS, seconds / 2))
-        before, head = head, await heads.read(0)
-        if head != before and not head.released:
-            raise ArchiveShared
-        if head != before:
-            began = monotonic()
+        else:
+            await asyncio.sleep(min(LOOK_SECONDS, seconds / 2))
+            head = await heads.read(0)
 
 
 async def _name(server: Server, keyspace: Keyspace, heads: Heads) -> None:
