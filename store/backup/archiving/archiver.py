@@ -22,7 +22,7 @@ from store.backup.heads import Heads
 from store.backup.reading import ABOVE, TURNS, Node, ShardReader, portions
 from store.backup.records import Saved
 from store.history.delete import ERASED, FORGOTTEN, TREE
-from store.keys import Keyspace, ShardKeys, digits_of, id_of, shard_of
+from store.keys import Keyspace, ShardKeys, digits_of, id_of, is_conversation, shard_of
 from store.redis import scripts
 from store.redis.connection import Server
 from store.turn import TERMINAL
@@ -231,7 +231,7 @@ class Archiver:
             some = await plan.read(len(read), self._pass_bytes)
             turns = [turn for turn in some.values() if turn]
             news = News(turns, *gone_in(changes), plan.continued(len(read) + len(some)))
-            if news.takes_away:
+            if news.takes_away or any(is_conversation(turn.id) and turn.id in index.entries for turn in turns):
                 await self._heads.raise_(shard_of(tree.root), gone=True)
             return news
 
