@@ -1,11 +1,11 @@
 """Backup and restore of a store with an archive: both are in the file, each with what only it knows."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
+from redis.asyncio import Redis
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
@@ -24,6 +24,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
 from store.turn import Messages
+from tests.support.archive.back import gone_back
 from tests.support.archive.kept import Kept, kept, micros
 from tests.support.store.backups import back_up, bring_back, contents_of
 from tests.support.store.named import add, begun, words
@@ -271,10 +272,9 @@ async def went_on(both: Both) -> str:
     return id
 
 
-async def last_form(of: Both, id: str) -> tuple[Sequence[str], bytes]:
-    """The words of a conversation, and how it is shown, as the archive has both."""
-    with suppress(NotFound):
-        await of.kept.leave_memory(Conversations(of.store).first_turn_id(id))
+async def last_form(of: Both, redis: Redis, id: str) -> tuple[Sequence[str], bytes]:
+    """The words of a conversation, and how it is shown, as the archive has both once Redis has lost all."""
+    await gone_back(redis, of.prefix, {})
     of.store.elsewhere = ArchivedTurns(of.store, of.kept.archive)
     named = Conversations(of.store)
     return await words(named, id), await named.get(TENANT, id)
@@ -283,17 +283,17 @@ async def last_form(of: Both, id: str) -> tuple[Sequence[str], bytes]:
 IT = (["first", "early", "a", "b"], LONGER)
 
 
-async def test_a_backup_of_before_takes_no_conversation_back(both: Both) -> None:
+async def test_a_backup_of_before_takes_no_conversation_back(both: Both, redis: Redis) -> None:
     id = await went_on(both)
     await both.kept.archive_all()
     both.file.with_suffix(".before").rename(both.file)
     done = await both.restore()
     assert (done.restored, done.kept, done.conflicts) == (0, 3, 0)
-    assert await last_form(both, id) == IT
+    assert await last_form(both, redis, id) == IT
 
 
 async def test_a_backup_has_a_conversation_as_memory_has_it_and_brings_it_over_an_older_archive(
-    both: Both, second: Both
+    both: Both, second: Both, redis: Redis
 ) -> None:
     id = await went_on(both)
     assert (await both.save()).turns == 5
@@ -304,7 +304,7 @@ async def test_a_backup_has_a_conversation_as_memory_has_it_and_brings_it_over_a
     both.file.unlink()
     after.rename(both.file)
     assert (await moved(both, second)).restored == 2
-    assert await last_form(second, id) == IT
+    assert await last_form(second, redis, id) == IT
 
 
 async def test_another_turn_of_the_same_id_is_reported_with_what_continues_it_and_changes_nothing(
