@@ -264,7 +264,7 @@ class Index:
 
     @property
     def parents(self) -> dict[str, str | None]:
-        """What each turn continues."""
+        """The parent of each turn."""
         return {id: entry.parent for id, entry in self.entries.items()}
 
     def add(self, outline: Outline) -> None:
