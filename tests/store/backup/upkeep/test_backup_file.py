@@ -188,8 +188,6 @@ MADE = {
     "a time that no clock has": values_of(saved(1, created=1 << 62)),
     "a turn that continues itself": values_of(saved(1), saved(2, 2)),
     "turns in a circle": values_of(saved(1), saved(2, 4), saved(3, 2), saved(4, 3), saved(5, 4)),
-    "a response that is no JSON": values_of(saved(1, response=b'{"id":')),
-    "items that are no JSON": values_of(saved(1, items=b'["\xff"]')),
     "a digest of several words": values_of(saved(1, digest="a b")),
     "a response without items": values_of(saved(1, items=None)),
     "a deleted turn that is none": {AT: encoded(Part((saved(1),), gone={"resp_1": True}))},
