@@ -287,7 +287,7 @@ def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> S
 
 
 def _tell_of_going_back(number: int, done: Reconciled) -> None:
-    """Say that what was deleted was there again."""
+    """Say that what was deleted was there again, and conversations stood where they stood before."""
     event(
         logger,
         logging.WARNING,
@@ -295,6 +295,7 @@ def _tell_of_going_back(number: int, done: Reconciled) -> None:
         shard=f"{number:02x}",
         conversations=done.trees,
         deleted=done.deleted,
+        moved=done.moved,
         under_way=len(done.under_way),
         unreadable=done.unreadable,
     )

@@ -204,6 +204,11 @@ def mark_of(digits: str) -> str:
     return digits[SHARD_DIGITS : SHARD_DIGITS + len(CONVERSATION_MARK)]
 
 
+def is_conversation(id: str) -> bool:
+    """Whether the turn with this id is a conversation's own."""
+    return mark_of(digits_of(id)) == CONVERSATION_MARK
+
+
 def id_of(digits: str) -> str:
     """The id of a turn; of a response, as clients see it."""
     return ID_PREFIX + digits

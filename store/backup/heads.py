@@ -1,19 +1,20 @@
 """Heads: a number for each shard that its archive and Redis raise together. They show which of both went back in time.
 
-    v1/SHARD/head    the archive's head in JSON: its number, `gone`, which is the number of the last deletion, when it
-                     was written, and the Redis that wrote it
+    v1/SHARD/head    the archive's head in JSON: its number, `gone`, which is the number of the last deletion, or of the
+                     last move of a conversation that the archive had, when it was written, and the Redis that wrote it
 
 Redis has two numbers for a shard: `raised` was taken to be written to the archive, `known` certainly was. They tell
 where something went back:
 
-    `gone` is above `raised`       Redis is an older copy. It may have deleted turns again.
+    `gone` is above `raised`       Redis is an older copy. It may have deleted turns again, and conversations where they
+                                   stood before.
     the number is below `known`    The archive is an older copy, or its file was lost. It lacks turns, and may have
                                    deleted ones.
 
 A Redis that lost nothing but the numbers of turns that were archived, as in a crash, has not to be looked through.
 
-An archiver raises the head before the archive is told of a deletion, and after the archive has what was written, before
-Redis strikes out its notes of that. So an older copy of either side has another number.
+An archiver raises the head before the archive is told of a deletion or such a move, and after the archive has what was
+written, before Redis strikes out its notes of that. So an older copy of either side has another number.
 
 The head also says which Redis uses the archive: each Redis that joins it has an id of its own (ownership.py).
 """

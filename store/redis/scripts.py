@@ -417,6 +417,10 @@ def forget(
 def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes) -> None: ...
 
 
+@script("node messages response pins usage leaves trees", out_of_memory=True)
+def let_go(turn: TurnKeys, *, used: str) -> None: ...
+
+
 @script("node trees", out_of_memory=True)
 def abandon(turn: TurnKeys, *, token: str, idle_us: int, **shared: Unpack[Elsewhere]) -> None: ...
 

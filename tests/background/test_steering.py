@@ -70,14 +70,12 @@ async def test_an_answer_is_cut_and_another_response_goes_on_from_it(settings: S
         serving(settings, scripted(paused, answers)) as working,
         serving(changed(settings, worker=False), scripted([])) as other,
         working.client() as client,
+        (other if elsewhere else working).client() as asking,
         opened_stream(client, instructions="Be kind.", metadata={"a": "b"}) as (id, stream),
     ):
         await paused.reached.wait()
-        told = (
-            await (other if elsewhere else working)
-            .client()
-            .post(f"/responses/{id}/steer", cast_to=ResponseSteerAcceptedEvent, body={"input": "Be brief."})
-        )
+        body = {"input": "Be brief."}
+        told = await asking.post(f"/responses/{id}/steer", cast_to=ResponseSteerAcceptedEvent, body=body)
         assert told.steer.previous_response_id == id
         last = [event async for event in stream][-1]
         successor = last.response.to_dict()["harmonium"]["succeeded_by"]

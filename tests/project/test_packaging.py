@@ -16,6 +16,7 @@ import yaml
 from service.settings.core import ENGINE_URLS
 from service.settings.settings import Settings, variable
 from tests.support import ROOT
+from tests.support.deploy.manifests import default
 
 SCRIPTS = [
     *sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix),
@@ -40,11 +41,6 @@ def pins(lock: str) -> dict[str, str]:
 def service(name: str) -> dict[str, Any]:
     """What compose.yaml says of a service."""
     return cast(dict[str, Any], yaml.safe_load(read("compose.yaml"))["services"][name])
-
-
-def default(value: str) -> str:
-    """What compose.yaml takes where the variable isn't set."""
-    return re.sub(r"\$\{\w+:-(.*?)\}", r"\1", value)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

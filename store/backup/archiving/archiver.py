@@ -12,17 +12,19 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
+import msgspec
+
 from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import News, as_of
-from store.backup.archiving.parts import PART_BYTES, Index
+from store.backup.archiving.parts import PART_BYTES, Entry, Index
 from store.backup.archiving.shards import begin_archive
 from store.backup.heads import Heads
 from store.backup.reading import ABOVE, TURNS, Node, ShardReader, portions
 from store.backup.records import Saved
 from store.history.delete import ERASED, FORGOTTEN, TREE
-from store.keys import Keyspace, ShardKeys, digits_of, id_of, shard_of
+from store.keys import Keyspace, ShardKeys, digits_of, id_of, is_conversation, shard_of
 from store.redis import scripts
 from store.redis.connection import Server
 from store.turn import TERMINAL
@@ -229,9 +231,9 @@ class Archiver:
             if not plan.changed:
                 await plan.make(changed, index)
             some = await plan.read(len(read), self._pass_bytes)
-            turns = [turn for turn in some.values() if turn]
+            turns = [_used_since(turn, index.entries.get(turn.id)) for turn in some.values() if turn]
             news = News(turns, *gone_in(changes), plan.continued(len(read) + len(some)))
-            if news.takes_away:
+            if news.takes_away or any(is_conversation(turn.id) and turn.id in index.entries for turn in turns):
                 await self._heads.raise_(shard_of(tree.root), gone=True)
             return news
 
@@ -242,6 +244,13 @@ class Archiver:
             if len(left) < len(changed) or len(read) == len(plan.nodes):
                 break
         return left
+
+
+def _used_since(turn: Saved, archived: Entry | None) -> Saved:
+    """A turn as it is now: used no earlier than the archive says, whatever the clock of the server that it was on."""
+    if archived is None or archived.used <= turn.used:
+        return turn
+    return msgspec.structs.replace(turn, used=archived.used)
 
 
 def gone_in(changes: Collection[str]) -> tuple[dict[str, bool], list[str]]:

@@ -13,11 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from store import codec
-from store.backup.archiving.parts import PART_BYTES, Entry, Index, Part
+from store.backup.archiving.parts import NOWHERE, PART_BYTES, Entry, Index, Part, known_as
 from store.backup.records import Erased, Saved
-
-NOWHERE = -1
-"""The part of a turn that is in none yet."""
+from store.history.omissions import omissions_of
+from store.keys import is_conversation
 
 
 class News(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ class Merge:
     """
 
     def __init__(self, index: Index, news: News, part_bytes: int = PART_BYTES) -> None:
-        self._entries = index.entries
+        self._index, self._entries = index, index.entries
         self._gone = dict(index.gone)
         self._news: dict[str, Saved] = {}
         self._changed = set(index.doubled)
@@ -78,15 +77,13 @@ class Merge:
         return msgspec.structs.replace(self._head, turns=tuple(turns)) if number == 0 else Part(tuple(turns))
 
     def _take(self, turn: Saved) -> None:
-        """Note a turn for the place of its archived form, or for the end; unless more of it was gone before."""
-        entry = self._entries.get(turn.id)
-        if entry is not None and entry.erased and not turn.erased:
-            return
-        number = NOWHERE if entry is None else entry.number
-        messages = sum(message.size for message in turn.messages) or len(turn.messages)
-        self._entries[turn.id] = Entry(
-            number, turn.parent, messages, turn.payload, turn.deleted, turn.erased is not None
-        )
+        """Note a turn for the place of its archived form, or for the end; unless that form stays."""
+        entry, number = self._entries.get(turn.id), NOWHERE
+        if entry is not None:
+            number, new = entry.number, Entry.of(known_as(turn))
+            if is_another(turn.id, new, entry) or outdoes(turn.id, entry, new, self._index):
+                return
+        self._entries[turn.id] = Entry.of_saved(turn, number)
         self._news[turn.id] = turn
         self._changed.add(number)
 
@@ -122,6 +119,30 @@ class Merge:
     def _now(self, turn: Saved) -> Saved:
         turn = self._news.get(turn.id, turn)
         return as_gone(turn, self._gone[turn.id]) if turn.id in self._gone else turn
+
+
+def is_another(id: str, one: Entry, other: Entry) -> bool:
+    """Whether two entries with one id are of two turns. The digest is that of the turn as it was made, whatever it lost
+    since; a conversation has that of its first turn.
+    """
+    return one.digest != other.digest or (one.parent != other.parent and not is_conversation(id))
+
+
+def outdoes(id: str, one: Entry, other: Entry, index: Index) -> bool:
+    """Whether one of two forms of an entry takes the place of the other, where the index has all above them.
+
+    A turn only ever loses content, so the form with less of it is the later one. A conversation moves down its tree and
+    changes as it is shown: its later form has more omissions on its way, so that what they say stays; else a longer
+    way; else it was used later.
+    """
+    return _rank(id, one, index) > _rank(id, other, index)
+
+
+def _rank(id: str, entry: Entry, index: Index) -> tuple[int, ...]:
+    if not is_conversation(id):
+        return entry.deleted, entry.erased, -entry.payload
+    way = (entry.parent and index.path(entry.parent, remains=True)) or ()
+    return entry.deleted, len(omissions_of(way)), len(way), entry.used
 
 
 def as_gone(turn: Saved, erased: bool) -> Saved:

@@ -16,7 +16,7 @@ while the parts are read one after the other, and memory holds only the index of
 larger than memory. Nobody stores it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -69,6 +69,8 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     """A turn as a value has it. Its content is not decoded: it is raw, or empty."""
 
     id: str
+    digest: str
+    used: int
     parent: str | None = None
     messages: msgspec.Raw = msgspec.Raw()
     response: msgspec.Raw = msgspec.Raw()
@@ -102,6 +104,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Part)
 _outlines = msgspec.msgpack.Decoder(Outline)
 _shapes = msgspec.msgpack.Decoder(Shape)
+_known = msgspec.msgpack.Decoder(Known)
 T = TypeVar("T")
 
 
@@ -134,6 +137,11 @@ def outlined(value: bytes) -> Outline:
     for content that is damaged.
     """
     return _read(value, _outlines)
+
+
+def known_as(turn: Saved) -> Known:
+    """A turn as a value would have it."""
+    return _known.decode(_encoder.encode(turn))
 
 
 def bytes_to_read(value: bytes) -> int:
@@ -192,13 +200,17 @@ def _count(packed: msgspec.Raw) -> int:
     return int.from_bytes(head[1 : 1 + _COUNTS.get(head[0] if head else 0, 0)])
 
 
-ENTRY_BYTES = 300
+ENTRY_BYTES = 430
 """About what a turn takes in an index."""
+
+
+NOWHERE = -1
+"""The part of a turn that is in none yet."""
 
 
 class Entry(msgspec.Struct, gc=False):
     """A turn: the part that has it, the bytes of its messages, 0 where it has none, and of all its content; whether it
-    is deleted, and whether something of it was erased.
+    is deleted, and whether something of it was erased; its digest, and its last use as far as the archive knows.
     """
 
     number: int
@@ -207,6 +219,29 @@ class Entry(msgspec.Struct, gc=False):
     payload: int
     deleted: bool
     erased: bool
+    digest: str
+    used: int
+
+    @classmethod
+    def of(cls, turn: Known, number: int = NOWHERE) -> "Entry":
+        """The entry of a turn that a part has."""
+        messages, deleted, erased = len(turn.messages), not turn.response, bool(turn.erased)
+        return cls(number, turn.parent, messages, turn.payload, deleted, erased, turn.digest, turn.used)
+
+    @classmethod
+    def of_saved(cls, turn: Saved, number: int = NOWHERE) -> "Entry":
+        """The entry of a turn that is in no part yet: its sizes are about those that it will have."""
+        messages, erased = sum(message.size for message in turn.messages), turn.erased is not None
+        return cls(
+            number,
+            turn.parent,
+            messages or len(turn.messages),
+            turn.payload,
+            turn.deleted,
+            erased,
+            turn.digest,
+            turn.used,
+        )
 
 
 class Index:
@@ -227,6 +262,11 @@ class Index:
         """About how many bytes it takes."""
         return ENTRY_BYTES * (len(self.entries) + len(self.gone))
 
+    @property
+    def parents(self) -> dict[str, str | None]:
+        """The parent of each turn."""
+        return {id: entry.parent for id, entry in self.entries.items()}
+
     def add(self, outline: Outline) -> None:
         """Read the next part."""
         number = len(self.filled)
@@ -237,10 +277,7 @@ class Index:
             if turn.id in self.entries:
                 self.doubled.add(number)
                 continue
-            messages, response = len(turn.messages), len(turn.response)
-            self.entries[turn.id] = Entry(
-                number, turn.parent, messages, turn.payload, deleted=not response, erased=bool(turn.erased)
-            )
+            self.entries[turn.id] = Entry.of(turn, number)
             filled += turn.payload
         self.filled.append(filled)
 
@@ -285,3 +322,15 @@ class Index:
     def numbers(self, ids: Iterable[str]) -> list[int]:
         """The parts that have some turns, in order."""
         return sorted({self.entries[id].number for id in ids})
+
+
+def circular(parents: Mapping[str, str | None]) -> set[str]:
+    """The ids of turns that continue themselves, or such a one."""
+    lost, sound = set[str](), set[str]()
+    for id in parents:
+        way, at = dict[str, None](), id
+        while at in parents and at not in way and at not in sound and at not in lost:
+            way[at] = None
+            at = parents[at] or ""
+        (lost if at in way or at in lost else sound).update(way)
+    return lost

@@ -126,7 +126,7 @@ class Backup:
         carrier = Carrier(self._archive, file)
         async for done, _ in carrier.carry_all(trees_of(self._archive, tenant, digits), erased):
             self._turns += done.new
-            self._unreadable += done.unreadable
+            self._unreadable += done.unreadable + len(done.refused)
             yield
         await self._copy_marks(self._archive, file, tenant)
 

@@ -27,7 +27,7 @@ from store.backup import records
 from store.backup.archiving.marks import GONE, HOLD, mark_in
 from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.merging import as_gone
-from store.backup.archiving.parts import Part, folder_of
+from store.backup.archiving.parts import Part, circular, folder_of
 from store.backup.heads import MOST
 from store.backup.ownership import SECRET_KEY
 from store.backup.records import Saved
@@ -242,7 +242,7 @@ async def turns_of(
     `faults` gets the reason for each value that can't be read, which is passed over. Without it, that is raised:
     ArchiveDamaged and NewerFormat.
     """
-    first, seen = Part(parts=0), set[str]()
+    first, parents = Part(parts=0), dict[str, str | None]()
     missing = {0, *tree.parts}
     async for number, stored, found in parts_of(file, tree):
         missing.discard(number)
@@ -259,11 +259,13 @@ async def turns_of(
         if sums is not None:
             sums[tree.parts[number].key] = sha256(stored.value).digest()
         for turn in part.turns if number < first.parts else ():  # others were written and never counted
-            if turn.id not in seen:
-                seen.add(turn.id)
+            if turn.id not in parents:
+                parents[turn.id] = turn.parent
                 yield as_gone(turn, first.gone[turn.id]) if turn.id in first.gone else turn
     if missing and faults is None:
         raise ArchiveDamaged(f"{tree.folder} lacks some of its parts")
+    if (lost := circular(parents)) and faults is None:
+        raise ArchiveDamaged(f"{min(lost)} continues itself, or a turn that does")
 
 
 def check_part(tree: TreeParts, part: Part | ArchiveDamaged | NewerFormat) -> Part:

@@ -2,7 +2,8 @@
 
 A file is read to its end first, so that nothing is restored of one that is not whole. Where the store has an archive,
 all of it goes there, whatever memory holds: it comes back into memory when it is asked for. Deleted turns of the
-archive stay deleted, and those of the file go from memory, as the shards fall behind the archive.
+archive stay deleted, and those of the file go from memory, as the shards fall behind the archive. A conversation only
+moves on: one that the file has as it was later gets that into memory, too.
 
 Else it goes into memory as far as there is room, those conversations first that were used last. A turn that is there
 stays as it is. An interrupted restore is run again, and restores the rest.
@@ -22,7 +23,7 @@ from store.backup.heads import Heads
 from store.backup.reading import be_patient, pause
 from store.backup.upkeep.backup_file import Contents, Header, Progress, reading
 from store.backup.upkeep.carrying import Carrier, has_turn
-from store.backup.upkeep.refilling import Refill, Refilled
+from store.backup.upkeep.refilling import MAX_REPORTED, Refill, Refilled, Refused
 from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
 from store.errors import BadBackup, LayoutMismatch, NotFound
 from store.history.history import ConversationHistoryStore
@@ -138,7 +139,9 @@ class Restore:
             done.restored += carried.new
             done.kept += carried.there
             done.deleted += carried.deleted
-            await pause(self._turns_per_second, sum(carried), began)
+            done.conflicts += len(carried.refused)
+            done.refused += [Refused(*each) for each in carried.refused[: MAX_REPORTED - len(done.refused)]]
+            await pause(self._turns_per_second, carried.turns, began)
             began = monotonic()
             yield size
         heads = Heads(self._server, self._keyspace, archive)

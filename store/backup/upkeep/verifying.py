@@ -47,8 +47,9 @@ MEANINGS = {
         "a turn in Redis is not in the archive as it is, and isn't noted to be", "noted: the service archives it"
     ),
     "gone-readable": Meaning(
-        "the archive says that a turn was deleted, or an item of it erased, and Redis has that: it went back in time",
-        "deleted there again, unless a response is under way in it",
+        "the archive says that a turn was deleted, an item of it erased, or a conversation went on, and Redis has what "
+        "was before: it went back in time",
+        "deleted there again, unless a response is under way in it; a conversation goes on as the archive has it",
     ),
 }
 """By the words of the faults."""

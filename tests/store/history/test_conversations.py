@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,11 +25,11 @@ from store.keys import CONVERSATION_MARK, conversation_id
 from store.redis.connection import connect
 from tests.support.store.audit import complaints, dump
 from tests.support.store.backups import back_up, bring_back
+from tests.support.store.named import SHOWN, add, begun, tip_of, words
 from tests.support.store.sample import TENANT, grow, said, set_use, turn
 from tests.support.waiting import until
 
 SECONDS = 600.0
-SHOWN = b'{"metadata":{}}'
 UNKNOWN = "conv_00" + CONVERSATION_MARK + "0" * 34
 
 
@@ -38,37 +37,6 @@ UNKNOWN = "conv_00" + CONVERSATION_MARK + "0" * 34
 def conversations(history: ConversationHistoryStore) -> Conversations:
     """The conversations of a store with nothing in it, whose keys must add up after the test."""
     return Conversations(history)
-
-
-async def begun(conversations: Conversations, *, text: str = "", tenant: str = TENANT) -> str:
-    """A new conversation, with a first message if there is a text."""
-    id = conversations.new_id()
-    first = conversations.new_turn_id(id)
-    root = turn(first, text=text) if text else by_hand(first, None, ())
-    await conversations.create(tenant, id, root, SHOWN)
-    return id
-
-
-async def add(conversations: Conversations, id: str, *texts: str) -> list[str]:
-    """Add turns to a conversation, each by a run of its own; their ids."""
-    made: list[str] = []
-    for text in texts:
-        await conversations.hold(TENANT, id, text, SECONDS)
-        tip = await tip_of(conversations, id)
-        made.append(conversations.history.new_id(tip))
-        await conversations.advance(TENANT, id, turn(made[-1], tip, text=text), hold=text)
-    return made
-
-
-async def tip_of(conversations: Conversations, id: str) -> str:
-    """The id of the turn at which a conversation stands."""
-    return str((await conversations.chain(TENANT, id)).tip)
-
-
-async def words(conversations: Conversations, id: str) -> Sequence[str]:
-    """What was said in a conversation."""
-    chain = await conversations.chain(TENANT, id)
-    return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
 
 
 async def listed(redis: Redis, prefix: str) -> list[tuple[str, float]]:

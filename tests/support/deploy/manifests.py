@@ -33,6 +33,11 @@ def read_all(text: str) -> list[Manifest]:
     return [each for each in yaml.safe_load_all(text) if each is not None]
 
 
+def default(value: str) -> str:
+    """A value of compose.yaml where none of its variables is set."""
+    return re.sub(r"\$\{\w+:-(.*?)\}", r"\1", value)
+
+
 def plain_files() -> Iterator[tuple[Path, Manifest]]:
     """Each manifest that stands in a file, and the file; kustomizations and what isn't for the cluster are left out."""
     for path in sorted(FOLDER.rglob("*.yaml")):

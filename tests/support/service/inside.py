@@ -5,6 +5,7 @@ stopped, its faults. Everything but the engine is what `harmonium serve` runs.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -64,6 +65,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.told = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit as error:  # it would end pytest's own process amid its fixtures
+            raise RuntimeError("the service does not start; its log says why") from error
 
     async def main_loop(self) -> None:
         await self.on_tick(0)

@@ -46,6 +46,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "sweep": lambda store, id: store.sweep(),
     "check": lambda store, id: store.check(),
     "now": lambda store, id: store.now(),
+    "cut_time": lambda store, id: store.cut_time(),
     "prove": lambda store, id: store.prove(id),
 }
 

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from store.backup.archiving.archiver import Archiver, Due
+from store.backup.archiving.parts import Part, decoded, encoded, key_of
 from store.errors import NotFound, ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
@@ -15,6 +17,7 @@ from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support.archive.stored import Archived, lose, opened
 from tests.support.store.audit import complaints
+from tests.support.store.named import begun
 from tests.support.store.sample import TENANT, grow, said
 
 FEW = Caps(responses=3)
@@ -237,3 +240,19 @@ async def test_nothing_is_due_before_its_time(archived: Archived) -> None:
     (shard,) = archived.store.keyspace.all_shards()
     assert await archived.archiver.due(shard, 10) == []
     assert isinstance(Due("a", "b"), tuple)
+
+
+async def test_a_conversation_that_was_archived_by_a_clock_ahead_is_archived_as_it_is_now(archived: Archived) -> None:
+    named = Conversations(archived.store)
+    id = await begun(named)
+    await archived.archive_all()
+    stored = await archived.archive.get(key := key_of(TENANT, digits_of(id)))
+    assert stored is not None
+    root, name = decoded(stored.value).turns
+    ahead = Part((root, msgspec.structs.replace(name, used=name.used + 3_600_000_000)))
+    assert await archived.archive.put(key, encoded(ahead), only_if=stored.etag) is not None
+    await named.amend(TENANT, id, b'{"metadata":{"a":"new"}}')
+    await archived.archive_all()
+    way = await archived.turns.way(TENANT, digits_of(id))
+    assert way is not None
+    assert way.turns[-1].response == b'{"metadata":{"a":"new"}}'

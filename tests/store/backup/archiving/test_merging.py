@@ -16,6 +16,7 @@ from store.backup.archiving.merging import Merge, News, as_gone
 from store.backup.archiving.parts import Index, Part, bytes_to_read, decoded, encoded, outlined
 from store.backup.records import Erased, Saved
 from store.errors import ArchiveDamaged, NewerFormat
+from store.keys import CONVERSATION_MARK, OMISSION_MARK
 from store.turn import Status, StoredMessage
 
 SMALL = 100
@@ -183,11 +184,52 @@ def test_a_deleted_tree_leaves_nothing_and_its_neighbour_everything() -> None:
 
 
 def test_a_conversation_moves() -> None:
-    name = turn("n", "a")
-    parts = after(archived(A, name), News((B, msgspec.structs.replace(name, parent="b"))))
-    assert path(parts, "n") == [A, B, msgspec.structs.replace(name, parent="b")]
+    name = named("a")
+    parts = after(archived(A, name), News((B, named("b"))))
+    assert path(parts, name.id) == [A, B, named("b")]
     gone = after(parts, News((), {"b": False}))
-    assert [each.id for each in path(gone, "n") or ()] == ["a", "b", "n"]
+    assert [each.id for each in path(gone, name.id) or ()] == ["a", "b", name.id]
+
+
+def named(at: str, used: int = 2, response: bytes = b"{}") -> Saved:
+    """A conversation that stands at a turn."""
+    id = f"resp_00{CONVERSATION_MARK}{1:034x}"
+    return msgspec.structs.replace(turn(id, at), messages=(), used=used, response=response)
+
+
+OMITS = turn(f"resp_00{OMISSION_MARK}{2:034x}", "b")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        pytest.param(named("b", used=9), named("d", used=1, response=b"{longer}"), id="it has moved"),
+        pytest.param(named("b", used=1), named("b", used=2, response=b"{longer}"), id="it was changed"),
+        pytest.param(named("d", used=1), named("c", used=2), id="it is at a fork"),
+        pytest.param(named("e", used=9), named(OMITS.id, used=1), id="an item was deleted"),
+        pytest.param(named("nowhere", used=9), named("a", used=1), id="it led nowhere"),
+    ],
+)
+def test_the_later_form_of_a_conversation_stays_whichever_comes_last(earlier: Saved, later: Saved) -> None:
+    tree = (A, B, C, D, turn("e", "d"), OMITS)
+    for one, other in ((earlier, later), (later, earlier)):
+        assert found(after(archived(*tree, one), News((other,))), later.id) == later
+
+
+@pytest.mark.parametrize("changed", [{"digest": "e" * 32}, {"parent": "c"}])
+def test_another_turn_of_the_same_id_changes_nothing(changed: dict[str, str]) -> None:
+    parts = archived(A, B)
+    forged = msgspec.structs.replace(B, response=b"{}", **changed)
+    assert merged(parts, News((forged,))) == {}
+
+
+def test_of_two_forms_of_a_turn_the_one_with_less_content_stays() -> None:
+    some, more = (msgspec.structs.replace(A, response=text, erased=Erased(1, 40)) for text in (b"[1,2]", b"[]"))
+    for forms in ((some, more), (more, some), (A, some, more), (more, A)):
+        parts = list[Part]()
+        for form in forms:
+            parts = after(parts, News((form,)))
+        assert found(parts, "a") == more
 
 
 def test_a_turn_whose_way_has_a_hole_has_no_path() -> None:

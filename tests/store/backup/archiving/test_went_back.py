@@ -19,8 +19,11 @@ from store.backup.heads import key_of
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveShared, ArchiveWentBack, NotFound, StoreFull
 from store.history.caps import Caps
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from tests.support.archive.back import gone_back, remembered
+from tests.support.store.named import add, begun, words
 from tests.support.store.sample import TENANT, grow
 
 FEW = Caps(responses=6)
@@ -176,6 +179,32 @@ async def test_an_archive_that_the_store_has_left_hears_of_no_deletion_and_has_t
     assert await again.store.get(TENANT, kept)
 
 
+async def test_a_redis_that_went_back_has_its_conversations_as_the_archive_has_them_before_it_is_ready(
+    machine: Machine, redis: Redis
+) -> None:
+    process = machine.start()
+    await process.archive.archive_due()
+    id = await begun(Conversations(process.store), text="first")
+    await process.archive_all()
+    before = await remembered(redis, machine.prefix)
+    await add(Conversations(process.store), id, "a", "b")
+    await process.archive_all()
+    await machine.stop()
+    await gone_back(redis, machine.prefix, before)
+    again = machine.start()
+    named = Conversations(again.store)
+    assert await words(named, id) == ["first"]
+    await again.archive.open()
+    assert await words(named, id) == ["first", "a", "b"]
+    await add(named, id, "c")
+    await again.archive_all()
+    await redis.delete(*[key async for key in redis.scan_iter(f"{machine.prefix}:*")])
+    await machine.stop()
+    empty = machine.start()
+    await empty.archive.open()
+    assert await words(Conversations(empty.store), id) == ["first", "a", "b", "c"]
+
+
 async def test_running_processes_notice_a_copy_that_is_put_back_and_the_others_hear_of_it(machine: Machine) -> None:
     one, two = machine.start(), machine.start()
     await one.archive.archive_due()
@@ -228,11 +257,15 @@ async def test_a_second_redis_is_refused_while_the_first_uses_the_archive_and_ta
         await asyncio.wait_for(one.archive.turns.find(TENANT, one.store.keyspace.digits(id)), 5)
 
 
-async def test_an_archive_that_was_given_back_is_taken_at_once(machine: Machine) -> None:
+async def test_an_archive_that_was_given_back_is_taken_by_its_own_redis_at_once_and_by_another_one_soon(
+    machine: Machine,
+) -> None:
     (id,) = await _fill(machine, "a")
-    two = machine.start(prefix=f"{machine.prefix}2", watched_seconds=3600.0)
-    await two.archive.open()
-    assert (await two.store.get(TENANT, id)) is not None
+    for prefix, seconds in ((machine.prefix, 3600.0), (f"{machine.prefix}2", 0.2)):
+        again = machine.start(prefix=prefix, watched_seconds=seconds)
+        await again.archive.open()
+        assert (await again.store.get(TENANT, id)) is not None
+        await machine.stop()
 
 
 async def test_a_redis_that_lost_its_id_is_given_it_back(machine: Machine, redis: Redis) -> None:

@@ -187,6 +187,8 @@ MADE = {
     "a number below zero": values_of(saved(1, created=-1)),
     "a number that is too large": values_of(saved(1, used=1 << 63)),
     "a time that no clock has": values_of(saved(1, created=1 << 62)),
+    "a turn that continues itself": values_of(saved(1), saved(2, 2)),
+    "turns in a circle": values_of(saved(1), saved(2, 4), saved(3, 2), saved(4, 3), saved(5, 4)),
     "a digest of several words": values_of(saved(1, digest="a b")),
     "a response without items": values_of(saved(1, items=None)),
     "a deleted turn that is none": {AT: encoded(Part((saved(1),), gone={"resp_1": True}))},

@@ -1,14 +1,17 @@
 """Backup and restore of a store with an archive: both are in the file, each with what only it knows."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
+from redis.asyncio import Redis
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup import ownership
-from store.backup.archiving.parts import Part, encoded, key_of
+from store.backup.archiving.archived_turns import ArchivedTurns
+from store.backup.archiving.parts import Part, decoded, encoded, key_of
 from store.backup.heads import Heads, Standing
 from store.backup.upkeep.backup import BackupScope
 from store.backup.upkeep.backup_file import Header, reading
@@ -16,13 +19,16 @@ from store.backup.upkeep.erasing import erase, forget_all
 from store.backup.upkeep.restore import Restored
 from store.errors import ArchiveReplaced, ArchiveUnnamed, BadBackup, NotFound
 from store.history.caps import Caps
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.layout import shared_secret
 from store.redis.connection import connect
 from store.turn import Messages
+from tests.support.archive.back import gone_back
 from tests.support.archive.kept import Kept, kept, micros
 from tests.support.store.backups import back_up, bring_back, contents_of
+from tests.support.store.named import add, begun, words
 from tests.support.store.sample import TENANT, grow, said
 
 OTHER = "acme-2"
@@ -289,3 +295,76 @@ async def test_a_store_whose_archive_is_not_the_one_that_is_named_is_not_saved(b
         await bring_back(both.url, both.prefix, both.file)
     with pytest.raises(ArchiveReplaced):
         await bring_back(both.url, both.prefix, both.file, archive=_open(both.folder / "other"))
+
+
+LONGER = b'{"metadata":{"topic":"a longer description"}}'
+
+
+async def went_on(both: Both) -> str:
+    """A conversation that was saved, and went on since."""
+    named = Conversations(both.store)
+    id = await begun(named, text="first")
+    await add(named, id, "early")
+    await both.kept.archive_all()
+    await both.save()
+    both.file.rename(both.file.with_suffix(".before"))
+    await add(named, id, "a", "b")
+    await named.amend(TENANT, id, LONGER)
+    return id
+
+
+async def last_form(of: Both, redis: Redis, id: str) -> tuple[Sequence[str], bytes]:
+    """The words of a conversation, and how it is shown, as the archive has both once Redis has lost all."""
+    await gone_back(redis, of.prefix, {})
+    of.store.elsewhere = ArchivedTurns(of.store, of.kept.archive)
+    named = Conversations(of.store)
+    return await words(named, id), await named.get(TENANT, id)
+
+
+IT = (["first", "early", "a", "b"], LONGER)
+
+
+async def test_a_backup_of_before_takes_no_conversation_back(both: Both, redis: Redis) -> None:
+    id = await went_on(both)
+    await both.kept.archive_all()
+    both.file.with_suffix(".before").rename(both.file)
+    done = await both.restore()
+    assert (done.restored, done.kept, done.conflicts) == (0, 3, 0)
+    assert await last_form(both, redis, id) == IT
+
+
+async def test_a_backup_has_a_conversation_as_memory_has_it_and_brings_it_over_an_older_archive(
+    both: Both, second: Both, redis: Redis
+) -> None:
+    id = await went_on(both)
+    assert (await both.save()).turns == 5
+    after = both.file.with_suffix(".after")
+    both.file.rename(after)
+    both.file.with_suffix(".before").rename(both.file)
+    assert (await moved(both, second)).restored == 3
+    both.file.unlink()
+    after.rename(both.file)
+    assert (await moved(both, second)).restored == 2
+    assert await last_form(second, redis, id) == IT
+
+
+async def test_another_turn_of_the_same_id_is_reported_with_what_continues_it_and_changes_nothing(
+    both: Both, second: Both
+) -> None:
+    ids = await both.archived("a", "b")
+    forged = second.kept.archive
+    await both.save()
+    await moved(both, second)
+    stored = await forged.get(key := key_of(TENANT, digits_of(ids[0])))
+    assert stored is not None
+    one, two = decoded(stored.value).turns
+    changed = msgspec.structs.replace(one, digest="0" * 32, response=b"{}", messages=())
+    below = msgspec.structs.replace(two, id=both.store.new_id(one.id), parent=one.id)
+    assert await forged.put(key, encoded(Part((changed, two, below))), only_if=stored.etag) is not None
+    second.file.unlink(missing_ok=True)
+    await second.save()
+    done = await moved(second, both)
+    assert (done.restored, done.kept, done.conflicts, done.whole) == (0, 1, 2, False)
+    assert [each.id for each in done.refused] == [one.id, below.id]
+    assert await both.kept.told(ids[1]) == ids
+    assert await both.kept.told(below.id) is None
