@@ -236,8 +236,8 @@ async def expire_for_ever(archive: StoreArchive, days: float) -> None:
         with _tried(archive.history, "what is too old stays in the archive"):
             now, own = await archive.history.now(), archive.history.clock()
             gone = await expire_daily(archive, days, now=now, own=own)
-            if gone is not None:
-                logs.event(logger, logging.INFO, "the archive was looked through for what is too old", deleted=gone)
+            if gone:
+                logs.event(logger, logging.INFO, "what was too old was deleted in the archive", deleted=gone)
         await asyncio.sleep(min(EXPIRE_SECONDS, days * DAY_SECONDS or EXPIRE_SECONDS) * random.uniform(0.5, 1.5))
 
 
