@@ -178,9 +178,9 @@ def _written(form: Format, message: Message) -> Iterator[Ids]:
 def _matching(form: Format, message: Message) -> str:
     """A text in a format, with the planned value of the message where a schema allows it."""
     if form["type"] == "regex":
-        return matching(form["pattern"])
+        return matching(form["pattern"], message.words)
     if form["type"] == "grammar":
-        return derived(form["grammar"])
+        return derived(form["grammar"], message.words)
     schema = form["json_schema"]
     if message.value is not None and is_valid(schema, message.value):
         return compact(message.value)

@@ -134,7 +134,7 @@ def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it(
     assert third == [RETURN]
 
 
-@pytest.mark.parametrize(("callee", "text"), [(WEATHER, '{"city":"Paris","days":3}'), (QUERY, "SELECT a")])
+@pytest.mark.parametrize(("callee", "text"), [(WEATHER, '{"city":"Paris","days":3}'), (QUERY, "SELECT hat")])
 def test_a_content_that_is_held_matches(callee: Callee, text: str) -> None:
     rules = Rules(CALLEES, "required", frozenset([callee.recipient]))
     whole = said(asking(), header_tag(rules, NEXT))
@@ -147,7 +147,7 @@ def test_a_call_under_a_grammar_is_a_text_of_it() -> None:
     opened = [*asking("5 apples"), CHANNEL, *encode("commentary to=functions.run_query"), MESSAGE]
     content = grammar_content("start: …", 'root ::= "take " [0-9]+ (" " [a-z]+)?')
     whole = said(opened, content_tag(content))
-    assert (decode(whole), whole[-1]) == ("take 0", CALL)
+    assert (decode(whole), whole[-1]) == ("take 5", CALL)
 
 
 @pytest.mark.parametrize("words", ["hello", "count to 5", "my number is 7"])
