@@ -1,4 +1,4 @@
-"""What an archive costs: an append that it hears of, the way there and back, and a million conversations.
+"""The cost of an archive: an append that it hears of, the way there and back, and a million conversations.
 
     scripts/bench archive [--check] [--quick] [--only PART ...] [--server redis] [--json]
 

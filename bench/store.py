@@ -1,4 +1,4 @@
-"""What the store costs the server: appends that evict, touches, memory.
+"""The cost of the store to its server: appends that evict, touches, memory.
 
     scripts/bench store [--check] [--quick] [--server redis]
 

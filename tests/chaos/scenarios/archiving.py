@@ -27,7 +27,7 @@ DEEDS: dict[str, Callable[[ConversationHistoryStore, str], Awaitable[object]]] =
     FORGETTING: lambda store, id: store.forget(DEFAULT_TENANT, id),
     FORGETTING_A_TREE: lambda store, id: store.forget_tree(DEFAULT_TENANT, id),
 }
-"""What is done with a turn that has left memory."""
+"""The requests for a turn that has left memory."""
 
 
 class Death(NamedTuple):

@@ -50,7 +50,7 @@ class Death(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What stands for it in what the tool is told."""
+        """The word for it in the arguments of the tool."""
         return f"{'approved-' if self.approved else ''}{self.tool}-{self.step}".replace(" ", "-").replace("_", "-")
 
 
@@ -84,7 +84,7 @@ async def made(service: Service, settings: Settings, aftermath: Aftermath, said:
 
 
 def approval(asking: Response) -> Any:
-    """What approves the call for which a response asks."""
+    """The item that approves the call for which a response asks."""
     request = asking.output[-1]
     assert isinstance(request, McpApprovalRequest)
     return [{"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}]
@@ -105,7 +105,7 @@ MAIL = [
     Death("send_mail", "kept an outcome", 1),
     Death("send_mail", "finishing", 1),
 ]
-"""What may have an effect: at most once."""
+"""Calls that may have an effect: at most once."""
 
 LOOK_UP = [
     *(Death("look_up", step, 1) for step in ("noting a call", "calling", "kept an outcome", "finishing")),
@@ -124,7 +124,7 @@ APPROVED = [
         *(Death("look_up", step, 2) for step in ("called", "keeping an outcome")),
     )
 ]
-"""What somebody approved: as without that, but that nothing was called before the approval is used up."""
+"""Approved calls: as without approval, but nothing is called before the approval is used up."""
 
 
 async def call_a_server(stage: Stage, death: Death) -> None:

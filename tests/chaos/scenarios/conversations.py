@@ -23,7 +23,7 @@ from tests.support.waiting import until
 
 LEASE_SECONDS: float = STEADY["lease_seconds"]
 SLACK_SECONDS = 8.0
-"""What an answer takes beside, on cores that others share."""
+"""The time that an answer takes beside that, on cores that others share."""
 
 ASKED = ("user", QUESTION)
 MADE = [ASKED, ("assistant", counted(5))]

@@ -74,7 +74,7 @@ class Limited(NamedTuple):
 
 
 async def die_within_limits(stage: Stage, death: Limited) -> None:
-    """What is counted once a response's process has died at a step, and others have looked."""
+    """The counts after a response's process has died at a step, and others have looked."""
     settings = stage.settings(tenant_limits=LIMITS)
     pid, url = await stage.program.serve(settings, death.step)
     async with httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False) as http:

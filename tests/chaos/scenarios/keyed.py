@@ -96,7 +96,7 @@ DEATHS = [(ask, step) for ask, steps in STORING.items() for step in (*KEYED_STEP
 
 
 async def outlived(ask: Ask, client: AsyncOpenAI, asking: Asking) -> str:
-    """What somebody who lives is told; as soon as nobody who died holds its conversation."""
+    """The answer to somebody who lives, as soon as nobody who died holds its conversation."""
     return await until(lambda: ask(client, asking), SECONDS, passing=openai.BadRequestError)
 
 
@@ -108,7 +108,7 @@ async def repeated(ask: Ask, client: AsyncOpenAI, asking: Asking) -> str:
 
 
 async def check(ask: Ask, client: AsyncOpenAI, asking: Asking, id: str) -> None:
-    """What was asked for is there, once and whole."""
+    """Check that the response that was asked for is there, once and whole."""
     if ask in (plain, stream, join, queue):
         response = await until(
             lambda: client.responses.retrieve(id), SECONDS, wanted=lambda found: found.status == "completed"

@@ -33,7 +33,7 @@ SECONDS = 30.0
 
 
 class Seen(NamedTuple):
-    """What a client saw: the responses that were created, in order, and which of them had ended."""
+    """The view of a client: the responses that were created, in order, and which of them had ended."""
 
     created: list[str]
     ended: list[str]

@@ -1,4 +1,4 @@
-"""What was accepted to be said to a background response is said once or comes back, whoever dies, and wherever."""
+"""An accepted steer of a background response is said once or comes back, whoever dies, and wherever."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ async def input_of(settings: Settings, response: Response) -> str:
 
 
 async def check_applied(settings: Settings, made: list[Response]) -> None:
-    """What was said is the input of one response, which goes on from the one to which it was said."""
+    """Check that a steer is the input of one response, which goes on from the one to which it was said."""
     assert [each.status for each in made] == [ResponseStatus.INCOMPLETE, ResponseStatus.COMPLETED]
     assert made[0].incomplete_details is not None
     assert made[0].incomplete_details.reason == "steered"

@@ -11,7 +11,7 @@ from tests.support.chaos.storm import STEADY
 from tests.support.waiting import until
 
 ANSWER_SECONDS = 3.0
-"""What an answer takes beside, on cores that others share; alone it is half a second."""
+"""The time that an answer takes beside that, on cores that others share; alone it is half a second."""
 
 COUNTED = 60
 

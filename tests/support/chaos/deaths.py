@@ -28,7 +28,7 @@ class Stage:
     """Where rows are played."""
 
     def __init__(self, program: Mortals, folder: Path, redis_url: str, block: AsyncExitStack) -> None:
-        """What rows share is closed with `block`."""
+        """All that is opened on it for several rows is closed with `block`."""
         self.program, self.folder, self.redis_url = program, folder, redis_url
         self._block, self._opened, self._turn = block, dict[object, Any](), asyncio.Lock()
         self._parts = 0
@@ -40,7 +40,7 @@ class Stage:
         return load_settings(redis_url=self.redis_url, key_prefix=f"part-{self._parts}", **(common | more))
 
     async def shared(self, opening: Callable[[Path], AbstractContextManager[Shared]]) -> Shared:
-        """What is opened once for all rows, with a folder of its own."""
+        """The value of `opening`, which is entered once for all rows, with a folder of its own."""
         async with self._turn:
             if opening not in self._opened:
                 folder = self.folder / f"shared-{len(self._opened)}"
@@ -53,7 +53,7 @@ Die = Callable[..., Awaitable[object]]
 
 
 class Scenario(NamedTuple):
-    """Who dies at each step of what."""
+    """A process that dies at each step of some work."""
 
     die: Die
     rows: Sequence[Any] | Callable[[Stage], Awaitable[Sequence[Any]]]
