@@ -42,15 +42,15 @@ end
 local function record()
   local changed = {}
   for tenant, own in pairs(owned) do
-    own.bytes = own.bytes + (own.trees or 0) * TREE_BYTES
     for field, change in pairs(own) do
-      if change ~= 0 then
-        note_own(tenant, field, change)
-        if counted[field] == 0 then
-          redis.call('HDEL', usage, field)
-        else
-          changed[#changed + 1], changed[#changed + 2] = field, counted[field]
-        end
+      local in_all = field == 'bytes' and change + (own.trees or 0) * TREE_BYTES or change
+      if in_all ~= 0 then
+        note_own(tenant, field, in_all)
+      end
+      if change ~= 0 and counted[field] == 0 then
+        redis.call('HDEL', usage, field)
+      elseif change ~= 0 then
+        changed[#changed + 1], changed[#changed + 2] = field, counted[field]
       end
     end
   end

@@ -161,3 +161,25 @@ async def test_the_account_is_what_the_server_holds(
     await shape(counted, TURNS[size], size)
     held = await held_bytes(own) - before
     assert (await usage(counted)).bytes == pytest.approx(held, rel=TOLERANCE)
+
+
+async def test_a_tree_that_takes_exactly_the_bytes_that_go_is_counted_in_the_shard_too(
+    server_url: str, redis: Redis, prefix: str
+) -> None:
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(responses=2, touch_seconds=0))
+    counted = f"{prefix}:{{00}}:usage"
+
+    async def append(parent: str | None, size: int) -> str:
+        said = (StoredMessage("user", b"x" * size),)
+        id = store.new_id(parent)
+        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, said, b"{}"))
+        held, trees = await redis.hmget(counted, "bytes", "trees")
+        assert await redis.zscore(f"{counted}:bytes", TENANT) == int(held) + int(trees) * 320, size  # TREE_BYTES
+        return id
+
+    for size in range(560, 720):  # with one of them as many bytes come as go with a tree
+        root = await append(None, 0)
+        await append(root, size)
+        await append(None, 0)
+        await store.forget_tree(TENANT, root)
+    await store.close()
