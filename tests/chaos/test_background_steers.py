@@ -1,4 +1,4 @@
-"""What is said to a background response while the one that goes on from it is made."""
+"""Steers of a background response while the one that goes on from it is made."""
 
 from service.background.control import steer
 from service.settings.core import DEFAULT_TENANT

@@ -1,4 +1,4 @@
-"""Whoever dies at any step of anything loses nothing and does nothing twice.
+"""A process that dies at any step loses nothing and does nothing twice.
 
 Each dies by SIGKILL: at one step of ten scenarios on a push, at all steps of all of them in the long form.
 """

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 
 
 class ServersConformance(DemoPrompts):
-    """What all kinds share."""
+    """The parts that all kinds share."""
 
     standin: ClassVar[Callable[[Engine], Standing]]
     traits: ClassVar[dict[str, Any]] = {}

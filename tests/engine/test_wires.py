@@ -421,7 +421,7 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
 def faults() -> Iterator[tuple[str, bytes, type[EngineError], str]]:
-    """What goes wrong in a stream, and what that is."""
+    """A fault of a stream, and the error that it becomes."""
     for kind, voice in VOICES.items():
         event = voice.tokens([777], 3)
         yield kind, b"data: Hello.\n\n", EngineError, "no event"

@@ -1,4 +1,4 @@
-"""What prompts of chat templates keep of what the engine has read: how much of it, and by which key.
+"""Prompts of chat templates keep the beginning that the engine has read: how much of it, and by which key.
 
 Which prompts come out is held by a comparison of all ids, in test_known_ids.py.
 """

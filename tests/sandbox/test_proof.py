@@ -31,7 +31,7 @@ TIMER = ("recvfrom 45 207", "recvfrom 45 207; timer_create 222 107")
 CHMOD = ("recvfrom 45 207", "recvfrom 45 207; chmod 90 -; fchmodat 268 53")
 CLONE_FILES = tuple(f"_CLONE_FILES, _CLONE_NEW = 0x00010000, {new}," for new in ("0x00000400", "0x00010000"))
 BARE = ("for name in (*USEFUL, *SCIENTIFIC):", "for name in USEFUL:")
-"""What spares a sandbox that won't be one the second in which it imports NumPy, pandas and Matplotlib."""
+"""A variable that spares a sandbox which won't be one the second in which it imports NumPy, pandas and Matplotlib."""
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "static")
 LIMIT = "        resource.RLIMIT_"
 
