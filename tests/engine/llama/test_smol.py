@@ -70,6 +70,7 @@ async def test_of_a_long_conversation_all_is_cached_but_what_is_new(client: Asyn
             f"Say one short sentence with the number {turn} and a sign such as \u2713 or \U0001f600.",
             last,
             temperature=0.8,
+            top_p=1,
             max_output_tokens=60,
             extra_body={"seed": turn},
         )
