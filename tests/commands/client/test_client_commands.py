@@ -256,7 +256,8 @@ def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
     monkeypatch.setenv("HARMONIUM_CLIENT_KEY", ACME_KEY)
     id = id_of(run("ask", "hi"))
     monkeypatch.setenv("OTHER", GLOBEX_KEY)
-    for named in (id, id[:15], id[:45], "@last"):
+    assert id not in run("show", "@last", "--key-env", "OTHER").output
+    for named in (id, id[:15], id[:45]):
         others = run("show", named, "--key-env", "OTHER")
         assert (others.exit_code, others.stdout) == (3, ""), others.output
         assert said("show", named).startswith(id)
