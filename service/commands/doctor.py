@@ -76,8 +76,8 @@ def doctor(
             "--url", "URL", "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
         ),
     ] = None,
-    everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
     as_json: AsJson = False,
+    everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
 ) -> int:
     """Say what keeps `serve` from serving, and what could cost you conversations.
 
