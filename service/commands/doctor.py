@@ -15,12 +15,12 @@ from typing import Annotated, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from service.commands.client.bench import one_response
 from service.commands.client.errors import ClientError
-from service.commands.client.options import option, service_of
+from service.commands.client.options import flag, option, service_of
 from service.commands.client.profile import Profile
 from service.commands.client.service import Bounds, Service
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
@@ -77,6 +77,7 @@ def doctor(
         ),
     ] = None,
     as_json: AsJson = False,
+    everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
 ) -> int:
     """Say what keeps `serve` from serving, and what could cost you conversations.
 
@@ -99,26 +100,26 @@ def doctor(
     if as_json:
         show({"safe": safe, "redis": redis, "findings": [asdict(each) for each in found]}, (), as_json=True)
     else:
-        _print(redis, found, Console())
+        _print(redis, found, Console(), everything=everything or url is not None)
     return 0 if safe else EXIT_FAILED
 
 
-def _print(redis: str, found: Sequence[Finding], console: Console) -> None:
-    """Print a table of all findings, and how many there are of each level."""
+def _print(redis: str, found: Sequence[Finding], console: Console, *, everything: bool) -> None:
+    """Print what is not ok, or `everything`, and how many findings there are of each level."""
     alike: dict[Finding, list[str]] = {}
     for each in found:  # as if there were one node, each with the nodes of which it is true
         alike.setdefault(replace(each, node=""), []).extend([each.node] if each.node else [])
-    table = Table("Level", "What", "Now, and why it matters", "Remedy", title=redis, show_lines=True)
-    for column in table.columns:
-        column.overflow = "fold"  # a cut name would be of no use
+    table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))  # a cut name would be of no use
     for each, nodes in alike.items():
-        now = Text(each.now)
-        if each.remedy:
-            now.append(f"\n{each.why}", "dim")
-        what = Text("\n".join((each.what, *nodes)))
-        table.add_row(Text(each.level, COLORS[each.level]), what, now, Text(each.remedy))
+        if everything or each.level is not Level.OK:
+            text = Text.assemble((" ".join((each.what, *nodes)), "bold"), f": {each.now}")
+            if each.remedy:
+                text.append(f"\n{each.why}", "dim").append(f"\n{each.remedy}")
+            table.add_row(Text(each.level, COLORS[each.level]), text)
     console.print(table)
-    console.print(", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level))
+    console.print(Text(redis))
+    counts = ", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level)
+    console.print(counts if everything else f"{counts}; --all shows each")
 
 
 def diagnose(settings: Settings, running: Service | None = None) -> list[Finding]:

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from service.build import this_build
@@ -135,6 +137,14 @@ def test_help_fits_a_terminal_and_cuts_nothing_off(command: str) -> None:
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 64
     assert not any("…" in line for line in lines)
+
+
+def test_help_has_every_command_in_a_panel_and_begins_with_serving_and_asking() -> None:
+    panels = [part.split() for part in re.split("─ (?:Run|Talk|Look|Keep) ─", help_of())[1:]]
+    named = [[word for before, word in pairwise(panel) if before == "│"] for panel in panels]
+    assert [names[0] for names in named] == ["serve", "ask", "ls", "archive"]
+    assert {name for names in named for name in names if name.isalpha()} >= vars(get_command(app))["commands"].keys()
+    assert "─ Commands ─" not in help_of()
 
 
 def test_help_groups_options_as_the_settings_are_grouped() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,7 +25,8 @@ IM_START, IM_END = 1, 2
 
 @pytest.fixture
 async def engine() -> AsyncIterator[LlamaLocalEngine]:
-    engine = LlamaLocalEngine(small(), OPTIONS, served_as="smol", context_tokens=2048)
+    small()
+    engine = LlamaLocalEngine(Path("smol"), OPTIONS, context_tokens=2048)
     await engine.start()
     yield engine
     await engine.close()
@@ -51,6 +53,15 @@ async def test_it_knows_a_capital_and_what_was_said_before(client: AsyncOpenAI) 
     assert second.output_text == "The capital of Italy is Rome."
 
 
+async def test_unasked_it_samples_as_its_makers_recommend_and_finds_an_end(
+    client: AsyncOpenAI, engine: LlamaLocalEngine
+) -> None:
+    assert engine.model.max_output_tokens == 1_024
+    told = await client.responses.create(model="smol", input="Say hi.", max_output_tokens=16)
+    assert (told.temperature, told.top_p) == (0.2, 0.9)
+    assert (await client.responses.create(model="smol", input="Say hi.", temperature=1, top_p=1)).temperature == 1
+
+
 async def test_of_a_long_conversation_all_is_cached_but_what_is_new(client: AsyncOpenAI) -> None:
     last, read, compared = None, 0, 0
     for turn in range(7):
@@ -59,6 +70,7 @@ async def test_of_a_long_conversation_all_is_cached_but_what_is_new(client: Asyn
             f"Say one short sentence with the number {turn} and a sign such as \u2713 or \U0001f600.",
             last,
             temperature=0.8,
+            top_p=1,
             max_output_tokens=60,
             extra_body={"seed": turn},
         )
