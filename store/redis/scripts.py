@@ -142,24 +142,29 @@ class Script(Generic[Names, P]):
         With `ahead` nothing waits for the script's reply, as Operation.row says.
         """
         given = self._values(about, values)
-        call: Command = ("FCALL", self.function, *given)
         try:
-            replies = await operation.row(call, *commands, at=given[1], ahead=ahead)
+            replies = await operation.row(("FCALL", self.function, *given), *commands, at=given[1], ahead=ahead)
         except ResponseError as refusal:  # a server that is new, or whose libraries are gone
             if _UNKNOWN not in str(refusal):
                 raise
-            if not await self._load(operation, given[1]):
-                call = ("EVAL", self.source, *given)
-            replies = await operation.row(call, *commands, at=given[1], ahead=ahead)
+            async with operation.loading:
+                loaded = await self._load(operation, given[1])
+            if loaded:
+                return await self.in_a_row(operation, about, commands, ahead=ahead, **values)
+            replies = await operation.row(("EVAL", self.source, *given), *commands, at=given[1], ahead=ahead)
         operation.wrote |= self.flags != _READ_ONLY
         return replies
 
     async def _load(self, operation: Operation, at: Argument) -> bool:
-        """Load the library into the server that has the key `at`; False where that takes none now, as it is full."""
+        """Load this library into the server that has the key `at`, and all others, so that it has them if it is full or
+        a replica one day. False where it takes none now.
+        """
         try:
             await operation.command("FUNCTION", "LOAD", self.library, at=at)
         except ResponseError as refusal:
             return _LOADED in str(refusal)
+        with suppress(ResponseError):  # it has one of them
+            await operation.row(*(("FUNCTION", "LOAD", each.library) for each in ALL), at=at, ahead=True)
         listed = await operation.command("FUNCTION", "LIST", "LIBRARYNAME", f"{LIBRARY}*", at=at)
         names = {dict(zip(each[::2], each[1::2], strict=True))[b"library_name"].decode() for each in listed}
         if len(names) > MOST_BUILDS * len(ALL):
