@@ -23,10 +23,12 @@ from service.commands.client.errors import ClientError
 from service.commands.client.options import flag, option, service_of
 from service.commands.client.profile import Profile
 from service.commands.client.service import Bounds, Service
+from service.commands.gpu import examine_gpu
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.configured_engines import open_engine, open_engines
 from service.engine.port import Engine, EngineUnavailable
+from service.engine.servers.engine import ServersEngine
 from service.process import open_archive, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
@@ -62,6 +64,7 @@ BACKLOG_REMEDY = "let a service run, which archives; if one does, its log says w
 UNNAMED_REMEDY = (
     "name one with HARMONIUM_ARCHIVE_URL that all services of this Redis reach: docs/archive.md has the kinds"
 )
+OLD_REMEDY = "docs/deploy.md#versions-of-vllm says what each version lacks"
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 
 T = TypeVar("T")
@@ -76,6 +79,7 @@ def doctor(
             "--url", "URL", "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
         ),
     ] = None,
+    gpu: Annotated[bool, flag("--gpu", "Whether vLLM's image can run on this machine: driver, memory, disk.")] = False,
     as_json: AsJson = False,
     everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
 ) -> int:
@@ -92,7 +96,7 @@ def doctor(
     """
     with asking("can't check"):
         try:
-            found = diagnose(settings, None if url is None else service_of(url))
+            found = diagnose(settings, None if url is None else service_of(url), gpu=gpu)
         except ClientError as error:
             fail(f"can't check: {error}")
     safe = all(each.level is not Level.UNSAFE for each in found)
@@ -122,8 +126,9 @@ def _print(redis: str, found: Sequence[Finding], console: Console, *, everything
     console.print(counts if everything else f"{counts}; --all shows each")
 
 
-def diagnose(settings: Settings, running: Service | None = None) -> list[Finding]:
-    """The findings on the settings: their Redis, and what else `serve` needs; and on a service that is `running`.
+def diagnose(settings: Settings, running: Service | None = None, *, gpu: bool = False) -> list[Finding]:
+    """The findings on the settings: their Redis, and what else `serve` needs; on a service that is `running`; and on
+    the machine as one for a `gpu`.
 
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
@@ -131,6 +136,8 @@ def diagnose(settings: Settings, running: Service | None = None) -> list[Finding
     found += [_archive(settings), *_redis(settings)]
     if running is not None:
         found.append(_response(running))
+    if gpu:
+        found += examine_gpu()
     return worst_first(found)
 
 
@@ -224,7 +231,7 @@ async def _listed(settings: Settings) -> Verdict:
 async def _servers(engine: Engine) -> Verdict:
     """The verdict on the servers of an engine."""
     logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
-    remedy = "start it, or correct HARMONIUM_ENGINE_URL"
+    remedy = "start it, or correct HARMONIUM_ENGINE_URL; while it loads its model, its log says how far it is"
     try:
         await engine.start()
         try:
@@ -238,7 +245,10 @@ async def _servers(engine: Engine) -> Verdict:
         down = [name for name, up in engine.servers().items() if not up]
         if down:
             return Level.WARN, f"{len(down)} of {len(engine.servers())} servers down: {', '.join(down)}", remedy
-        return Level.OK, f"{engine.model.id} on {', '.join(engine.servers())}", ""
+        now = f"{engine.model.id} on {', '.join(engine.servers())}"
+        if isinstance(engine, ServersEngine) and (advice := engine.advice()):
+            return Level.WARN, "; ".join((now, *advice)), OLD_REMEDY
+        return Level.OK, now, ""
     finally:
         await engine.close()
 

@@ -185,6 +185,14 @@ class NotServed(EngineUnavailable):
     """This process has no engine for the requested model; another process, with another list, may have one."""
 
 
+class EngineAway(EngineUnavailable):
+    """The engine isn't there, or not ready, as one that loads its model, for so many `seconds` as far as is known."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(f"{message} (for {seconds:,.0f} s now)" if seconds >= 1 else message)
+        self.seconds = seconds
+
+
 class EngineBroke(EngineUnavailable):
     """The engine went away while it may have been at work on the request, which may have broken it."""
 

@@ -105,6 +105,7 @@ class Readiness(Struct):
     status: Literal["ok", "unavailable"]
     store: Literal["ok", "read-only", "mismatch", "unconfirmed", "unavailable"]
     engine: Literal["ok", "unavailable"]
+    engine_waits: str | Left = UNSET
     worker: Literal["ok", "paused", "broken"] | Left = UNSET
     archive: Backlog | Left = UNSET
 
