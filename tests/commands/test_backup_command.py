@@ -40,7 +40,9 @@ async def _store_three(url: str) -> None:
 
 
 def _turn(id: str, parent: str | None, words: str = WORDS) -> Turn:
-    return Turn(id, parent, Status.COMPLETED, (StoredMessage("user", words.encode()),), words.encode())
+    return Turn(
+        id, parent, Status.COMPLETED, (StoredMessage("user", words.encode()),), f'{{"text":"{words}"}}'.encode()
+    )
 
 
 def harmonium(*arguments: str | Path) -> Result:

@@ -18,12 +18,14 @@ for a day, it is taken for true.
 import msgspec
 
 from store.archive.archive import Archive
+from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.parts import Part, encoded
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.erasing import DAMAGED, clear, tenants_erased
 from store.backup.upkeep.memory import Memory
-from store.backup.upkeep.walking import TreeParts, entries, parts_of, trees
+from store.backup.upkeep.walking import TreeParts, trees
+from store.backup.upkeep.walking import entries as entries_of
 from store.errors import ArchiveUnavailable, ClockDoubted
 from store.keys import digits_of
 
@@ -121,32 +123,29 @@ async def _clear(archive: Archive, marks: Marks, old: float) -> None:
     for tenant in await tenants_erased(archive):
         if not await marks.held(tenant):
             await clear(archive, tenant, await marks.erased(tenant))
-    async for entry in entries(archive, DAMAGED):
+    async for entry in entries_of(archive, DAMAGED):
         if entry.changed < old and not await marks.held(entry.key.split("/")[2].removeprefix("t.")):
             await archive.delete(entry.key)
 
 
 async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expired, *, before: float) -> None:
     """Delete a tree, unless a turn of it was made after a time: its writer may have had a clock that was behind."""
-    etag = None
-    turns: list[str] = []
-    tops: list[str] = []
-    async for number, stored, part in parts_of(archive, tree):
-        if not isinstance(part, Part):
-            done.unreadable += 1
-            return
-        if any(turn.created >= before * 1e6 for turn in part.turns):
-            return
-        if number == 0:
-            etag = stored.etag
-        turns += [digits_of(turn.id) for turn in part.turns]
-        tops += [digits_of(turn.id) for turn in part.turns if turn.parent is None]
-    tops = tops or turns[:1]
+
+    async def read(scan: Scan) -> Scan:
+        await scan.all()
+        return scan
+
+    scan = await Keeping(archive).look(tree.tenant, tree.digits, read, listed=tree.listed)
+    entries = scan.index.entries
+    done.unreadable += bool(scan.faults)
+    if scan.faults or any(entry.created >= before * 1e6 for entry in entries.values()):
+        return
+    tops = [digits_of(id) for id, entry in entries.items() if entry.parent is None] or [*map(digits_of, entries)][:1]
     if await memory.nodes(tree.tenant, tops):
         done.in_memory += 1
         return
-    if etag is not None and turns:
-        emptied = await archive.put(f"{tree.folder}0", encoded(Part()), only_if=etag)
+    if tops:
+        emptied = await archive.put(f"{tree.folder}0", encoded(Part()), only_if=scan.etags[0])
         if emptied is None:  # somebody has it archived just now
             return
         await archive.delete(*[key for key in tree.keys if key != f"{tree.folder}0"])

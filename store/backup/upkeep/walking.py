@@ -1,4 +1,4 @@
-"""Walking: what there is in an archive, by its keys alone, in their order and page by page; and the parts of a tree."""
+"""Walking: what there is in an archive, by its keys alone, in their order and page by page."""
 
 import random
 import re
@@ -8,9 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from store.archive.archive import Archive
-from store.archive.port import MOST_LISTED, Entry, Stored
-from store.backup.archiving.parts import Part, decoded
-from store.errors import ArchiveDamaged, NewerFormat
+from store.archive.port import MOST_LISTED, Entry
 from store.ids import TREE_DIGITS, tree_of
 from store.keys import SHARD_DIGITS, checked_tenant
 
@@ -49,6 +47,11 @@ class TreeParts(NamedTuple):
         """Whether it is the tenant's, and the turn with these digits would be in it; None is any."""
         at = digits and (digits[:SHARD_DIGITS], tree_of(digits))
         return tenant in (None, self.tenant) and at in (None, (self.shard, self.tree))
+
+    @property
+    def listed(self) -> int:
+        """How many parts it has by its keys."""
+        return max(self.parts) + 1
 
     @property
     def keys(self) -> list[str]:
@@ -109,22 +112,6 @@ async def trees_of(archive: Archive, tenant: str | None, digits: str | None = No
         async for found in trees(archive, folder):
             if isinstance(found, TreeParts):
                 yield found
-
-
-async def parts_of(
-    archive: Archive, tree: TreeParts
-) -> AsyncGenerator[tuple[int, Stored, Part | ArchiveDamaged | NewerFormat]]:
-    """The parts of a tree that are still there, in order: the number, the value, and what is in it or why that can't be
-    read. Raises ArchiveUnavailable.
-    """
-    for number in sorted(tree.parts):
-        stored = await archive.get(tree.parts[number].key)
-        if stored is not None:
-            try:
-                part: Part | ArchiveDamaged | NewerFormat = decoded(stored.value)
-            except (ArchiveDamaged, NewerFormat) as error:
-                part = error
-            yield number, stored, part
 
 
 async def listed_at(archive: Archive, folder: str) -> TreeParts | None:
