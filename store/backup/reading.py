@@ -326,12 +326,12 @@ class ShardReader:
 
     async def _blobs(self, tenant: str, some: Sequence[Node]) -> list[tuple[bytes | None, bytes | None]]:
         """Messages and response of each."""
-        read: list[list[bytes | None]] = []
-        async with self._server.operation() as operation:
-            for family in ("messages", "response"):
-                keys = [f"{self._shard.turns}{tenant}:{family}:{node.digits}" for node in some]
-                read.append(cast(list[bytes | None], await operation.command("MGET", *keys)))
-        return list(zip(*read, strict=True))
+        keys = [
+            [f"{self._shard.turns}{tenant}:{family}:{node.digits}" for node in some]
+            for family in ("messages", "response")
+        ]
+        read = await self._server.row(*(("MGET", *each) for each in keys), at=self._shard.trees, ahead=True)
+        return list(zip(*cast(list[list[bytes | None]], read), strict=True))
 
     async def _used(self, member: str) -> str:
         """The last use of a conversation, as tips.lua has it; "0" or nothing where nobody knows it any more."""
