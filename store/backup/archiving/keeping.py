@@ -39,6 +39,9 @@ WINDOW = 4
 """The bytes held of a tree with several parts, in sizes of its first part, where there is room: each part may be asked
 for again."""
 
+MOST_FAULTS = 1_000
+"""After how many faults of a tree the rest of it is left: a first part may count any number of others."""
+
 TRIES = 8
 """How often a look or a change begins again because somebody else has changed the same tree."""
 
@@ -157,7 +160,7 @@ class Scan:
         """Read some more parts; False when there are none."""
         number = len(self.etags)
         most = max(self.index.parts, least)
-        if number >= most:
+        if number >= most or len(self.faults) >= MOST_FAULTS:
             return False
         if number == 0:
             found = [await self._get(0)]
