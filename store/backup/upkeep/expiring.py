@@ -30,7 +30,6 @@ from store.errors import ArchiveUnavailable, ClockDoubted
 from store.keys import digits_of
 
 DAY_SECONDS = 86_400
-DAY_MS = DAY_SECONDS * 1000
 
 LOOKED_KEY = "v1/store/looked-through"
 GAP_SECONDS = 3 * DAY_SECONDS
@@ -53,31 +52,26 @@ async def expire_daily(archive: StoreArchive, days: float, *, now: float, own: f
     that of this process, in seconds since 1970. Returns how many trees went; None where somebody has done that today.
     Raises StoreUnavailable, ArchiveUnavailable, ClockDoubted.
     """
-    server, keyspace = archive.history.server, archive.history.keyspace
-    mark = keyspace.all_shards()[0].archive_swept
     if abs(now - own) > BACK_SECONDS:
         raise ClockDoubted(f"the clocks of this machine and of the store differ by {abs(now - own):,.0f} s")
     await archive.open()
-    if not await server.command("SET", mark, "", "NX", "PX", DAY_MS):
+    values, stored = archive.archive, await archive.archive.get(LOOKED_KEY)
+    is_first = stored is None or not stored.value.isdigit()
+    passed = DAY_SECONDS if stored is None or is_first else round(now) - int(stored.value)
+    if 0 <= passed < DAY_SECONDS:
         return None
-    try:
-        await _look(archive.archive, round(now))
-        return (await expire(archive.archive, Memory(server, keyspace), days, now=now)).deleted
-    except ArchiveUnavailable:  # somebody has to go on
-        await server.command("DEL", mark)
-        raise
-
-
-async def _look(archive: Archive, now: int) -> None:
-    """Note that the archive is looked through now. Raises ClockDoubted."""
-    stored = await archive.get(LOOKED_KEY)
-    await archive.put(LOOKED_KEY, str(now).encode(), only_if=stored and stored.etag)  # a clash: somebody else has
-    if stored is None or not stored.value.isdigit():
-        return
-    passed = now - int(stored.value)
+    etag = await values.put(LOOKED_KEY, str(round(now)).encode(), only_if=stored and stored.etag)
+    if etag is None:  # somebody else looks through it now
+        return None
     if not -BACK_SECONDS <= passed <= GAP_SECONDS:
         ago = f"{passed / DAY_SECONDS:,.1f} days ago"
         raise ClockDoubted(f"the archive was looked through {ago} by the store's clock, which may have jumped")
+    try:
+        memory = Memory(archive.history.server, archive.history.keyspace)
+        return (await expire(values, memory, days, now=now)).deleted
+    except ArchiveUnavailable:  # somebody has to go on
+        await values.put(LOOKED_KEY, b"" if stored is None else stored.value, only_if=etag)
+        raise
 
 
 class Expired(msgspec.Struct):
