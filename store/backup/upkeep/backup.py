@@ -28,7 +28,7 @@ from store.backup.archiving.parts import Index
 from store.backup.reading import PAYLOAD_BYTES, Node, ShardReader, be_patient, pause, portions, scan
 from store.backup.upkeep.backup_file import Header, Progress, Target, put
 from store.backup.upkeep.carrying import Carrier, Erased, batches, has_turn, side_by_side
-from store.backup.upkeep.walking import ROOT, entries, trees_of
+from store.backup.upkeep.walking import marks, trees_of
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.ids import tree_of
@@ -138,7 +138,9 @@ class Backup:
                 self._turns += words[b"ok"]
                 self._unreadable += done.unreadable + words[b"conflict"]
             yield
-        await self._copy_marks(self._archive, file, tenant)
+        for kind in (GONE, HOLD):
+            async for whose, value in marks(self._archive, kind, tenant):
+                await put(file, mark_key(kind, whose), value)
 
     async def _with(self, reader: ShardReader, tenant: str | None, digits: str) -> AsyncGenerator[str]:
         """The conversation in memory that has a turn, which one of all tenants may have."""
@@ -177,18 +179,6 @@ class Backup:
                 news = News((), *gone_in([each.decode() for each in changes]))
                 if news.takes_away:
                     yield tree, news
-
-    async def _copy_marks(self, archive: Archive, file: Archive, tenant: str | None) -> None:
-        """Copy the marks of tenants, or of one."""
-        for kind in (GONE, HOLD):
-            keys = (
-                [entry.key async for entry in entries(archive, f"{ROOT}{kind}/")]
-                if tenant is None
-                else [mark_key(kind, tenant)]
-            )
-            for key in keys:
-                if (stored := await archive.get(key)) is not None:
-                    await put(file, key, stored.value)
 
     async def _counted(self, tenant: str | None) -> int:
         """How many turns are in memory, of all tenants or of one."""

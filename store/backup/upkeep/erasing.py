@@ -11,7 +11,7 @@ import msgspec
 from store.archive.archive import Archive
 from store.archive.port import MOST_DELETED
 from store.backup.archiving.keeping import Keeping, Scan
-from store.backup.archiving.marks import GONE, Marks
+from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index
 from store.backup.heads import Heads
@@ -105,12 +105,6 @@ async def forget_all(history: ConversationHistoryStore, tenant: str) -> tuple[in
             except NotFound:  # it went by itself
                 continue
     return forgotten, under_way
-
-
-async def tenants_erased(archive: Archive) -> list[str]:
-    """The tenants with a mark that says so. Raises ArchiveUnavailable."""
-    prefix = f"{ROOT}{GONE}/t."
-    return [entry.key.removeprefix(prefix) async for entry in entries(archive, f"{ROOT}{GONE}/")]
 
 
 async def _is_later(keeping: Keeping, tree: TreeParts, at: int) -> bool:

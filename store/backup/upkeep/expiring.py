@@ -19,13 +19,14 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping, Scan
-from store.backup.archiving.marks import Marks
+from store.backup.archiving.marks import GONE, Marks
 from store.backup.archiving.parts import Part, encoded
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.erasing import DAMAGED, clear, tenants_erased
+from store.backup.upkeep.erasing import DAMAGED, clear
 from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.walking import TreeParts, trees
 from store.backup.upkeep.walking import entries as entries_of
+from store.backup.upkeep.walking import marks as marks_of
 from store.errors import ArchiveUnavailable, ClockDoubted
 from store.keys import digits_of
 
@@ -114,7 +115,7 @@ async def expire(archive: Archive, memory: Memory, days: float, *, now: float) -
 
 async def _clear(archive: Archive, marks: Marks, old: float) -> None:
     """Delete the rest of tenants that were erased, and damaged values that were moved away long ago."""
-    for tenant in await tenants_erased(archive):
+    async for tenant, _ in marks_of(archive, GONE):
         if not await marks.held(tenant):
             await clear(archive, tenant, await marks.erased(tenant))
     async for entry in entries_of(archive, DAMAGED):

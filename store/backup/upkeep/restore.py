@@ -19,6 +19,7 @@ import msgspec
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import GONE, HOLD, Marks, mark_in
+from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.parts import folder_of
 from store.backup.heads import Heads
 from store.backup.reading import be_patient, pause
@@ -26,7 +27,7 @@ from store.backup.upkeep.backup_file import Contents, Header, Progress, reading,
 from store.backup.upkeep.carrying import Carrier, Erased, has_turn
 from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.refilling import Refill, Refilled
-from store.backup.upkeep.walking import ROOT, TreeParts, entries, listed_at, trees_of
+from store.backup.upkeep.walking import TreeParts, listed_at, marks, trees_of
 from store.errors import BadBackup, LayoutMismatch, NotFound
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
@@ -135,10 +136,10 @@ class Restore:
         self, file: Archive, archive: Archive, found: AsyncGenerator[TreeParts], done: Refilled
     ) -> AsyncGenerator[int]:
         """Put trees into the archive, but for what the file knows as deleted. Yields the bytes of some."""
-        marks, theirs = Marks(archive), Marks(file)
+        ours, theirs = Marks(archive), Marks(file)
 
         async def erased(tenant: str) -> Erased:
-            there = await marks.erased(tenant)
+            there = await ours.erased(tenant)
             return Erased(max(there, await theirs.erased(tenant)), there)
 
         began = monotonic()
@@ -154,15 +155,13 @@ class Restore:
 
     async def _mark(self, file: Archive, archive: Archive, tenant: str | None) -> None:
         """Take over the marks of a file, or those of a tenant."""
-        marks = Marks(archive)
-        for kind, note in ((GONE, marks.erase), (HOLD, marks.hold)):
-            async for entry in entries(file, f"{ROOT}{kind}/"):
-                whose, stored = entry.key.rpartition("/t.")[2], await file.get(entry.key)
-                if stored is not None and tenant in (None, whose):
-                    at = mark_in(entry.key, stored.value).at
-                    if kind == GONE and at > (erased := await marks.erased(whose)):
-                        self._removed += await self._had(archive, whose, erased, at)
-                    await note(whose, at)
+        ours = Marks(archive)
+        for kind, note in ((GONE, ours.erase), (HOLD, ours.hold)):
+            async for whose, value in marks(file, kind, tenant):
+                at, erased = mark_in(mark_key(kind, whose), value).at, await ours.erased(whose)
+                if kind == GONE and at > erased:
+                    self._removed += await self._had(archive, whose, erased, at)
+                await note(whose, at)
 
     async def _had(self, archive: Archive, tenant: str, after: int, until: int) -> int:
         """How many turns from between two times a tenant has in an archive, or in memory alone."""

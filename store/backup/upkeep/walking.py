@@ -79,6 +79,14 @@ async def entries(archive: Archive, prefix: str, after: str = "") -> AsyncGenera
         after = page[-1].key
 
 
+async def marks(archive: Archive, kind: str, tenant: str | None = None) -> AsyncGenerator[tuple[str, bytes]]:
+    """The tenants with a mark of a kind (marks.py), or one of them, each with its value. Raises ArchiveUnavailable."""
+    async for entry in entries(archive, f"{ROOT}{kind}/"):
+        whose = entry.key.removeprefix(f"{ROOT}{kind}/t.")
+        if tenant in (None, whose) and (stored := await archive.get(entry.key)) is not None:
+            yield whose, stored.value
+
+
 async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncGenerator[TreeParts | Entry]:
     """All trees below a folder behind a key, and between them what is no part of one. Raises ArchiveUnavailable."""
     tree: TreeParts | None = None
