@@ -143,7 +143,7 @@ def restore(
         *left_out(done),
     ]
     if done.removed:
-        lines.append(f"{done.removed:,} turns that the store had are deleted now, as the backup says that they are")
+        lines.append(f"{_many(done.removed, 'turn')} of the store deleted, as the backup says so")
     if done.archived and done.restored:
         lines.append("They are in the archive, and come back into memory when they are asked for")
     show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
