@@ -37,12 +37,12 @@ from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
 from store.archive.archive import Archive
 from store.backup import ownership
-from store.backup.archiving.shards import Waiting, waiting
+from store.backup.archiving.shards import Waiting, is_full, waiting
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
 from store.embedded import ARCHIVE, EmbeddedServer
 from store.embedded import address_of as socket_of
-from store.errors import DataFolderBusy, StoreError, StoreUnavailable
+from store.errors import ArchiveRefused, DataFolderBusy, StoreError, StoreUnavailable
 from store.guard import free_bytes
 from store.history.history import ConversationHistoryStore
 from store.redis import address
@@ -104,7 +104,7 @@ def doctor(
     if as_json:
         show({"safe": safe, "redis": redis, "findings": [asdict(each) for each in found]}, (), as_json=True)
     else:
-        _print(redis, found, Console(), everything=everything or url is not None)
+        _print(redis, found, Console(), everything=everything or gpu or url is not None)
     return 0 if safe else EXIT_FAILED
 
 
@@ -329,11 +329,13 @@ async def _probed(settings: Settings) -> Sequence[str] | None:
 
 def _backlog(settings: Settings) -> Sequence[Waiting]:
     """The backlog of each shard; none of a store that is away, which has a finding of its own. Raises ArchiveForeign
-    where the archive isn't the store's.
+    where the archive isn't the store's, and ArchiveRefused where its disk is full.
     """
 
     async def look(store: ConversationHistoryStore, archive: Archive | None) -> Sequence[Waiting]:
         await ownership.check(store.server, store.keyspace, archive)
+        if await is_full(store.server, store.keyspace):
+            raise ArchiveRefused("its disk is full, so nothing is archived; make room on it")
         return await waiting(store.server, store.keyspace)
 
     with suppress(StoreUnavailable, OSError):

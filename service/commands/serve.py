@@ -88,11 +88,11 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     exit_on_signals(rereads=settings.rereads)
     allow_files(settings.max_connections)
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
-        join(served, alone=not settings.redis_url)
-        url, terminal = address_of(listener), terminal_of(settings)
-        stored = asyncio.run(_stored_responses(served)) if terminal else None
         close_logs = configure_logs(settings)  # after the store: it starts a thread
         try:
+            join(served, alone=not settings.redis_url)
+            url, terminal = address_of(listener), terminal_of(settings)
+            stored = asyncio.run(_stored_responses(served)) if terminal else None
             _announce(settings, url, terminal)
             config, ready = _config(served, create_app), partial(_tell_ready, settings, url, terminal, stored)
             if settings.workers == 1:

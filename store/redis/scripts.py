@@ -596,10 +596,6 @@ def gauge(shard: ShardKeys) -> None: ...
 
 
 @script("trees", read_only=True)
-def survey(shard: ShardKeys, *, members: str, most: int) -> None: ...
-
-
-@script("trees", read_only=True)
 def describe(shard: ShardKeys, *, members: str, above: int, idle_us: int) -> None: ...
 
 

@@ -14,7 +14,7 @@ from service.engine.port import EngineAway, EngineError
 from service.web.errors import JsonResponse
 from service.web.received import Received
 from service.web.routing import Router, Way
-from store.backup.archiving.shards import waiting
+from store.backup.archiving.shards import is_full, waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout
@@ -38,8 +38,8 @@ async def ready(request: Received) -> object:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or has
     more shards or another layout than this process knows, or an archive that is an older copy, or not its own
     (`usable`). `engine_waits` says for how long no server has answered, as while one loads its model. A worker that is
-    paused, as the engine was away, and how many conversations wait to be archived, for how long, are no reason to send
-    requests elsewhere."""
+    paused, as the engine was away, how many conversations wait to be archived, for how long, and an archive whose disk
+    is full, are no reason to send requests elsewhere."""
     service, background = request.service, request.process.background
     checking = _check_store(service.store, background.layout)
     store, (engine, waits), backlog = await asyncio.gather(
@@ -49,7 +49,7 @@ async def ready(request: Received) -> object:
     usable = service.archive is None or service.archive.foreign is None
     ready = store == engine == "ok" and worker != "broken" and usable
     found: dict[str, object] = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
-    also = {"engine_waits": waits, "worker": worker, "archive": backlog and backlog | {"usable": usable}}
+    also = {"engine_waits": waits, "worker": worker, "archive": backlog and {"usable": usable} | backlog}
     found |= {name: said for name, said in also.items() if said is not None}
     return JsonResponse(found, 200 if ready else 503)
 
@@ -60,14 +60,18 @@ async def _check_store(store: ConversationHistoryStore, layout: Layout) -> None:
     await layout.check(limits=False)
 
 
-async def _backlog(store: ConversationHistoryStore | None) -> dict[str, float | bool] | None:
-    """How many trees wait to be archived, and for how many seconds the first of them has; None where nobody knows."""
+async def _backlog(store: ConversationHistoryStore | None) -> dict[str, float | bool | str] | None:
+    """How many trees wait to be archived, for how many seconds the first of them has, and that the archive takes none
+    as its disk is full; None where nobody knows.
+    """
     with suppress(StoreUnavailable):
         if store is not None:
             shards = await waiting(store.server, store.keyspace)
+            full = await is_full(store.server, store.keyspace)
             return {
                 "waiting": sum(each.trees for each in shards),
                 "oldest_seconds": max(each.oldest_seconds for each in shards),
+                **({"usable": False, "reason": "archive_full"} if full else {}),
             }
     return None
 

@@ -248,7 +248,6 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
         "page",
         "inspect_turns",
         "gauge",
-        "survey",
         "describe",
         "sum_up",
         "tips",

@@ -91,12 +91,13 @@ class Health(Struct):
 
 class Backlog(Struct):
     """How many conversations wait to be archived, for how many seconds the first of them has, and whether the archive
-    is the store's, and no older copy.
+    is the store's, no older copy, and has room.
     """
 
     waiting: int
     oldest_seconds: float
     usable: bool
+    reason: Literal["archive_full"] | Left = UNSET
 
 
 class Readiness(Struct):
