@@ -468,7 +468,7 @@ def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
             workers=settings.workers,
             env_file=str(env_file() or "") or None,
         )
-        if not settings.api_keys:
+        if not settings.has_keys:
             message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
             logs.event(logger, logging.INFO, message, remedy=f"set {variable('api_keys')}")
     tell_service_links()

@@ -154,7 +154,6 @@ class Found(NamedTuple):
 _NOWHERE = Found()
 
 
-PREFIXES = "Paths begin with /v1 or /open-responses/v1."
 NOTHING = "Nothing is there; /openapi.json lists each path."
 
 PASSED_ON = ("/completions", "/embeddings")
@@ -220,9 +219,7 @@ class Routes:
         for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
             if likely != path and self._methods(likely):
                 return f"Did you mean {likely}?"
-        if path.rstrip("/").endswith(PASSED_ON):
-            return NOT_PASSED_ON
-        return NOTHING if path.startswith(("/v1/", "/open-responses/v1/")) else PREFIXES
+        return NOT_PASSED_ON if path.rstrip("/").endswith(PASSED_ON) else NOTHING
 
 
 class Router:
