@@ -17,7 +17,7 @@ from tests.support.service.process import MODEL, Process, ServiceProcess, Worker
 from tests.support.tracing.phoenix import PROJECT, START_SECONDS, Phoenix, Shown, outline
 
 CANARY = "marmalade"
-CHAT = f"chat {MODEL}"
+CHAT = "chat demo"
 CREATE = "POST /v1/responses"
 FUNCTION: Any = {
     "type": "function",
