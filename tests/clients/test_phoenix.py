@@ -17,7 +17,7 @@ from tests.support.service.process import MODEL, Process, ServiceProcess, Worker
 from tests.support.tracing.phoenix import PROJECT, START_SECONDS, Phoenix, Shown, outline
 
 CANARY = "marmalade"
-CHAT = "chat demo"
+CHAT = f"chat {MODEL}"
 CREATE = "POST /v1/responses"
 FUNCTION: Any = {
     "type": "function",
@@ -130,7 +130,7 @@ def test_a_conversation_is_one_session_of_trees_with_the_tokens_of_its_usage(tal
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "harmonium",
             "gen_ai.request.model": MODEL,
-            "gen_ai.response.model": MODEL,
+            "gen_ai.response.model": "demo",
             "gen_ai.conversation.id": talk.conversation,
             "gen_ai.usage.input_tokens": usage.input_tokens,
             "gen_ai.usage.output_tokens": usage.output_tokens,
