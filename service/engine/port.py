@@ -150,7 +150,8 @@ class ModelCard(msgspec.Struct, frozen=True):
 
     `max_output_tokens` is the most that one response may have of it; 0 is as many as there is room for.
     `speech` is None for a model that speaks Harmony. `logprobs` is whether the engine reports log probabilities, and
-    `constrains` whether it holds the model to a constraint, as far as that is known.
+    `constrains` whether it holds the model to a constraint, as far as that is known. `real` is false where no model is
+    behind it.
     """
 
     id: str
@@ -161,6 +162,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     speech: Speech | None = None
     logprobs: bool = True
     constrains: bool = True
+    real: bool = True
 
 
 class EngineError(Exception):

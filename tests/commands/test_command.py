@@ -161,7 +161,7 @@ def test_a_server_is_named_by_an_option() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "worker", "doctor"])
 def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--engine-url", "http://gpu:8000"])
+    result = CliRunner().invoke(app, [command, "--engine", "demo", "--engine-url", "http://gpu:8000"])
     assert result.exit_code == 2
     assert result.stderr.startswith(
         "harmonium: --engine-url is for --engine vllm, sglang, tensorrt, llama or chat, and the engine is"
@@ -266,7 +266,7 @@ def test_a_process_that_stands_still_is_ended_and_says_where(
         assert isinstance(asked.exception(DEADLINE_SECONDS), ConnectionError | http.client.HTTPException)
         status, logged = service.end()
     assert status == -signal.SIGPROF
-    assert "in _never_returns" in logged
+    assert "in _never_returns" in logged, logged
 
 
 def test_a_worker_that_dies_or_stands_still_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ import pytest
 from tests.support.deploy.docker import COMMIT, Docker, Stack, running_docker
 from tests.support.documents import blocks, read
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.process import MODEL
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
@@ -29,6 +28,7 @@ MOST_BYTES = 440_000_000
 MOST_OWN_BYTES = 285_000_000
 """What it may add to that of Python."""
 
+MODEL = "demo"
 COUNT = 100
 JOBS = 6
 JOBS_SECONDS = 90.0

@@ -118,6 +118,7 @@ class Welcome(Struct):
     version: str
     base_urls: dict[str, str]
     links: dict[str, str]
+    engine: Literal["demo"] | Left = UNSET
 
 
 # --- items as they are listed ---
