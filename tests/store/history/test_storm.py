@@ -17,7 +17,8 @@ from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
-from tests.support.store.counted import LEAF_BYTES, TREE_BYTES, usage
+from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
+from tests.support.store.counted import usage
 from tests.support.store.programs.stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
 from tests.support.store.verdict import checked, faults
 
