@@ -17,7 +17,7 @@ from tests.support import ROOT
 from tests.support.waiting import wait_until
 
 SECONDS = 30
-PACKAGES = 76
+PACKAGES = 77
 
 PYTHON = f"""#!/usr/bin/env bash
 # what scripts/setup asks of a Python; an installation tells of {PACKAGES} packages
