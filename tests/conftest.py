@@ -24,11 +24,20 @@ SECOND_SERVER = "valkey"
 """The server on which the store's tests run in the long form alone: it is the one of all services in tests."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave tests of the second server to the long form."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Leave tests of the second server to the long form, and begin with the files of which one may take longest: at
+    the end, when one process has nothing left, the others have short ones.
+    """
     for item in items:
         if SECOND_SERVER in item.name:
             item.add_marker(pytest.mark.full)
+    yield
+    longest = dict.fromkeys((item.path for item in items), 0.0)
+    for item in items:
+        for timeout in item.iter_markers("timeout"):
+            longest[item.path] = max(longest[item.path], timeout.args[0])
+    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture(scope="session")
