@@ -1,4 +1,4 @@
-"""A folder of its own for a test of commands: where they run, and where their data is; or a part of a store that runs."""
+"""What a test of commands has to itself: a folder to run in, with their data, and a part of a store that runs."""
 
 import uuid
 from pathlib import Path
