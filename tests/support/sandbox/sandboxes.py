@@ -26,10 +26,10 @@ def folder_for_all() -> Generator[Path]:
 
 
 @contextmanager
-def bare() -> Generator[LocalSandbox]:
+def bare(places: Places = PLACES) -> Generator[LocalSandbox]:
     """One whose sessions have the standard library alone: NumPy, pandas and Matplotlib take most of a start."""
     with folder_for_all() as base, patch.object(sys, "executable", sys._base_executable):
-        yield local(base)
+        yield local(base, places)
 
 
 def local(base: Path, places: Places = PLACES, most: Limits = MOST) -> LocalSandbox:
