@@ -120,7 +120,6 @@ async def weather(url: str, redis: Redis, prefix: str, **strength: int) -> None:
     await finish_deleting(redis, prefix, store)
     await store.close()
     assert await faults(redis, url, prefix, shards=SHARDS) == []
-    await redis.unlink(*[key async for key in redis.scan_iter(f"{prefix}-newest-*")])
 
 
 async def test_nothing_is_mixed_up_lost_or_passed_in_a_storm(server_url: str, redis: Redis, prefix: str) -> None:
