@@ -9,13 +9,14 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
+from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
 from service.engine.port import Between, Generation, Take
 from service.engine.servers.engine import Access, ServersEngine
 from service.markup.speech import Shown, Transcript
 from service.settings.settings import Settings
-from tests.support.llama.smol import smol_server
-from tests.support.llama.talker import KEY, LlamaProcess
+from tests.support.llama.smol import small, smol_server
+from tests.support.llama.talker import KEY, OPTIONS, LlamaProcess
 from tests.support.service.inside import serving
 
 IM_START, IM_END = 1, 2
@@ -46,11 +47,12 @@ async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) ->
     )
 
 
-async def test_it_knows_a_capital_and_what_was_said_before(client: AsyncOpenAI) -> None:
-    first = await ask(client, "What is the capital of France?")
-    assert first.output_text == "The capital of France is Paris."
-    assert first.usage.output_tokens == 8
-    second = await ask(client, "And of Italy?", first)
+async def test_it_knows_a_capital_and_what_was_said_before(settings: Settings) -> None:
+    engine = LlamaLocalEngine(small(), OPTIONS, served_as="smol", context_tokens=2048)
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await ask(client, "What is the capital of France?")
+        second = await ask(client, "And of Italy?", first)
+    assert (first.output_text, first.usage.output_tokens) == ("The capital of France is Paris.", 8)
     assert second.output_text == "The capital of Italy is Rome."
 
 
