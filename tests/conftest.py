@@ -1,8 +1,9 @@
 """What tests of several rooms ask for: services as processes and in the test's own loop, and the oracle of Harmony."""
 
+import gc
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,19 @@ examples.load_profile("busy machines")  # how long one example takes says nothin
 
 SECOND_SERVER = "valkey"
 """The server on which the store's tests run in the long form alone: it is the one of all services in tests."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from all that is collected: looking through it would take half of the time, and goes
+    on in each test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
