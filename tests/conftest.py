@@ -1,8 +1,9 @@
 """What tests of several rooms ask for: services as processes and in the test's own loop, and the oracle of Harmony."""
 
+import gc
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,33 @@ SECOND_SERVER = "valkey"
 """The server on which the store's tests run in the long form alone: it is the one of all services in tests."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave tests of the second server to the long form."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from all that is collected: looking through it would take half of the time, and goes
+    on in each test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Leave tests of the second server to the long form, and begin with the files of which one may take longest: at
+    the end, when one process has nothing left, the others have short ones.
+    """
     for item in items:
         if SECOND_SERVER in item.name:
             item.add_marker(pytest.mark.full)
+    yield
+    longest = dict.fromkeys((item.path for item in items), 0.0)
+    for item in items:
+        for timeout in item.iter_markers("timeout"):
+            longest[item.path] = max(longest[item.path], timeout.args[0])
+    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -4,14 +4,16 @@ A conformance suite (tests/support/search) defines what a back end must do.
 """
 
 import asyncio
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
-from time import monotonic, sleep
+from operator import itemgetter
+from time import sleep
 from typing import NamedTuple
 
 import msgspec
+from cachetools import TTLCache
 
 from service.browser.page import MAX_URL_CHARS, Page, Result, host_of
 
@@ -128,24 +130,14 @@ class KeptPages:
     """The pages that were opened lately, each tenant's apart: a second visit needn't fetch one again."""
 
     def __init__(self, *, seconds: float = KEPT_SECONDS, chars: int = KEPT_CHARS) -> None:
-        self._seconds = seconds
-        self._left = chars
-        self._pages: OrderedDict[Opened, tuple[float, Page, int]] = OrderedDict()
-        """Each with the time until which it is kept, and its size."""
+        self._pages: TTLCache[Opened, tuple[Page, int]] = TTLCache(chars, seconds, getsizeof=itemgetter(1))
+        """Each with its size."""
 
     def get(self, opened: Opened) -> Page | None:
         """The page that was opened so, if it is still kept."""
-        until, page, _ = self._pages.get(opened, (0.0, None, 0))
-        if until < monotonic():
-            return None
-        self._pages.move_to_end(opened)
-        return page
+        return self._pages.get(opened, (None, 0))[0]
 
     def put(self, opened: Opened, page: Page) -> None:
         """Keeps a page; those unused for longest make room."""
-        self._left += self._pages.pop(opened, (0.0, page, 0))[2]
-        chars = OWN_CHARS + page.size + sum(map(len, opened.domains))
-        self._pages[opened] = monotonic() + self._seconds, page, chars
-        self._left -= chars
-        while self._pages and (self._left < 0 or next(iter(self._pages.values()))[0] < monotonic()):
-            self._left += self._pages.popitem(last=False)[1][2]
+        with suppress(ValueError):  # it is larger than all the room
+            self._pages[opened] = page, OWN_CHARS + page.size + sum(map(len, opened.domains))

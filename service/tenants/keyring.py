@@ -13,12 +13,13 @@ looked up before is looked up again as soon as it changes, whether or not it sen
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Generic, NamedTuple, TypeVar
+
+from cachetools import FIFOCache
 
 from service.errors import unavailable
 from service.tenants.directory import ADMIN
@@ -59,14 +60,6 @@ class _Remembered(NamedTuple, Generic[T]):
     until: float
 
 
-def _put(memory: OrderedDict[str, T], name: str, value: T) -> None:
-    """Remember the newest value of a name; the oldest goes where there are too many."""
-    memory.pop(name, None)
-    if len(memory) >= MOST_REMEMBERED:
-        memory.popitem(last=False)
-    memory[name] = value
-
-
 class KeyRing:
     """The keys in the registry, as far as they were presented lately."""
 
@@ -77,9 +70,9 @@ class KeyRing:
         self._registry = registry
         self._listening = listening
         self._clock, self._now = clock, now
-        self._remembered: OrderedDict[str, _Remembered[Holder]] = OrderedDict()
-        self._projects: OrderedDict[str, _Remembered[Project | None]] = OrderedDict()
-        self._weights: OrderedDict[str, float | None] = OrderedDict()
+        self._remembered: FIFOCache[str, _Remembered[Holder]] = FIFOCache(MOST_REMEMBERED)
+        self._projects: FIFOCache[str, _Remembered[Project | None]] = FIFOCache(MOST_REMEMBERED)
+        self._weights: FIFOCache[str, float | None] = FIFOCache(MOST_REMEMBERED)
         """The weights of projects, as they were last found: known for longer than a look-up is believed."""
         self._outdated: asyncio.Queue[str] = asyncio.Queue(MOST_REMEMBERED)
         """Projects that have changed and are to be looked up."""
@@ -174,10 +167,10 @@ class KeyRing:
 
     def _remember_project(self, id: str, found: Project | None) -> None:
         self._remember(self._projects, id, found, id)
-        _put(self._weights, id, None if found is None else found.weight)
+        self._weights[id] = None if found is None else found.weight
 
-    def _remember(self, memory: OrderedDict[str, _Remembered[T]], name: str, found: T, project: str) -> None:
-        _put(memory, name, _Remembered(found, project, self._now() + MEMORY_SECONDS))
+    def _remember(self, memory: FIFOCache[str, _Remembered[T]], name: str, found: T, project: str) -> None:
+        memory[name] = _Remembered(found, project, self._now() + MEMORY_SECONDS)
 
     async def _registered(self, digest: str) -> Holder | None:
         """The holder by the registry; None where its account is gone or its project archived."""

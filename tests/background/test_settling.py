@@ -81,6 +81,7 @@ async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_acc
     limited: Settings, accepted: bool
 ) -> None:
     async with opened(limited) as service:
+        service.loans._late_seconds = 0.1
         allowance = Allowance(TENANT, Limit(max_tokens_per_1_month=MONTH.limit))
         began, asked = asyncio.Event(), asyncio.Event()
 

@@ -1,5 +1,6 @@
-"""A folder of its own for a test of commands: where they run, and where their data is."""
+"""What a test of commands has to itself: a folder to run in, with their data, and a part of a store that runs."""
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -9,3 +10,9 @@ import pytest
 def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARMONIUM_DATA_DIR", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def own_store(own_folder: None, monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
+    monkeypatch.setenv("HARMONIUM_REDIS_URL", redis_url)
+    monkeypatch.setenv("HARMONIUM_KEY_PREFIX", f"test-{uuid.uuid4().hex}")

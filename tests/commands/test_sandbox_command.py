@@ -7,6 +7,7 @@ import signal
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -37,22 +38,28 @@ def process(base: Path) -> Iterator[SandboxProcess]:
 
 
 @pytest.fixture(scope="module")
-def untouched() -> Iterator[SandboxProcess]:
-    """One for tests that change nothing in it."""
+def lasting() -> Iterator[SandboxProcess]:
+    """One for tests after which it runs as before."""
     with folder_for_all() as base:
         started = SandboxProcess(base / "process", base)
         yield started
         started.stop()
 
 
-@pytest.fixture
-async def sandbox(process: SandboxProcess) -> AsyncIterator[RemoteSandbox]:
+@asynccontextmanager
+async def opened(process: SandboxProcess) -> AsyncIterator[RemoteSandbox]:
     """A session with a variable."""
     made = RemoteSandbox(process.listen)
     await made.open("one", TENANT, MOST)
     assert await made.run("one", "first", "kept = 7; kept") == Cell("ok", "7\n")
     yield made
     await made.aclose()
+
+
+@pytest.fixture
+async def sandbox(process: SandboxProcess) -> AsyncIterator[RemoteSandbox]:
+    async with opened(process) as made:
+        yield made
 
 
 def refused(*arguments: str, **environment: str) -> str:
@@ -144,28 +151,28 @@ async def test_where_the_process_that_forks_dies_sessions_are_lost_and_others_ca
     assert (await sandbox.run("one", "again", "'kept' in dir()")).logs == "False\n"
 
 
-async def test_a_session_that_is_killed_is_gone_and_its_folder_too(
-    process: SandboxProcess, base: Path, sandbox: RemoteSandbox
-) -> None:
-    (zygote,) = children(process.process.pid)
-    for pid in children(zygote):
-        os.kill(pid, signal.SIGKILL)
-    await until(lambda: is_gone(sandbox))
+async def test_a_session_that_is_killed_is_gone_and_its_folder_too(lasting: SandboxProcess) -> None:
+    (zygote,) = children(lasting.process.pid)
+    async with opened(lasting) as sandbox:
+        for pid in children(zygote):
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: is_gone(sandbox))
+    base = Path(lasting.listen.removeprefix("unix://")).parent
     (run,) = left(base)
     wait_until(lambda: [path.name for path in (folder_in(base) / run).iterdir()] == ["lock"])
 
 
-async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(
-    process: SandboxProcess, sandbox: RemoteSandbox
-) -> None:
+async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(lasting: SandboxProcess) -> None:
     code = "import time; open('begun', 'w').close(); time.sleep(0.5); kept += 1; kept"
-    transport = httpx.AsyncHTTPTransport(uds=process.listen.removeprefix("unix://"))
+    transport = httpx.AsyncHTTPTransport(uds=lasting.listen.removeprefix("unix://"))
     asked = {"session": "one", "call": "c", "code": code}
-    async with httpx.AsyncClient(transport=transport, timeout=0.2) as client:
-        with pytest.raises(httpx.ReadTimeout):
-            await client.post("http://sandbox/v1/run", json=asked)
-    assert (await sandbox.run("one", "c", code)).logs == "8\n"
-    assert (await sandbox.run("one", "d", "kept")).logs == "8\n"
+    async with opened(lasting) as sandbox:
+        async with httpx.AsyncClient(transport=transport, timeout=0.2) as client:
+            with pytest.raises(httpx.ReadTimeout):
+                await client.post("http://sandbox/v1/run", json=asked)
+        assert (await sandbox.run("one", "c", code)).logs == "8\n"
+        assert (await sandbox.run("one", "d", "kept")).logs == "8\n"
+        await sandbox.close("one")
 
 
 def test_over_tcp_it_wants_a_key(base: Path) -> None:
@@ -214,14 +221,14 @@ async def test_over_tcp_who_has_the_key_may_use_it_and_nobody_else(base: Path) -
         ("files", b'{"session":' + b"[" * 100_000, 400),
     ],
 )
-def test_what_is_no_request_is_refused(untouched: SandboxProcess, verb: str, body: bytes, status: int) -> None:
-    with httpx.Client(transport=httpx.HTTPTransport(uds=untouched.listen.removeprefix("unix://"))) as client:
+def test_what_is_no_request_is_refused(lasting: SandboxProcess, verb: str, body: bytes, status: int) -> None:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=lasting.listen.removeprefix("unix://"))) as client:
         assert client.post(f"http://sandbox/v1/{verb}", content=body).status_code == status
         assert client.get("http://sandbox/health").json() == {"status": "ok"}
 
 
-def test_a_path_on_which_one_listens_or_that_is_no_socket_is_refused(process: SandboxProcess, base: Path) -> None:
-    assert "another sandbox listens there" in refused("--sandbox-listen", process.listen)
+def test_a_path_on_which_one_listens_or_that_is_no_socket_is_refused(lasting: SandboxProcess, base: Path) -> None:
+    assert "another sandbox listens there" in refused("--sandbox-listen", lasting.listen)
     (base / "file").write_text("kept")
     assert "can't listen on" in refused("--sandbox-listen", f"unix://{base}/file")
     assert (base / "file").read_text() == "kept"

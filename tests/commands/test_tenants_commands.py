@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,22 @@ from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
 from service.tenants.records import is_admins, is_whole
-from store.embedded import EmbeddedServer
 from tests.support.service.process import HARMONIUM, MODEL, ServiceProcess
 
 ADMIN = "an-administrators-key-of-the-settings"
 PARALLEL = "max_parallel_responses"
 
-pytestmark = pytest.mark.usefixtures("own_folder")
+pytestmark = pytest.mark.usefixtures("own_store")
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess]:
+    """A service whose embedded server is in the folder of the commands, which use that."""
+    for name in ("HARMONIUM_REDIS_URL", "HARMONIUM_KEY_PREFIX"):
+        monkeypatch.delenv(name)
+    process = ServiceProcess(tmp_path, admin_key=ADMIN)
+    yield process
+    process.stop()
 
 
 def run(*arguments: str) -> Result:
@@ -70,19 +80,17 @@ def test_the_audit_log_has_each_change_a_line() -> None:
     assert len(run("audit", "--json", "--type", "project.created", "--limit", "1").stdout.splitlines()) == 1
 
 
-def test_the_audit_log_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with EmbeddedServer(tmp_path / "store") as store:
-        monkeypatch.setenv("HARMONIUM_REDIS_URL", store.url)
-        made = [told("projects", "create", "First")["id"]]
-        command = [HARMONIUM, "audit", "--follow", "--json", "--type", "project.created"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
-            assert following.stdout is not None
-            told_of = [json.loads(following.stdout.readline())]
-            made += [told("projects", "create", name)["id"] for name in ("Second", "Third")]
-            told_of += [json.loads(following.stdout.readline()) for _ in range(2)]
-            following.send_signal(signal.SIGINT)
-            assert following.stdout.read() == ""
-        assert following.returncode == 130
+def test_the_audit_log_is_followed() -> None:
+    made = [told("projects", "create", "First")["id"]]
+    command = [HARMONIUM, "audit", "--follow", "--json", "--type", "project.created"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        told_of = [json.loads(following.stdout.readline())]
+        made += [told("projects", "create", name)["id"] for name in ("Second", "Third")]
+        told_of += [json.loads(following.stdout.readline()) for _ in range(2)]
+        following.send_signal(signal.SIGINT)
+        assert following.stdout.read() == ""
+    assert following.returncode == 130
     assert [each["project.created"]["id"] for each in told_of] == made
 
 
@@ -144,15 +152,12 @@ def test_tenants_of_the_settings_are_projects(monkeypatch: pytest.MonkeyPatch) -
     assert run("projects", "models", "acme").exit_code == 1
 
 
-def test_usage_is_what_was_answered_by_project_key_and_model(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path, admin_key=ADMIN)
-    try:
-        project, other = (told("projects", "create", name)["id"] for name in ("Chat", "Other"))
-        key = told("keys", "create", project)
-        with service.client(key["value"]) as client:
-            usages = [client.responses.create(model=MODEL, input="hi", store=store).usage for store in (True, False)]
-    finally:
-        service.stop()
+def test_usage_is_what_was_answered_by_project_key_and_model(service: ServiceProcess) -> None:
+    project, other = (told("projects", "create", name)["id"] for name in ("Chat", "Other"))
+    key = told("keys", "create", project)
+    with service.client(key["value"]) as client:
+        usages = [client.responses.create(model=MODEL, input="hi", store=store).usage for store in (True, False)]
+    service.stop()
     tokens = [sum(each.input_tokens for each in usages if each), sum(each.output_tokens for each in usages if each)]
     (row,) = told("usage")
     assert [row[name] for name in ("project", "requests", "input_tokens", "output_tokens")] == [project, 2, *tokens]
@@ -215,13 +220,9 @@ def test_a_scope_that_there_is_not_is_refused() -> None:
     assert "api.everything" in result.stderr
 
 
-def test_a_service_that_runs_takes_them_at_once(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path, admin_key=ADMIN)  # its data is in the folder of the commands
-    try:
-        project = told("projects", "create", "Chat")["id"]
-        key = told("keys", "create", project)
-        assert service.client(key["value"]).responses.create(model=MODEL, input="hi").output_text
-        administrator = told("keys", "create-admin", "ops")["value"]
-        assert service.http(administrator).get("/v1/organization/projects").json()["data"][0]["id"] == project
-    finally:
-        service.stop()
+def test_a_service_that_runs_takes_them_at_once(service: ServiceProcess) -> None:
+    project = told("projects", "create", "Chat")["id"]
+    key = told("keys", "create", project)
+    assert service.client(key["value"]).responses.create(model=MODEL, input="hi").output_text
+    administrator = told("keys", "create-admin", "ops")["value"]
+    assert service.http(administrator).get("/v1/organization/projects").json()["data"][0]["id"] == project

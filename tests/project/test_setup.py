@@ -23,7 +23,7 @@ SECONDS = 30
 NARROW = 50
 """The columns of a terminal."""
 
-PACKAGES = 76
+PACKAGES = 77
 
 PYTHON = f"""#!/usr/bin/env bash
 # what scripts/setup asks of a Python; an installation tells of {PACKAGES} packages

@@ -18,6 +18,7 @@ from store.keys import TurnKeys
 from store.redis.confirm import Confirmer
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, Stall, Step
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import answer, called, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import until
@@ -143,8 +144,8 @@ def test_a_conversation_and_a_response_are_not_continued_together(service: Servi
     assert kinds(client, id) == []
 
 
-def test_a_service_that_stores_nothing_has_no_conversations_to_read(start: Callable[..., ServiceProcess]) -> None:
-    client = start(store=False).client()
+def test_a_service_that_stores_nothing_has_no_conversations_to_read(beside: Callable[..., ServiceBeside]) -> None:
+    client = beside(store=False).client()
     with pytest.raises(openai.BadRequestError) as refusal:
         ask(client, "hi", "conv_1")
     assert (refusal.value.code, refusal.value.param) == ("unsupported_parameter", "conversation")

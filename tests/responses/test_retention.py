@@ -10,17 +10,19 @@ import openai
 import pytest
 from httpx import Response as HttpResponse
 from openai import OpenAI
+from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from service.settings.settings import Settings
 from store.guard import CLOSED
 from tests.support.service.inside import answer, scripted, serving
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.process import MODEL
 from tests.support.service.scraped import Scraped
 from tests.support.service.streams import parsed
 from tests.support.waiting import until, wait_until
 
-Start = Callable[..., ServiceProcess]
+Start = Callable[..., Any]
+"""Starts a service in a process of its own, or in this one."""
 
 UNKNOWN = "resp_" + "00" * 24
 
@@ -47,16 +49,16 @@ def without(id: str, answer: HttpResponse) -> tuple[int, dict[str, object]]:
     return answer.status_code, json.loads(answer.text.replace(id, "ID"))
 
 
-def test_the_least_recently_used_response_goes_for_a_new_one(start: Start) -> None:
-    client = start(archive_url="none", max_responses=3).client()
+def test_the_least_recently_used_response_goes_for_a_new_one(beside: Start) -> None:
+    client = beside(archive_url="none", max_responses=3).client()
     ids = [created(client, text) for text in ("one", "two", "three")]
     client.responses.retrieve(ids[0])
     ids.append(created(client, "four"))
     assert known(client, ids) == [ids[0], ids[2], ids[3]]
 
 
-def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(start: Start) -> None:
-    service = start(archive_url="none", max_responses=10, api_keys="acme:key-a,rival:key-b")
+def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(beside: Start) -> None:
+    service = beside(archive_url="none", max_responses=10, api_keys="acme:key-a,rival:key-b")
     acme, rival = service.client("key-a"), service.client("key-b")
     mine = [created(acme, text) for text in ("one", "two", "three")]
     theirs = [created(rival, str(number)) for number in range(15)]
@@ -64,8 +66,8 @@ def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(start: Sta
     assert known(rival, theirs) == theirs[-7:]
 
 
-def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(start: Start) -> None:
-    service = start(archive_url="none", max_responses=1, api_keys="acme:key-a,rival:key-b")
+def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(beside: Start) -> None:
+    service = beside(archive_url="none", max_responses=1, api_keys="acme:key-a,rival:key-b")
     acme, rival = service.client("key-a"), service.client("key-b")
     evicted, deleted = created(acme, "one"), created(acme, "two")
     acme.responses.delete(deleted)
@@ -81,13 +83,15 @@ def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(start: S
     assert "'previous_response_not_found'" in creates.pop()
 
 
-def test_a_store_whose_every_response_is_needed_is_full_and_says_when_to_come_back(start: Start) -> None:
-    service = start(archive_url="none", max_responses=2, demo_tokens_per_second=50)
+def test_a_store_whose_every_response_is_needed_is_full_and_says_when_to_come_back(
+    beside: Start, redis_url: str
+) -> None:
+    service = beside(archive_url="none", max_responses=2, demo_tokens_per_second=50)
     client, http = service.client(), service.http()
     first, second = created(client, "one"), created(client, "two")
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(created, client, "Count to 60.", first)
-        wait_until(lambda: pinned(service, first))
+        wait_until(lambda: pinned(redis_url, first))
         plain = http.post("/v1/responses", json={"model": MODEL, "input": "hi", "previous_response_id": second})
         stream = http.post("/v1/responses", json={**json.loads(plain.request.content), "stream": True})
         third = slow.result()
@@ -130,13 +134,14 @@ def test_a_server_without_memory_is_said_to_be_the_reason(start: Start) -> None:
     assert created(service.client(), "hi")
 
 
-def pinned(service: ServiceProcess, id: str) -> bool:
+def pinned(redis_url: str, id: str) -> bool:
     """Whether a run is at work on a continuation."""
-    return any(key.endswith(f":pins:{id.removeprefix('resp_')}".encode()) for key in set(service.keys()))
+    with SyncRedis.from_url(redis_url) as redis:
+        return any(redis.scan_iter(f"*:pins:{id.removeprefix('resp_')}", count=1000))
 
 
-def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(start: Start) -> None:
-    client = start(archive_url="none", max_responses=1).client()
+def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(beside: Start) -> None:
+    client = beside(archive_url="none", max_responses=1).client()
     id = created(client, "hi")
     with pytest.raises(openai.BadRequestError, match="too long") as refused:
         created(client, "again", after=id)
@@ -167,8 +172,8 @@ async def test_a_conversation_that_nobody_uses_is_deleted(settings: Settings, mo
         assert (await client.responses.retrieve(made[1].id)).id == made[1].id
 
 
-def test_a_response_is_erased_and_its_descendants_go_on_without_it(start: Start) -> None:
-    service = start()
+def test_a_response_is_erased_and_its_descendants_go_on_without_it(beside: Start) -> None:
+    service = beside()
     client, http = service.client(), service.http()
     first = created(client, "My name is Ada.")
     second = created(client, "What did I tell you?", after=first)
@@ -184,8 +189,8 @@ def test_a_response_is_erased_and_its_descendants_go_on_without_it(start: Start)
     assert known(client, [first, second, third.id]) == [third.id]
 
 
-def test_a_conversation_goes_on_though_the_output_of_a_tool_was_erased(start: Start) -> None:
-    client = (service := start()).client()
+def test_a_conversation_goes_on_though_the_output_of_a_tool_was_erased(beside: Start) -> None:
+    client = (service := beside()).client()
     tools: Any = [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}]
     called = client.responses.create(model=MODEL, input="What is the weather?", tools=tools)
     (call_id,) = [item.call_id for item in called.output if item.type == "function_call"]
@@ -198,8 +203,8 @@ def test_a_conversation_goes_on_though_the_output_of_a_tool_was_erased(start: St
         created(client, "Something else.", after=called.id)
 
 
-def test_a_whole_conversation_is_deleted_with_all_its_forks(start: Start) -> None:
-    service = start()
+def test_a_whole_conversation_is_deleted_with_all_its_forks(beside: Start) -> None:
+    service = beside()
     client = service.client()
     root = created(client, "one")
     ids = [root, created(client, "two", after=root), created(client, "fork", after=root), created(client, "other")]

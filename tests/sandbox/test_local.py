@@ -16,7 +16,7 @@ from service.sandbox.folder import Content, Writing
 from service.sandbox.local import FIRST_UIDS, LOOK_SHARE, LocalSandbox, Places, take_users
 from service.sandbox.port import Full, Gone, NoFile, Unusable
 from service.sandbox.session import Session
-from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, folder_for_all, local
+from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, bare
 from tests.support.waiting import until
 
 LOOP = "import time\nwhile True: time.sleep(0.01)"
@@ -35,7 +35,7 @@ async def ending() -> AsyncIterator[AsyncExitStack]:
 
 
 async def started(ending: AsyncExitStack, places: Places = PLACES) -> LocalSandbox:
-    made = local(ending.enter_context(folder_for_all()), places)
+    made = ending.enter_context(bare(places))
     await made.start()
     ending.push_async_callback(made.aclose)
     return made

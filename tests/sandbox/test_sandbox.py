@@ -30,8 +30,11 @@ time.sleep(15)
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["local", "remote"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[pytest.param("local", marks=pytest.mark.full), "remote"]
+)
 async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    """The one behind `harmonium sandbox`, whose process has a local one; and in the long form a local one by itself."""
     with folder_for_all() as base, ExitStack() as ending:
         made: Sandbox = local(base)
         if request.param == "remote":

@@ -17,7 +17,7 @@ from store.redis import connection
 from store.redis.connection import connect
 from tests.support.store.audit import complaints
 from tests.support.store.lossy import LossyOperation
-from tests.support.store.servers import server_of
+from tests.support.store.servers import server_of, sweep
 
 PATIENCE = 15.0
 """How many seconds an operation may take where the test is not about that: machines may stand still for a while."""
@@ -40,10 +40,11 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def redis(server_url: str) -> AsyncIterator[Redis]:
-    """A client of the server, for looking behind the store's back."""
+async def redis(server_url: str, prefix: str) -> AsyncIterator[Redis]:
+    """A client of the server, for looking behind the store's back. The test's keys go with it."""
     client = connect(server_url)
     yield client
+    await sweep(client, prefix)
     await client.aclose()
 
 
@@ -67,7 +68,7 @@ async def store(
 
 
 @pytest.fixture
-async def unaudited(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+async def unaudited(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it, which a test may harm."""
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=PATIENCE, caps=EXACT)
     yield store

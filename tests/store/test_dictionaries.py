@@ -23,6 +23,7 @@ def test_a_dictionary_says_its_own_number() -> None:
     assert {number: dictionary(number).dict_id() for number in SHIPPED} == {number: number for number in SHIPPED}
 
 
+@pytest.mark.full
 def test_the_newest_is_what_its_program_makes() -> None:
     """By the zstandard of the lock files, which has this zstd."""
     assert zstandard.ZSTD_VERSION == (1, 5, 7)

@@ -1,7 +1,7 @@
 """The Containers API by the official client: containers and their files, made, listed, shown and deleted."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from contextlib import suppress
 from time import process_time
 from typing import Any
@@ -16,7 +16,7 @@ from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
 from service.web.routes.containers import read_upload
 from tests.responses.tools.test_code_interpreter import AUTO, OUTPUTS, code, ran
-from tests.support.sandbox.sandboxes import folder_for_all, local
+from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 
@@ -24,9 +24,9 @@ NOBODY = "cntr_" + 48 * "0"
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[LocalSandbox]:
-    with folder_for_all() as base:
-        yield local(base)
+def sandbox() -> Iterator[LocalSandbox]:
+    with bare() as made:
+        yield made
 
 
 async def test_a_container_and_its_files_live_as_the_official_client_has_them(

@@ -7,11 +7,13 @@ who is next, or how much room a server has.
 """
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from statistics import StatisticsError, linear_regression
 from typing import NamedTuple
+
+from cachetools import LRUCache
 
 from service.engine.pass_through import Passed
 from service.engine.port import Generation
@@ -29,7 +31,7 @@ LEAST_SHARE = 8
 """A server with no more generations than this isn't busy, however few the others have."""
 
 MAX_WARM = 65_536
-"""How many responses' homes are remembered: 19 MB."""
+"""How many responses' homes are remembered: 20 MB."""
 
 PACED_BY = 64
 """The number of latest generations by which the pace of computing prompts is judged."""
@@ -53,7 +55,7 @@ class Choosing:
     """Chooses a server by what its cache should hold."""
 
     def __init__(self) -> None:
-        self._warm: OrderedDict[str, Home] = OrderedDict()
+        self._warm: LRUCache[str, Home] = LRUCache(MAX_WARM)
         """The servers that made the latest responses."""
         self._computed = deque[tuple[int, float]](maxlen=PACED_BY)
         """How many tokens of the latest prompts were computed, and in how many seconds the first one was sampled."""
@@ -88,9 +90,6 @@ class Choosing:
         """Notes that a server has a response's prompt in its cache."""
         if generation.response:
             self._warm[generation.response] = Home(server, server.lives, len(generation.prompt))
-            self._warm.move_to_end(generation.response)
-            if len(self._warm) > MAX_WARM:
-                self._warm.popitem(last=False)
 
     def note_computed(self, tokens: int, seconds: float) -> None:
         """Notes that so many tokens of a prompt were not cached, and how long the first sampled token took."""

@@ -11,6 +11,7 @@ from service.commands.client.bench import Load, Outcome, figures_of
 from service.commands.client.errors import Refused
 from service.commands.client.profile import Profile
 from service.commands.client.service import Json, Service
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run, said, told
 from tests.support.service.process import ServiceProcess
 from tests.support.service.scraped import scraped
@@ -64,8 +65,8 @@ def test_what_is_kept_are_conversations_of_all_their_turns() -> None:
         said("rm", "--tree", "--yes", root)
 
 
-def test_errors_are_counted_and_the_others_go_on(start: Callable[..., ServiceProcess]) -> None:
-    busy = start(demo_tokens_per_second=50, max_concurrent_requests=1, queue_seconds=0)
+def test_errors_are_counted_and_the_others_go_on(beside: Callable[..., ServiceBeside]) -> None:
+    busy = beside(demo_tokens_per_second=50, max_concurrent_requests=1, queue_seconds=0)
     result = run("bench", "-n", "3", "--turns", "2", "--input", "Count to 9.", "--json", "--url", busy.url)
     found = json.loads(result.stdout)
     assert result.exit_code == 1

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said, told
-from tests.support.service.process import ServiceProcess
 
 SEAL_KEY = "a-seal-key-of-more-than-32-characters"
 NOBODYS = "resp_00" + "0" * 46
 
 
 @pytest.fixture
-def pair(start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch) -> tuple[ServiceProcess, str]:
+def pair(beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch) -> tuple[ServiceBeside, str]:
     """A service that the commands talk to, and the address of another one with the same seal key."""
-    one, other = start(seal_keys=SEAL_KEY), start(seal_keys=SEAL_KEY)
+    one, other = beside(seal_keys=SEAL_KEY), beside(seal_keys=SEAL_KEY)
     monkeypatch.setenv("HARMONIUM_URL", one.url)
     return one, other.url
 
@@ -26,7 +26,7 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceProcess, str], tmp_path: Path) -> None:
+def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceBeside, str], tmp_path: Path) -> None:
     one, other = pair
     first = id_of(run("ask", "My name is Ada."))
     second = id_of(run("ask", "--from", first, "Count to 3."))
@@ -54,9 +54,9 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceProcess, str
 
 
 def test_all_is_exported_also_what_left_memory(
-    start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = start(max_responses=4, archive_after_seconds=0)
+    service = beside(max_responses=4, archive_after_seconds=0)
     monkeypatch.setenv("HARMONIUM_URL", service.url)
     first = id_of(run("ask", "My name is Ada."))
     ids = {first, *(id_of(run("ask", "--from", first, f"Count to {number}.")) for number in range(2, 6))}
@@ -69,9 +69,9 @@ def test_all_is_exported_also_what_left_memory(
 
 @pytest.mark.parametrize("archive", ["sqlite", "none"])
 def test_what_was_deleted_comes_back_from_a_file_where_no_archive_knows_that(
-    start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: str
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: str
 ) -> None:
-    monkeypatch.setenv("HARMONIUM_URL", start(archive_url=archive).url)
+    monkeypatch.setenv("HARMONIUM_URL", beside(archive_url=archive).url)
     first = id_of(run("ask", "My name is Ada."))
     second = id_of(run("ask", "--from", first, "Count to 3."))
     file = tmp_path / "tree.jsonl"
@@ -90,7 +90,7 @@ def test_what_was_deleted_comes_back_from_a_file_where_no_archive_knows_that(
 
 
 def test_what_was_deleted_and_is_continued_stays_deleted_and_is_counted(
-    pair: tuple[ServiceProcess, str], tmp_path: Path
+    pair: tuple[ServiceBeside, str], tmp_path: Path
 ) -> None:
     one, _ = pair
     first = id_of(run("ask", "My name is Ada."))
@@ -109,7 +109,7 @@ def test_what_was_deleted_and_is_continued_stays_deleted_and_is_counted(
 
 
 @pytest.mark.usefixtures("service")
-def test_what_is_missing_is_told(service: ServiceProcess) -> None:
+def test_what_is_missing_is_told(service: ServiceBeside) -> None:
     first = id_of(run("ask", "My name is Ada."))
     queued = said("ask", "--background", "--from", first, "Count to 60.").strip()
     exported = run("export", first)

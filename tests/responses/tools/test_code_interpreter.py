@@ -1,7 +1,7 @@
 """code_interpreter from a request to its answer: real code in a real sandbox, and the official client."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
 from tests.support.engine.scripted import Stall
 from tests.support.responses.samples import harmony
-from tests.support.sandbox.sandboxes import folder_for_all, local
+from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import asking
@@ -30,9 +30,9 @@ def code(text: str) -> list[int]:
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[LocalSandbox]:
-    with folder_for_all() as base:
-        yield local(base)
+def sandbox() -> Iterator[LocalSandbox]:
+    with bare() as made:
+        yield made
 
 
 def prompts(engine: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """How often the store is asked because of a call of a tool."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.responses.tools.test_code_interpreter import AUTO, code
 from tests.responses.tools.test_mcp_responses import ADD, call, server
 from tests.responses.tools.test_web_search import SEARCHED
 from tests.support.engine.scripted import Script
-from tests.support.sandbox.sandboxes import folder_for_all, local
+from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.store.counting import counting
@@ -32,9 +32,9 @@ KINDS = ("mcp_call", "web_search_call", "code_interpreter_call")
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[LocalSandbox]:
-    with folder_for_all() as base:
-        yield local(base)
+def sandbox() -> Iterator[LocalSandbox]:
+    with bare() as made:
+        yield made
 
 
 @pytest.mark.parametrize("background", [False, True])

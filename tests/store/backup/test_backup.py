@@ -27,7 +27,7 @@ from tests.support.store.verdict import checked, faults
 from tests.support.store.work import claim, finish, submit
 from tests.support.waiting import until
 
-COUNT = 30
+COUNT = 20
 
 
 async def test_payloads_of_many_megabytes_are_held_a_few_at_a_time(

@@ -16,6 +16,7 @@ from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
 from tests.support.store.audit import complaints, replies
 from tests.support.store.sample import TENANT, turn
+from tests.support.store.servers import sweep
 from tests.support.store.work import finish, submit
 
 SEEDS = 25
@@ -104,11 +105,6 @@ async def harm(redis: Redis, prefix: str, chance: random.Random) -> str:
     return " ".join(map(repr, command))
 
 
-async def take_away(redis: Redis, prefix: str) -> None:
-    if keys := [key async for key in redis.scan_iter(f"{prefix}:*", count=1000)]:
-        await redis.unlink(*keys)
-
-
 async def check(url: str, prefix: str, *, repair: bool) -> Report:
     fsck = Fsck(connect(url), prefix=prefix)
     try:
@@ -142,4 +138,4 @@ async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
         repaired = await check(server_url, place, repair=True)
         assert (repaired.left, repaired.unjudged) == (0, []), (seed, done, repaired)
         assert await complaints(redis, place) == [], (seed, done)
-        await take_away(redis, place)  # or each look would go over all that was there before
+        await sweep(redis, f"{place}:")  # or each look would go over all that was there before

@@ -16,6 +16,7 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
+from tests.support.store.audit import TREE_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
 from tests.support.store.servers import server_of
@@ -174,7 +175,7 @@ async def test_a_tree_that_takes_exactly_the_bytes_that_go_is_counted_in_the_sha
         id = store.new_id(parent)
         await store.append(TENANT, Turn(id, parent, Status.COMPLETED, said, b"{}"))
         held, trees = await redis.hmget(counted, "bytes", "trees")
-        assert await redis.zscore(f"{counted}:bytes", TENANT) == int(held) + int(trees) * 320, size  # TREE_BYTES
+        assert await redis.zscore(f"{counted}:bytes", TENANT) == int(held) + int(trees) * TREE_BYTES, size
         return id
 
     for size in range(560, 720):  # with one of them as many bytes come as go with a tree

@@ -11,8 +11,8 @@ from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, Paren
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status
-from tests.support.store.audit import complaints, dump, scores
-from tests.support.store.counted import LEAF_BYTES, TREE_BYTES, Usage, usage
+from tests.support.store.audit import LEAF_BYTES, TREE_BYTES, complaints, dump, scores
+from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, grow, said, turn
 
 MALFORMED = ["", "resp_1", "resp_" + "0" * 47, "resp_" + "G" * 48, "resp_ff" + "0" * 46, "conv_" + "0" * 48]

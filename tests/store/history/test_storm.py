@@ -17,7 +17,8 @@ from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
-from tests.support.store.counted import LEAF_BYTES, TREE_BYTES, usage
+from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
+from tests.support.store.counted import usage
 from tests.support.store.programs.stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
 from tests.support.store.verdict import checked, faults
 
@@ -119,7 +120,6 @@ async def weather(url: str, redis: Redis, prefix: str, **strength: int) -> None:
     await finish_deleting(redis, prefix, store)
     await store.close()
     assert await faults(redis, url, prefix, shards=SHARDS) == []
-    await redis.unlink(*[key async for key in redis.scan_iter(f"{prefix}-newest-*")])
 
 
 async def test_nothing_is_mixed_up_lost_or_passed_in_a_storm(server_url: str, redis: Redis, prefix: str) -> None:

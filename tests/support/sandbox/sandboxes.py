@@ -1,6 +1,7 @@
 """Sandboxes for tests: small limits, folders of their own."""
 
 import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
@@ -22,6 +23,13 @@ def folder_for_all() -> Generator[Path]:
     with tempfile.TemporaryDirectory(prefix="harmonium-test-sandbox-") as name:
         Path(name).chmod(0o711)
         yield Path(name)
+
+
+@contextmanager
+def bare(places: Places = PLACES) -> Generator[LocalSandbox]:
+    """One whose sessions have the standard library alone: NumPy, pandas and Matplotlib take most of a start."""
+    with folder_for_all() as base, patch.object(sys, "executable", sys._base_executable):
+        yield local(base, places)
 
 
 def local(base: Path, places: Places = PLACES, most: Limits = MOST) -> LocalSandbox:

@@ -39,6 +39,7 @@ SINGLES = {
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 320
+"""As lua/usage.lua has them."""
 CONVERSATION_MARK = "636f6e766572"
 NODE_BYTES, PATH_BYTES, VALUE_BYTES, NAME_BYTES, ROUNDED_PART, JOB_BYTES, SAID_BYTES = 405, 2300, 66, 60, 22, 700, 200
 """As lua/held.lua has them."""

@@ -3,9 +3,7 @@
 from typing import NamedTuple
 
 from store.history.history import ConversationHistoryStore
-
-LEAF_BYTES, TREE_BYTES = 195, 320
-"""What a place among the leaves and a tree take beside the keys of the turns (lua/usage.lua)."""
+from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
 
 
 class Usage(NamedTuple):

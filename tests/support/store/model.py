@@ -25,6 +25,7 @@ from store.turn import CONTINUABLE, TERMINAL, Status
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT, said, set_use, turn
+from tests.support.store.servers import sweep
 
 STEPS = 40
 ENDED = sorted(TERMINAL)
@@ -76,6 +77,7 @@ class Model(RuleBasedStateMachine):
         self.owners: dict[str, str] = {}
 
     def teardown(self) -> None:
+        self.run(sweep(self.redis, self.prefix))
         self.run(self.redis.aclose())
         self.run(self.store.close())
         self.runner.close()

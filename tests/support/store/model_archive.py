@@ -36,6 +36,7 @@ from store.keys import digits_of, id_of
 from store.redis.connection import Operation, Server, connect
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn
+from tests.support.store.servers import sweep
 
 FEW = Caps(responses=4, touch_seconds=0)
 IDLE = Caps(responses=4, idle_seconds=0.000_001, idle_grace_seconds=0, touch_seconds=0)
@@ -397,14 +398,14 @@ class ArchiveMachine(RuleBasedStateMachine):
             await redis.zadd(place, {member: 1})
         await self.store.sweep()
         found = await complaints(cast(Redis, redis), self.prefix)
+        await sweep(cast(Redis, redis), self.prefix)
         await redis.aclose()
         assert found == [], f"what is stored does not add up: {found}"
 
     async def _lose_all(self) -> None:
         """The server loses all: what is archived is all that there is, deleted or not."""
         redis = connect(self.url)
-        keys = [key async for key in redis.scan_iter(f"{self.prefix}:*")]
-        await redis.delete(*keys)
+        await sweep(cast(Redis, redis), self.prefix)
         await redis.aclose()
 
 

@@ -37,6 +37,7 @@ from store.redis.connection import connect
 from tests.support.archive.back import gone_back, remembered
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn
+from tests.support.store.servers import sweep
 
 FEW = Caps(responses=5, touch_seconds=0)
 ANY = st.integers(0, 999)
@@ -400,6 +401,7 @@ class TruthMachine(RuleBasedStateMachine):
         finally:
             if self.process is not None:
                 await self.process.close()
+            await sweep(self.redis, self.prefix)
             await self.redis.aclose()
 
 

@@ -1,12 +1,15 @@
 """Every operation of the store by name, to be tried against servers that are well, ill or far away."""
 
 import asyncio
+import os
+import signal
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound
+from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound, StoreUnavailable
 from store.history.approvals import Approvals
 from store.history.containers import Containers
 from store.history.conversations import Conversations
@@ -26,6 +29,9 @@ from tests.support.store.work import submit, successor
 
 LOST = "0" * 24
 """The token of a lease that nobody holds."""
+
+AT_ONCE = 16
+"""How many operations are tried at once where each has to wait."""
 
 Deed = Callable[[ConversationHistoryStore, str], Awaitable[Any]]
 """Something that is done to a store, with the id of a turn that it may have."""
@@ -216,6 +222,31 @@ OPERATIONS: dict[str, Deed] = {
     "a whole life": a_whole_life,
 }
 """Every operation, each of which may be the first that finds out how a server is."""
+
+
+async def check_refused_in_time(
+    opened: Callable[[], Awaitable[ConversationHistoryStore]], id: str, *, hangs: int | None, seconds: float, words: str
+) -> None:
+    """Try every operation, some at once and each on a store of its own, while the process `hangs` stands still if there
+    is one: within so many seconds each is refused with these words.
+    """
+    for start in range(0, len(OPERATIONS), AT_ONCE):
+        tried = {name: await opened() for name in [*OPERATIONS][start : start + AT_ONCE]}
+        if hangs is not None:
+            os.kill(hangs, signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            found = await asyncio.gather(
+                *(OPERATIONS[name](store, id) for name, store in tried.items()), return_exceptions=True
+            )
+            assert time.monotonic() - began < seconds, [*tried]
+        finally:
+            if hangs is not None:
+                os.kill(hangs, signal.SIGCONT)
+        for (name, store), error in zip(tried.items(), found, strict=True):
+            assert isinstance(error, StoreUnavailable), (name, error)
+            assert words in str(error), name
+            await store.close()
 
 
 async def read_and_cut(store: ConversationHistoryStore, ids: list[str]) -> None:

