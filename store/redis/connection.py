@@ -52,7 +52,7 @@ class Server:
         self.watcher = watcher
         self.health = Health(watcher)
         self.loading = asyncio.Lock()
-        """Whoever gives a server its scripts has it."""
+        """Held while a server is given its scripts."""
         self.ahead: dict[ShardKeys, tuple[float, float]] = {}
         """By shard, the least seconds by which its server's clock is ahead of the loop's, and the time of that estimate
         by the loop's clock.
