@@ -8,13 +8,15 @@ WORKDIR /src
 RUN python -m venv /opt/harmonium
 COPY requirements/serve.txt requirements/
 RUN /opt/harmonium/bin/pip install --require-hashes -r requirements/serve.txt
-COPY pyproject.toml setup.py README.md ./
+# .git where it is one, as a pattern need not match
+COPY pyproject.toml setup.py README.md .gi[t] ./
 COPY store store
 COPY service service
-# what `harmonium --version` calls the build: docker build --build-arg COMMIT=$(git rev-parse --short HEAD) .
+# what `harmonium --version` calls the build; empty is the commit that git's files name
 ARG COMMIT=""
 # what only installs is not taken along
-RUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install --no-deps --no-build-isolation . \
+RUN head=$(sed 's/^ref: //' HEAD); tip=$(cat "$head" || sed -n "s| $head\$||p" packed-refs); short=$(echo "${tip:-$head}" | cut -c -7); \
+    COMMIT="${COMMIT:-$short}" /opt/harmonium/bin/pip install --no-deps --no-build-isolation . \
     && /opt/harmonium/bin/pip uninstall --yes setuptools pip
 
 # the same with NumPy, pandas and Matplotlib, for sessions of Python

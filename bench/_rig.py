@@ -96,7 +96,7 @@ class Server:
         return 1e6 * (float(cpu["used_cpu_user_main_thread"]) + float(cpu["used_cpu_sys_main_thread"]))
 
     def _scripts_us(self) -> float:
-        calls = self.told("commandstats").get("cmdstat_evalsha", "usec=0,")
+        calls = self.told("commandstats").get("cmdstat_fcall", "usec=0,")
         return float(calls.split("usec=")[1].split(",")[0])
 
     def _settle(self) -> None:
@@ -148,7 +148,7 @@ def running(kind: str) -> Iterator[Server]:
             # writing the file anew takes a copy of the process, whose pages then cost whoever touches them
             server.ask("CONFIG", "SET", "auto-aof-rewrite-percentage", 0)
             for script in scripts.ALL:
-                server.ask("SCRIPT", "LOAD", script.source)
+                server.ask("FUNCTION", "LOAD", script.library)
             yield server
 
 

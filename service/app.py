@@ -64,6 +64,7 @@ EXPOSED_HEADERS = (
     "openai-processing-ms",
     "x-harmonium-tools-left-out",
     "x-harmonium-items-left-out",
+    "x-harmonium-engine",
     "idempotent-replayed",
     "retry-after-ms",
     *(f"x-ratelimit-{name}-{what}" for name in ("limit", "remaining", "reset") for what in ("requests", "tokens")),

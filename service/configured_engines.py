@@ -7,7 +7,7 @@ from typing import cast
 
 from service.engine.chat.servers import ByChat, LlamaByChat, VllmByChat
 from service.engine.demo import DemoEngine
-from service.engine.engines import Engines, Member, salt_of
+from service.engine.engines import Engines, Member, names_of, salt_of
 from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
 from service.engine.port import MODEL_CREATED, Engine, EngineUnavailable, ModelCard
@@ -28,14 +28,15 @@ logger = logging.getLogger(__name__)
 DEMO_MODEL = "gpt-oss-20b"
 
 DEMO_CONTEXT_TOKENS = 131_072
-"""The model that the demo engine stands in for, and its context's length."""
+"""The model that the demo engine stands in for where nothing names an engine, and its context's length."""
 
 
 def open_engines(settings: Settings, engine: Engine | None = None) -> Engines:
     """The engines that the settings name, or the one that is given."""
     if engine is None and settings.engines:
         return Engines(_members(settings, {}))
-    return Engines([Member(engine or open_engine(settings), aliases=settings.model_aliases)])
+    stood_in_for = names_of(DEMO_MODEL, ()) if engine is None and settings.stands_in else ()
+    return Engines([Member(engine or open_engine(settings), aliases=(*stood_in_for, *settings.model_aliases))])
 
 
 async def reread(service: Service, taken: bool) -> None:
@@ -111,9 +112,9 @@ def open_engine(settings: Settings) -> Engine:
     if settings.engine == "llama-local":
         shared = settings.several_tenants
         return LlamaLocalEngine(Path(model), args, served_as=name, context_tokens=context, shared=shared)
-    return _open_demo(settings, name or DEMO_MODEL, context)
+    return _open_demo(settings, name or DEMO, context)
 
 
 def _open_demo(settings: Settings, model: str, context_tokens: int) -> Engine:
-    card = ModelCard(model, MODEL_CREATED, context_tokens or DEMO_CONTEXT_TOKENS)
+    card = ModelCard(model, MODEL_CREATED, context_tokens or DEMO_CONTEXT_TOKENS, real=False)
     return DemoEngine(card, settings.demo_tokens_per_second)

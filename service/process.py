@@ -298,6 +298,8 @@ def _tell_of_going_back(number: int, done: Reconciled) -> None:
         moved=done.moved,
         under_way=len(done.under_way),
         unreadable=done.unreadable,
+        remedy="It goes on by itself; `harmonium archive verify` finds what is left. An archive that was put back "
+        "from an older copy, too, is taken with `harmonium archive accept`",
     )
 
 

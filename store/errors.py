@@ -255,6 +255,10 @@ class StoreUnconfirmed(StoreUnavailable):
     """The write is there, but the replicas or the disk that should have it did not have it in time."""
 
 
+POSTGRES_DISK_FULL = "53100"
+"""The SQLSTATE of a server without room."""
+
+
 class ArchiveUnavailable(StoreError):
     """The archive did not answer within the time limit, or failed, for this `reason`. The request may have been carried
     out.
@@ -267,8 +271,8 @@ class ArchiveUnavailable(StoreError):
     @property
     def disk_full(self) -> bool:
         """Whether it is known to be so because the archive's disk is full."""
-        number, name = getattr(self.__cause__, "errno", None), getattr(self.__cause__, "sqlite_errorname", None)
-        return name == "SQLITE_FULL" or number in (errno.ENOSPC, errno.EDQUOT)
+        known = [getattr(self.__cause__, name, None) for name in ("errno", "sqlite_errorname", "sqlstate")]
+        return not {errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL", POSTGRES_DISK_FULL}.isdisjoint(known)
 
 
 class ArchiveContended(ArchiveUnavailable):

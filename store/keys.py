@@ -88,7 +88,6 @@ class ShardKeys:
     archive_id: Key
     archive_user: Key
     archiver: Key
-    archive_swept: Key
     unarchived: Key
     older: Key
     control: Key

@@ -139,6 +139,9 @@ export const remove = (id: string, extent: Extent): Promise<unknown> =>
 export const models = async (): Promise<string[]> =>
   (await json<{ data: { id: string }[] }>("/v1/models")).data.map((each) => each.id);
 
+/** Whether the demo engine answers requests that name no model. */
+export const isDemo = async (): Promise<boolean> => (await json<{ engine?: string }>("/")).engine === "demo";
+
 /** Send a create request; the answer streams where the request says so. */
 export const create = (body: unknown, signal: AbortSignal): Promise<Response> =>
   ask("/v1/responses", { method: "POST", body, signal });

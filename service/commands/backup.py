@@ -142,6 +142,8 @@ def restore(
         f"{done.backup.trees:,} conversations, {done.seconds:.1f} s",
         *left_out(done),
     ]
+    if done.removed:
+        lines.append(f"{_many(done.removed, 'turn')} of the store deleted, as the backup says so")
     if done.archived and done.restored:
         lines.append("They are in the archive, and come back into memory when they are asked for")
     show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)

@@ -5,9 +5,10 @@ files of their names, and those that talk to a service over HTTP in client/.
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from service.app import create_app
 from service.build import this_build
@@ -24,7 +25,27 @@ from service.commands.tenants import audit, keys, projects, usage
 from service.settings.settings import MASK, Settings, description, display, groups, variable
 from store.errors import LayoutMismatch, Unsupported
 
-app = command_line()
+PANELS = {
+    "Run": "serve worker sandbox settings doctor bench completion",
+    "Talk": "ask chat tail wait cancel jobs",
+    "Look": "ls tree show log diff rm export import",
+    "Keep": "archive backup restore fsck projects keys usage audit",
+}
+"""All commands as the help has them: those to begin with first."""
+
+
+class InPanels(TyperGroup):
+    """Commands in the panels and the order of PANELS."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        for panel, names in PANELS.items():
+            for name in names.split():
+                vars(self.commands[name])["rich_help_panel"] = panel
+        return " ".join(PANELS.values()).split()
+
+
+app = command_line(InPanels)
 
 ENGINE = ("engine", "engine_url", "local_model", "model", "demo_tokens_per_second")
 LOG = ("log_level", "log_format")
@@ -45,7 +66,7 @@ def harmonium(
         ),
     ] = False,
 ) -> None:
-    """The OpenAI Responses API over gpt-oss, on your own machine, with every conversation kept in Redis."""
+    """The OpenAI Responses API over open models, on your own machine, with every conversation kept in Redis."""
 
 
 @contextmanager

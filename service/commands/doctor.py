@@ -15,18 +15,20 @@ from typing import Annotated, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from service.commands.client.bench import one_response
 from service.commands.client.errors import ClientError
-from service.commands.client.options import option, service_of
+from service.commands.client.options import flag, option, service_of
 from service.commands.client.profile import Profile
 from service.commands.client.service import Bounds, Service
+from service.commands.gpu import examine_gpu
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of
 from service.configured_engines import open_engine, open_engines
 from service.engine.port import Engine, EngineUnavailable
+from service.engine.servers.engine import ServersEngine
 from service.process import open_archive, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
@@ -35,12 +37,12 @@ from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
 from service.settings.settings import Settings, display
 from store.archive.archive import Archive
 from store.backup import ownership
-from store.backup.archiving.shards import Waiting, waiting
+from store.backup.archiving.shards import Waiting, is_full, waiting
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
 from store.embedded import ARCHIVE, EmbeddedServer
 from store.embedded import address_of as socket_of
-from store.errors import DataFolderBusy, StoreError, StoreUnavailable
+from store.errors import ArchiveRefused, DataFolderBusy, StoreError, StoreUnavailable
 from store.guard import free_bytes
 from store.history.history import ConversationHistoryStore
 from store.redis import address
@@ -62,6 +64,7 @@ BACKLOG_REMEDY = "let a service run, which archives; if one does, its log says w
 UNNAMED_REMEDY = (
     "name one with HARMONIUM_ARCHIVE_URL that all services of this Redis reach: docs/archive.md has the kinds"
 )
+OLD_REMEDY = "docs/deploy.md#versions-of-vllm says what each version lacks"
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 
 T = TypeVar("T")
@@ -76,7 +79,9 @@ def doctor(
             "--url", "URL", "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
         ),
     ] = None,
+    gpu: Annotated[bool, flag("--gpu", "Whether vLLM's image can run on this machine: driver, memory, disk.")] = False,
     as_json: AsJson = False,
+    everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
 ) -> int:
     """Say what keeps `serve` from serving, and what could cost you conversations.
 
@@ -91,7 +96,7 @@ def doctor(
     """
     with asking("can't check"):
         try:
-            found = diagnose(settings, None if url is None else service_of(url))
+            found = diagnose(settings, None if url is None else service_of(url), gpu=gpu)
         except ClientError as error:
             fail(f"can't check: {error}")
     safe = all(each.level is not Level.UNSAFE for each in found)
@@ -99,30 +104,31 @@ def doctor(
     if as_json:
         show({"safe": safe, "redis": redis, "findings": [asdict(each) for each in found]}, (), as_json=True)
     else:
-        _print(redis, found, Console())
+        _print(redis, found, Console(), everything=everything or gpu or url is not None)
     return 0 if safe else EXIT_FAILED
 
 
-def _print(redis: str, found: Sequence[Finding], console: Console) -> None:
-    """Print a table of all findings, and how many there are of each level."""
+def _print(redis: str, found: Sequence[Finding], console: Console, *, everything: bool) -> None:
+    """Print what is not ok, or `everything`, and how many findings there are of each level."""
     alike: dict[Finding, list[str]] = {}
     for each in found:  # as if there were one node, each with the nodes of which it is true
         alike.setdefault(replace(each, node=""), []).extend([each.node] if each.node else [])
-    table = Table("Level", "What", "Now, and why it matters", "Remedy", title=redis, show_lines=True)
-    for column in table.columns:
-        column.overflow = "fold"  # a cut name would be of no use
+    table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))  # a cut name would be of no use
     for each, nodes in alike.items():
-        now = Text(each.now)
-        if each.remedy:
-            now.append(f"\n{each.why}", "dim")
-        what = Text("\n".join((each.what, *nodes)))
-        table.add_row(Text(each.level, COLORS[each.level]), what, now, Text(each.remedy))
+        if everything or each.level is not Level.OK:
+            text = Text.assemble((" ".join((each.what, *nodes)), "bold"), f": {each.now}")
+            if each.remedy:
+                text.append(f"\n{each.why}", "dim").append(f"\n{each.remedy}")
+            table.add_row(Text(each.level, COLORS[each.level]), text)
     console.print(table)
-    console.print(", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level))
+    console.print(Text(redis))
+    counts = ", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level)
+    console.print(counts if everything else f"{counts}; --all shows each")
 
 
-def diagnose(settings: Settings, running: Service | None = None) -> list[Finding]:
-    """The findings on the settings: their Redis, and what else `serve` needs; and on a service that is `running`.
+def diagnose(settings: Settings, running: Service | None = None, *, gpu: bool = False) -> list[Finding]:
+    """The findings on the settings: their Redis, and what else `serve` needs; on a service that is `running`; and on
+    the machine as one for a `gpu`.
 
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
@@ -130,6 +136,8 @@ def diagnose(settings: Settings, running: Service | None = None) -> list[Finding
     found += [_archive(settings), *_redis(settings)]
     if running is not None:
         found.append(_response(running))
+    if gpu:
+        found += examine_gpu()
     return worst_first(found)
 
 
@@ -223,7 +231,7 @@ async def _listed(settings: Settings) -> Verdict:
 async def _servers(engine: Engine) -> Verdict:
     """The verdict on the servers of an engine."""
     logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
-    remedy = "start it, or correct HARMONIUM_ENGINE_URL"
+    remedy = "start it, or correct HARMONIUM_ENGINE_URL; while it loads its model, its log says how far it is"
     try:
         await engine.start()
         try:
@@ -237,7 +245,10 @@ async def _servers(engine: Engine) -> Verdict:
         down = [name for name, up in engine.servers().items() if not up]
         if down:
             return Level.WARN, f"{len(down)} of {len(engine.servers())} servers down: {', '.join(down)}", remedy
-        return Level.OK, f"{engine.model.id} on {', '.join(engine.servers())}", ""
+        now = f"{engine.model.id} on {', '.join(engine.servers())}"
+        if isinstance(engine, ServersEngine) and (advice := engine.advice()):
+            return Level.WARN, "; ".join((now, *advice)), OLD_REMEDY
+        return Level.OK, now, ""
     finally:
         await engine.close()
 
@@ -318,11 +329,13 @@ async def _probed(settings: Settings) -> Sequence[str] | None:
 
 def _backlog(settings: Settings) -> Sequence[Waiting]:
     """The backlog of each shard; none of a store that is away, which has a finding of its own. Raises ArchiveForeign
-    where the archive isn't the store's.
+    where the archive isn't the store's, and ArchiveRefused where its disk is full.
     """
 
     async def look(store: ConversationHistoryStore, archive: Archive | None) -> Sequence[Waiting]:
         await ownership.check(store.server, store.keyspace, archive)
+        if await is_full(store.server, store.keyspace):
+            raise ArchiveRefused("its disk is full, so nothing is archived; make room on it")
         return await waiting(store.server, store.keyspace)
 
     with suppress(StoreUnavailable, OSError):

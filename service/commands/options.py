@@ -111,7 +111,7 @@ def load(**overrides: object) -> Settings:
     if overrides.get("engine_url") is not None and settings.engine not in ENGINE_URLS:
         *kinds, last = ENGINE_URLS
         engines = f"--engine {', '.join(kinds)} or {last}"
-        fail(f"--engine-url is for {engines}, and the engine is {settings.engine}; give both, or neither", EXIT_UNABLE)
+        fail(f"--engine-url is for {engines}, and the engine is {settings.engine}; name another with it", EXIT_UNABLE)
     return settings
 
 

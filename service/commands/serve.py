@@ -7,6 +7,7 @@ to finish, and only then does the embedded server stop. Nothing here may know a 
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import resource
@@ -15,12 +16,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import parent_process
 from types import FrameType
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import uvicorn
 from rich.console import Console
@@ -66,11 +68,17 @@ PING_SECONDS = 20.0
 HEALTH_SECONDS = 15
 """How long a worker may leave its supervisor's ping without an answer before it is replaced."""
 
+READY_SECONDS = 5
+"""How long a start waits for what `/ready` says."""
+
 STOP_GRACE_SECONDS = 5
 """The least time for a worker beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
 CreateApp = Callable[[Settings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
+
+Ready = Callable[[], Coroutine[None, None, None]]
+"""Says that the service answers."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +96,11 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     exit_on_signals(rereads=settings.rereads)
     allow_files(settings.max_connections)
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
-        join(served, alone=not settings.redis_url)
-        url, terminal = address_of(listener), terminal_of(settings)
-        stored = asyncio.run(_stored_responses(served)) if terminal else None
         close_logs = configure_logs(settings)  # after the store: it starts a thread
         try:
+            join(served, alone=not settings.redis_url)
+            url, terminal = address_of(listener), terminal_of(settings)
+            stored = asyncio.run(_stored_responses(served)) if terminal else None
             _announce(settings, url, terminal)
             config, ready = _config(served, create_app), partial(_tell_ready, settings, url, terminal, stored)
             if settings.workers == 1:
@@ -177,7 +185,7 @@ class Server(uvicorn.Server):
 
     _starting: "asyncio.Task[None] | None" = None
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Ready) -> None:
         """`ready` is called once it answers."""
         super().__init__(config)
         self._ready = ready
@@ -193,7 +201,7 @@ class Server(uvicorn.Server):
         finally:
             self._starting = None
         if self.started:
-            self._ready()
+            await self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what is open finish, and say so."""
@@ -213,7 +221,7 @@ class Server(uvicorn.Server):
 class Supervisor(Multiprocess):
     """uvicorn's supervisor, which also closes the port at once, and kills a worker that doesn't stop."""
 
-    def __init__(self, config: "Config", sockets: list[socket.socket], ready: Callable[[], None]) -> None:
+    def __init__(self, config: "Config", sockets: list[socket.socket], ready: Ready) -> None:
         """`ready` is called once all workers answer."""
         super().__init__(config, sockets)
         self._ready = ready
@@ -259,7 +267,7 @@ class Supervisor(Multiprocess):
                 self.processes[number] = self._started(number)
         if not self._stopping and not self._told and all(process.is_ready() for process in self.processes):
             self._told = True
-            self._ready()
+            asyncio.run(self._ready())
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """Have the workers stop at once, also while one is waited for. A second Ctrl-C cuts off what they have open."""
@@ -460,19 +468,39 @@ def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
             workers=settings.workers,
             env_file=str(env_file() or "") or None,
         )
-        if not settings.api_keys:
+        if not settings.has_keys:
             message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
             logs.event(logger, logging.INFO, message, remedy=f"set {variable('api_keys')}")
     tell_service_links()
     warn_of_short(settings)
 
 
-def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None) -> None:
-    """Say that it answers."""
-    if terminal is None:
-        logs.event(logger, logging.INFO, "ready", url=url)
+async def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None) -> None:
+    """Say that it answers, and what it can't serve without where that is away."""
+    found = await _readiness(url)
+    away = ", ".join(f"{name} is {found[name]}" for name in ("store", "engine") if found.get(name, "ok") != "ok")
+    if found.get("status") != "ok":
+        away = away or "/ready says why"
+    if terminal is not None:
+        terminal.print(card(settings, url, stored, env_file(), away), soft_wrap=True)
+    elif away:
+        logs.event(logger, logging.WARNING, "serving, but not ready", url=url, reason=away)
     else:
-        terminal.print(card(settings, url, stored, env_file()), soft_wrap=True)
+        logs.event(logger, logging.INFO, "ready", url=url)
+
+
+async def _readiness(url: str) -> Mapping[str, object]:
+    """The answer of `/ready`, as a supervisor knows no more than others; empty where there is none in time."""
+    parts = urlsplit(url)
+    with suppress(OSError, ValueError):
+        async with asyncio.timeout(READY_SECONDS):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            try:
+                writer.write(f"GET /ready HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode())
+                return json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+            finally:
+                writer.close()
+    return {}
 
 
 def _tell_stopping(settings: Settings) -> None:

@@ -20,7 +20,9 @@ from service import logs
 from service.build import this_build
 from service.configured_engines import DEMO_MODEL
 from service.settings.core import DEFAULT_TENANT, ENGINE_NAMES
+from service.settings.engines import DEMO
 from service.settings.settings import Settings, display, variable
+from service.web.exchange import CREATE
 
 LINE_CHARS = 100
 """How long the line of a request may be."""
@@ -29,7 +31,7 @@ ID_END = 4
 """How much of an id is shown: enough to find it among those of the last minutes."""
 
 TENANT_CHARS = 16
-LABEL_CHARS = 13
+LABEL_CHARS = 14
 
 _ID = re.compile(r"\b([a-z]+_)[0-9A-Za-z]{12,}\b")
 _LEVELS = {logging.WARNING: "yellow", logging.ERROR: "bold red", logging.CRITICAL: "bold red"}
@@ -59,6 +61,8 @@ class TerminalFormatter(logging.Formatter):
         parts = [Part(datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), "dim")]
         if message == "request" and {"method", "path", "status", "ms"} <= fields.keys():
             parts += _fitting(parts, _request(fields))
+        elif message == "attempt":
+            parts += _attempt(fields)
         else:
             parts += _event(record, message, fields)
         lines = [" ".join(Style.parse(part.style).render(part.text, color_system=self._colors) for part in parts)]
@@ -68,15 +72,14 @@ class TerminalFormatter(logging.Formatter):
 
 def _request(fields: Mapping[str, logs.Value]) -> list[Part]:
     """The pieces about a request; the path is the second."""
-    status = int(str(fields["status"]))
+    status, method = int(str(fields["status"])), str(fields["method"])
     parts = [
-        Part(logs.escaped(str(fields["method"])), "bold"),
+        Part("WebSocket" if method == CREATE else logs.escaped(method), "bold"),
         Part(_short(logs.escaped(str(fields["path"])))),
         Part(str(status), "green" if status < 300 else "cyan" if status < 400 else "yellow" if status < 500 else "red"),
         Part(f"{float(str(fields['ms'])):,.0f} ms", "dim"),
     ]
-    if fields.get("tenant") not in (None, DEFAULT_TENANT):
-        parts.append(Part(logs.escaped(str(fields["tenant"])[:TENANT_CHARS]), "magenta"))
+    parts += _tenant(fields)
     if "input_tokens" in fields:
         made = f"→{fields['output_tokens']}" if "output_tokens" in fields else ""
         cached = f" ({fields['cached_tokens']} cached)" if fields.get("cached_tokens") else ""
@@ -87,6 +90,21 @@ def _request(fields: Mapping[str, logs.Value]) -> list[Part]:
     if "response_id" in fields:
         parts.append(Part(_short(logs.escaped(str(fields["response_id"]))), "dim"))
     return parts
+
+
+def _attempt(fields: Mapping[str, logs.Value]) -> list[Part]:
+    """The pieces about a worker's attempt at a background response, with its status, or how the attempt ended."""
+    status = str(fields.get("status") or fields.get("outcome"))
+    style = {"completed": "green", "failed": "red"}.get(status, "yellow")
+    response = Part(_short(logs.escaped(str(fields.get("response_id")))), "dim")
+    return [Part("background", "bold"), Part(logs.escaped(status), style), *_tenant(fields), response]
+
+
+def _tenant(fields: Mapping[str, logs.Value]) -> list[Part]:
+    """The tenant, where it isn't the only one without a name."""
+    if fields.get("tenant") in (None, DEFAULT_TENANT):
+        return []
+    return [Part(logs.escaped(str(fields["tenant"])[:TENANT_CHARS]), "magenta")]
 
 
 def _fitting(before: list[Part], parts: list[Part]) -> list[Part]:
@@ -118,38 +136,40 @@ def _short(text: str) -> str:
     return _ID.sub(lambda found: f"{found[1]}…{found[0][-ID_END:]}", text)
 
 
-def card(settings: Settings, url: str, stored: int | None, env_file: Path | None) -> Text:
-    """Where the service is, what answers, what it keeps and who can reach it, and a line to paste.
+def card(settings: Settings, url: str, stored: int | None, env_file: Path | None, amiss: str = "") -> Text:
+    """Where the service is, what answers, what it keeps and who can reach it, and a request to paste.
 
-    `stored` is how many responses there are, None where the store doesn't say.
+    `stored` is how many responses there are, None where the store doesn't say; `amiss` is why it can't serve yet.
     """
     where = display(settings)["redis_url"] or settings.data_dir
     kept = f"{stored:,} response{'' if stored == 1 else 's'}" if stored is not None else "which doesn't answer now"
     rows = {
+        "not ready": amiss,
         "harmonium": f"{this_build().version} at {url}/v1",
         "engine": _engine(settings),
         "conversations": f"in {where}, {kept}" if settings.store else f"are not kept: {variable('store')} is false",
         "settings": f"also from {env_file}" if env_file else "",
         "access": _access(settings),
         "console": f"{url}/console",
-        "more": f"{url}/",
+        "documents": f"{url}/docs",
         "stop": "Ctrl-C",
     }
     text = Text("\n")
     for label, value in rows.items():
         if value:
-            text.append(f"  {label:<{LABEL_CHARS}} ", "bold" if label == "harmonium" else "dim")
-            text.append(f"{value}\n", "yellow" if "no real model" in value else "")
+            red = "bold red" if value is amiss else ""
+            text.append(f"  {label:<{LABEL_CHARS}} ", red or ("bold" if label == "harmonium" else "dim"))
+            text.append(f"{value}\n", red or ("yellow" if "no real model" in value else ""))
     text.append("\n  try it\n", "dim")
-    return text.append(f"{_line_to_paste(settings, url)}\n", "cyan")
+    return text.append(f"{_request_to_paste(settings, url)}\n", "cyan")
 
 
 def _engine(settings: Settings) -> str:
     if settings.engines:
         names = [each.listed.name for each in settings.listed_engines]
         return f"{', '.join(names)}, as {settings.engines} says"
-    if settings.engine == "demo":
-        return "demo, a deterministic stand-in: no real model"
+    if settings.engine == DEMO:
+        return f"demo, a {f'stand-in for {DEMO_MODEL}' if settings.stands_in else 'stand-in'}: no real model"
     if settings.engine == "vllm-local":
         return f"vLLM in this process, with {settings.loaded_model}"
     if settings.engine == "llama-local":
@@ -158,26 +178,31 @@ def _engine(settings: Settings) -> str:
 
 
 def _access(settings: Settings) -> str:
-    if not settings.api_keys:
+    if not settings.has_keys:
         return f"this machine; for others {variable('api_keys')} and --host 0.0.0.0"
     keys, tenants = len(settings.api_keys), len(settings.tenants)
-    return f"with {keys} key{'' if keys == 1 else 's'} of {tenants} tenant{'' if tenants == 1 else 's'}"
+    given = f"with {keys} key{'' if keys == 1 else 's'} of {tenants} tenant{'' if tenants == 1 else 's'}"
+    made = f", which the key in {variable('admin_key')} makes" if settings.admin_key.get_secret_value() else ""
+    return ", or ".join([given] * bool(keys) + [f"with keys of projects{made}"] * settings.has_projects)
 
 
-def _line_to_paste(settings: Settings, url: str) -> str:
-    """A request that works; where only the server knows the model's name, one that asks for it."""
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""
+def _request_to_paste(settings: Settings, url: str) -> str:
+    """A request that works, on lines of their own as a terminal would break it within a header; where only the server
+    knows the model's name, one that asks for it.
+    """
     first = next((each.listed.name for each in settings.listed_engines), "")
     model = (
         first
         or settings.model
         or {
-            "demo": DEMO_MODEL,
+            DEMO: DEMO,
             "vllm-local": settings.loaded_model,
             "llama-local": Path(settings.loaded_model).stem,
         }.get(settings.engine)
     )
-    if model is None:
-        return f"curl{key} {url}/v1/models"
-    kind = " -H 'Content-Type: application/json'"
-    return f"""curl{key} {url}/v1/responses{kind} -d '{{"model": "{model}", "input": "Count to 3."}}'"""
+    lines = [f"curl {url}/v1/models" if model is None else f"curl {url}/v1/responses"]
+    if settings.has_keys:
+        lines.append("-H 'Authorization: Bearer YOUR_KEY'")
+    if model is not None:
+        lines += ["-H 'Content-Type: application/json'", f"""-d '{{"model": "{model}", "input": "Count to 3."}}'"""]
+    return " \\\n  ".join(lines)

@@ -80,10 +80,10 @@ def run(settings: Settings) -> None:
     check_url(settings.redis_url)
     exit_on_signals(rereads=settings.rereads)  # until the loop takes them over
     allow_files(settings.max_connections)
-    join(settings)
     close_logs = configure_logs(settings)
-    tell_service_links()
     try:
+        join(settings)
+        tell_service_links()
         sound = uvloop.run(_work(settings))
     except EngineUnavailable as error:
         raise StartError(f"the engine does not start: {error}") from error

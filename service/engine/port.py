@@ -150,7 +150,8 @@ class ModelCard(msgspec.Struct, frozen=True):
 
     `max_output_tokens` is the most that one response may have of it; 0 is as many as there is room for.
     `speech` is None for a model that speaks Harmony. `logprobs` is whether the engine reports log probabilities, and
-    `constrains` whether it holds the model to a constraint, as far as that is known.
+    `constrains` whether it holds the model to a constraint, as far as that is known. `real` is false where no model is
+    behind it.
     """
 
     id: str
@@ -161,6 +162,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     speech: Speech | None = None
     logprobs: bool = True
     constrains: bool = True
+    real: bool = True
 
 
 class EngineError(Exception):
@@ -183,6 +185,14 @@ class EngineUnavailable(EngineError):
 
 class NotServed(EngineUnavailable):
     """This process has no engine for the requested model; another process, with another list, may have one."""
+
+
+class EngineAway(EngineUnavailable):
+    """The engine isn't there, or not ready, as one that loads its model, for so many `seconds` as far as is known."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(f"{message} (for {seconds:,.0f} s now)" if seconds >= 1 else message)
+        self.seconds = seconds
 
 
 class EngineBroke(EngineUnavailable):

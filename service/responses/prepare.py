@@ -106,6 +106,8 @@ class Prepared(msgspec.Struct, frozen=True):
     steerable: bool = True
     joining: ConversationHold | None = None
     """The conversation that the response is added to, where it is."""
+    real: bool = True
+    """Whether a model answers, and not the demo engine."""
 
 
 Recall = Callable[[str], Remembered | None]
@@ -159,13 +161,16 @@ async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
 
 def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     """There is no model of this name here."""
-    found = [f"'{offer.names[0]}'" for offer in service.engine.offers(caller.may_use) if offer.names]
-    served = ", ".join(found[:SHOWN_MODELS]) or "you none"
+    offers = [offer for offer in service.engine.offers(caller.may_use) if offer.names]
+    served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:SHOWN_MODELS]) or "you none"
     setting = variable("engines" if service.settings.engines else "model_aliases")
+    advice = f"Its operator can give it other names ({setting})."
+    if offers and not any(offer.card is None or offer.card.real for offer in offers):
+        setting = variable("engines" if service.settings.engines else "engine")
+        advice = f"That is the demo engine, with no real model; its operator can name another ({setting})."
     return ApiError(
         404,
-        f"The model '{name[:100]}' does not exist here; this service serves {served}. "
-        f"Its operator can give it other names ({setting}).",
+        f"The model '{name[:100]}' does not exist here; this service serves {served}. {advice}",
         code="model_not_found",
         param="model",
     )
@@ -266,6 +271,7 @@ class _Preparation:
             samples=request.generate,
             steerable=is_steerable(request) and not prompt.rules.compacting,
             joining=self.joined,
+            real=model.real,
         )
 
     async def _looked(self) -> ToolCatalog:

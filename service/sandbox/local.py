@@ -23,7 +23,7 @@ from service.sandbox import folder as folders
 from service.sandbox.forks import Zygote
 from service.sandbox.inside.mounts import LINK
 from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Sandbox, Unusable
-from service.sandbox.proof import prove
+from service.sandbox.proof import TENANT, prove
 from service.sandbox.session import Session, looking
 
 CHUNK_BYTES = 1 << 18
@@ -291,7 +291,8 @@ class LocalSandbox(Sandbox):
             await session.buried()
             del self._sessions[name]
             await asyncio.to_thread(folders.remove_tree, session.home)
-            logs.event(logger, logging.INFO, "sandbox session ended", tenant=session.tenant, why=session.why)
+            level = logging.DEBUG if session.tenant == TENANT else logging.INFO
+            logs.event(logger, level, "sandbox session ended", tenant=session.tenant, why=session.why)
         except OSError as error:
             logs.event(logger, logging.ERROR, "sandbox folder not deleted", error=type(error).__name__)
         finally:

@@ -296,7 +296,7 @@ class CoreSettings(Part):
     servers; `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
     model: str = Field("", max_length=256)
     """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
-    file's name for `llama-local`, and gpt-oss-20b on the demo engine."""
+    file's name for `llama-local`, and `demo` for the demo engine, whose name has to begin so."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
     for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most

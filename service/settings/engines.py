@@ -54,7 +54,9 @@ MARKUPS = (AUTO, HARMONY, *FAMILIES)
 """The ways to write a model's turns as tokens."""
 
 DEMO = "demo"
-"""The kind of engine that has no servers."""
+"""The kind of engine that has no servers and no model. Its own name, with which each name that it is given begins."""
+
+ONLY_DEMO = f"{{!r}} is a model's name, and the demo engine has no model: its names begin with {DEMO}"
 
 CHAT = "chat"
 """The kind of servers that are asked by Chat Completions alone."""
@@ -232,12 +234,19 @@ def _checked(each: EngineEntry) -> ListedEngine:
         raise _Wrong("kind", f"servers of {each.kind} don't say how long their context is: give context_tokens")
     if 0 < each.max_output_tokens < LEAST_OUTPUT_TOKENS:
         raise _Wrong("max_output_tokens", f"should be 0, or at least {LEAST_OUTPUT_TOKENS}")
+    if each.kind == DEMO and (other := no_name_of_demo(each.name, *each.aliases)):
+        raise _Wrong("aliases" if other in each.aliases else "name", ONLY_DEMO.format(other))
     if each.kind == DEMO and (each.urls or each.api_key_env or each.api_key_file):
         raise _Wrong("kind", "the demo engine has no servers: leave urls and keys out")
     urls = _urls(each)
     if each.weights and len(each.weights) != len(urls):
         raise _Wrong("weights", f"has {len(each.weights)} numbers for {len(urls)} servers; give one for each")
     return ListedEngine(each, urls, SecretStr(_api_key(each)))
+
+
+def no_name_of_demo(*names: str) -> str:
+    """The first of these names that could be a model's, and is none for the demo engine; empty for no such name."""
+    return next((name for name in names if name and not name.startswith(DEMO)), "")
 
 
 def _urls(each: EngineEntry) -> tuple[str, ...]:

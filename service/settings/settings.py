@@ -35,7 +35,7 @@ from service.settings.core import (
     is_loopback,
     parse_weights,
 )
-from service.settings.engines import BadEngines, ListedEngine, read_engines
+from service.settings.engines import DEMO, ONLY_DEMO, BadEngines, ListedEngine, no_name_of_demo, read_engines
 from service.settings.protocol import ProtocolSettings, SandboxSettings
 from service.settings.sources import (
     CLIENTS,
@@ -142,6 +142,13 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
     def _read_units(cls, value: object, info: ValidationInfo) -> object:
         return measured(info.field_name or "", value)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _servers_are_vllm(cls, given: dict[str, object]) -> dict[str, object]:
+        """Servers without an engine that names their kind are vLLM's."""
+        alone = given.get("engine_url") and not {"engine", "engines"} & given.keys()
+        return {**given, "engine": "vllm"} if alone else given
+
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
         """Check the settings against each other. Raises ValueError for the first rule that is broken."""
@@ -186,6 +193,10 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
             )
         if len(set(self.engine_url)) < len(self.engine_url):
             raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
+        named = self.engine == DEMO and not (self.stands_in or self.engines)
+        if named and (name := no_name_of_demo(self.model, *self.model_aliases)):
+            setting = "MODEL" if name == self.model else "MODEL_ALIASES"
+            raise ValueError(f"{PREFIX}{setting}: {ONLY_DEMO.format(name)}; set {PREFIX}ENGINE to the model's engine")
 
     def _check_store(self) -> None:
         if self.store_replicas and not self.redis_url:
@@ -216,6 +227,11 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
                 f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
                 f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
             )
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the demo engine answers under the name of a model, too: as long as nothing names an engine."""
+        return self.engine == DEMO and not (self.engines or self.model or "engine" in self.model_fields_set)
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
@@ -336,7 +352,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         key.
         """
         now = {name: path for name, path in self._files.items() if name in RENEWED}
-        same = {name: getattr(self, name) for name in Settings.model_fields if name not in now}
+        same = {name: getattr(self, name) for name in self.model_fields_set - now.keys()}
         return _checked(same, now, Given({})).from_files(self._files)
 
     def from_files(self, files: dict[str, Path]) -> Self:

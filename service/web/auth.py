@@ -95,7 +95,10 @@ class Entrance:
         else:
             entry = await self._registered(value, headers)
         if administers != (entry.actor is not None):
-            raise _not_permitted("api.management" if administers else scope_of(method, behind_version(path)))
+            if administers:
+                raise _not_permitted("api.management", "Use an administrator's key: this one is a project's.")
+            needed = scope_of(method, behind_version(path))
+            raise _not_permitted(needed, "Use a project's key: this one is an administrator's, which only administers.")
         if entry.key is not None and entry.actor is None:
             check_scope(entry.key.scopes, scope_of(method, behind_version(path)))
         return entry
@@ -214,10 +217,9 @@ def _unauthorized(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key")
 
 
-def _not_permitted(scope: str) -> ApiError:
+def _not_permitted(scope: str, why: str) -> ApiError:
     return ApiError(
         403,
-        f"You have insufficient permissions for this operation. Missing scopes: {scope}. "
-        "An administrator's key administers, and does nothing else; the others don't.",
+        f"You have insufficient permissions for this operation. Missing scopes: {scope}. {why}",
         code="insufficient_permissions",
     )

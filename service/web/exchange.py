@@ -26,6 +26,7 @@ from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
+from service.settings.engines import DEMO
 from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
@@ -56,6 +57,9 @@ LEFT_OUT = b"x-harmonium-tools-left-out"
 
 ITEMS_LEFT_OUT = b"x-harmonium-items-left-out"
 """Names the kinds of items of a request that add nothing to the prompt: they hold no text for the model."""
+
+ENGINE = b"x-harmonium-engine"
+"""Says `demo` where no real model answers."""
 
 MAX_STATE_CHARS = 512
 
@@ -166,6 +170,8 @@ class Exchange:
         """Note the plan of its response."""
         self.facts["response_id"] = made.plan.id
         self.left_out(made.left_out, made.items_left_out)
+        if not made.real:
+            self.answer_headers.append((ENGINE, DEMO.encode()))
 
     def left_out(self, tools: tuple[str, ...], items: tuple[str, ...]) -> None:
         """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out."""
@@ -195,8 +201,12 @@ class Exchange:
         return answer
 
     def end(self, level: int | None = logging.INFO, **also: int) -> None:
-        """Log it at a level, or not at all, with what else there is to say; count it, and end its span."""
+        """Log it at a level, or not at all, with what else there is to say; count it, and end its span. A response that
+        failed is a warning, as its status may be 200.
+        """
         seconds = monotonic() - self.at
+        if level == logging.INFO and self.facts.get("outcome") == "failed":
+            level = logging.WARNING
         if level is not None:
             logs.event(logger, level, "request", **self._fields(seconds), **also)
         method = self.method if self.method in COUNTED else "other"

@@ -154,10 +154,17 @@ class Found(NamedTuple):
 _NOWHERE = Found()
 
 
-PREFIXES = "Paths begin with /v1 or /open-responses/v1."
+NOTHING = "Nothing is there; /openapi.json lists each path."
+
+PASSED_ON = ("/completions", "/embeddings")
+NOT_PASSED_ON = (
+    "Nothing here passes it on to a server: the engine has none, or HARMONIUM_PASS_THROUGH is false. Each engine "
+    "serves the Responses API: POST /v1/responses."
+)
+"""Paths, by their ends, that are there only where an engine has servers for them; and the advice where it has none."""
 
 
-def no_such_url(method: str, path: str, advice: str = PREFIXES, allow: Sequence[str] = ()) -> ApiError:
+def no_such_url(method: str, path: str, advice: str = NOTHING, allow: Sequence[str] = ()) -> ApiError:
     """The refusal of a path that isn't there, or is for the methods in `allow`."""
     message = f"Invalid URL ({method} {path[:MAX_SHOWN_PATH]}). {advice}"
     return ApiError(405 if allow else 404, message, allow=allow)
@@ -212,12 +219,7 @@ class Routes:
         for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
             if likely != path and self._methods(likely):
                 return f"Did you mean {likely}?"
-        if path.rstrip("/").endswith("/completions"):
-            return (
-                "This service speaks the Responses API, not Chat Completions. Set your client to it: POST "
-                "/v1/responses."
-            )
-        return PREFIXES
+        return NOT_PASSED_ON if path.rstrip("/").endswith(PASSED_ON) else NOTHING
 
 
 class Router:

@@ -55,6 +55,18 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
+_raw = msgspec.json.Decoder(msgspec.Raw)
+
+
+def are_json(response: bytes, items: bytes) -> bool:
+    """Whether these are the JSON texts of an object and a list, as the service serves them. Nothing is made of them."""
+    try:
+        for text in (response, items):
+            text.decode()
+            _raw.decode(text)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, too
+        return False
+    return response[:1] == b"{" and items[:1] == b"["
 
 
 def content(tenant: str, turn: Saved) -> int:

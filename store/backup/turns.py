@@ -79,7 +79,7 @@ async def look_up(history: ConversationHistoryStore, tenant: str, id: str) -> En
 
 
 async def _look_up(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> Ended:
-    reader = ShardReader(history.server, keys.shard, 0)
+    reader = ShardReader(history.server, keys.shard)
     (nodes,) = await reader.describe([f"{keys.tenant}/{keys.digits}"], idle_us=history.caps.idle_us)
     if not nodes:
         raise NotFound(id)

@@ -106,8 +106,8 @@ class Conversations:
         with _found(id):
             await self.history.at_hand(
                 keys,
-                lambda: self.history.once_archived(
-                    keys.shard, lambda operation: with_room(operation, addition, caps, change, removed)
+                lambda: self.history.stored(
+                    lambda operation: with_room(operation, addition, caps, change, removed), keys, digest=""
                 ),
             )
 

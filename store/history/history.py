@@ -271,41 +271,36 @@ class ConversationHistoryStore:
         store: Callable[[Operation], Awaitable[scripts.Reply]],
         turn: TurnKeys,
         digest: str,
-        refuse: Callable[[scripts.Reply], None],
+        refuse: Callable[[scripts.Reply], None] = lambda reply: None,
     ) -> scripts.Reply:
-        """The reply of `store`, once the turn that it stores is as safe as the settings ask.
+        """The reply of `store`, once the turn that it stores is as safe as the settings ask; with '' for its digest
+        nothing is waited for.
 
-        Where a failover loses it before that, it is stored again. Raises the errors of `store` and of `refuse`, which
-        gets the reply, StoreUnconfirmed and StoreUnavailable.
+        Where a failover loses it before that, it is stored again. Where the archive has to have something first, that
+        is asked to, and `store` is called again; no further time after `timeout_seconds`. Raises the errors of `store`
+        and of `refuse`, which gets the reply, StoreUnarchived, StoreUnconfirmed and StoreUnavailable.
         """
-        for _ in range(TRIES):
+        until, losses = time.monotonic() + self.server.timeout_seconds, 0
+        while losses < TRIES:
             try:
-                reply = await self.once_archived(turn.shard, store)
+                async with self.server.operation() as operation:
+                    reply = await store(operation)
+            except StoreUnarchived:
+                try:
+                    if time.monotonic() > until or not await self.elsewhere.make_room(turn.shard):
+                        raise
+                except (ArchiveUnavailable, ArchiveForeign, ArchiveUnfit) as away:
+                    raise StoreUnarchived(away) from away
+                continue
             except DiskFull:
                 self.full = True
                 raise
             self.full = False
             refuse(reply)
-            if await self.confirmer.confirm(turn, digest):
+            if not digest or await self.confirmer.confirm(turn, digest):
                 return reply
+            losses += 1
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
-
-    async def once_archived(
-        self, shard: ShardKeys, store: Callable[[Operation], Awaitable[scripts.Reply]]
-    ) -> scripts.Reply:
-        """The reply of `store`, which needs room in a shard. Where the archive has to have something first, it is asked
-        to, and `store` is called again; no further time after `timeout_seconds`. Raises its errors, StoreUnarchived.
-        """
-        until = time.monotonic() + self.server.timeout_seconds
-        while True:
-            try:
-                return await self.server.run(store)
-            except StoreUnarchived:
-                try:
-                    if time.monotonic() > until or not await self.elsewhere.make_room(shard):
-                        raise
-                except (ArchiveUnavailable, ArchiveForeign, ArchiveUnfit) as away:
-                    raise StoreUnarchived(away) from away
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
         """Tell the watcher of turns that were evicted, or removed as unused."""

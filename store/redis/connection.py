@@ -51,6 +51,8 @@ class Server:
         self.attempts = attempts
         self.watcher = watcher
         self.health = Health(watcher)
+        self.loading = asyncio.Lock()
+        """Whoever gives a server its scripts has it."""
         self.ahead: dict[ShardKeys, tuple[float, float]] = {}
         """By shard, the least seconds by which its server's clock is ahead of the loop's, and the time of that estimate
         by the loop's clock.
@@ -101,6 +103,7 @@ class Operation:
 
     def __init__(self, server: Server, seconds: float) -> None:
         self._server = server
+        self.loading = server.loading
         self._seconds = seconds
         self._deadline = asyncio.timeout(seconds)
         self._last: tuple[Command, Argument | None] = ("PING",), None

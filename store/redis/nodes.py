@@ -27,7 +27,7 @@ MAX_REDIRECTS = 4
 REFRESH_SECONDS = 0.5
 """The least time between two requests for the nodes of a cluster: each makes every idle connection greet again."""
 
-KEY_INDEXES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2}
+KEY_INDEXES = {"EVAL": 3, "FCALL": 3, "MEMORY": 2}
 """The index of a command's first key. In all other commands of the store it is the first argument."""
 
 

@@ -11,16 +11,17 @@ Its KEYS end with one that never exists. While keys of a slot move one by one, a
 a listed key elsewhere; but a script touches more keys than it lists, and would miss those on the other node.
 With a key that neither node has, both refuse.
 
-The first lines of a file name those that it includes, as `--- include clock`. A script is put together of names.lua, of
-its includes and theirs, and of its own text. To define a function takes a server 0.1 µs, in each call anew: so
-`--- later eviction: evict_until` defines what eviction.lua has when its last function, evict_until, is called.
+The first lines of a file name those that it includes, as `--- include clock`. A script is a library of the server
+(FUNCTION LOAD): names.lua, its includes and theirs are defined once, when it is loaded; its own text is run by each
+call. State of one call in an included file FILE is made anew by its function `begin_FILE`, which each call begins with.
 
 Never pass None (Redis would get the word "None"), and never write a script that can't be run twice: after a
 lost reply the same call is sent again.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -39,7 +40,7 @@ from typing import (
     get_type_hints,
 )
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import ResponseError
 
 from store.keys import ShardKeys, TurnKeys
 from store.redis.connection import Operation
@@ -54,15 +55,27 @@ Reply = list[bytes]
 
 _LUA = files("store.redis").joinpath("lua")
 
-_DIRECTIVE = re.compile(r"--- (?:include|later) (?P<file>\w+)(?:: (?P<function>\w+))?")
+_INCLUDE = re.compile(r"--- include (\w+)")
+_BEGIN = re.compile(r"^local function (begin_\w+)\(\)$", re.MULTILINE)
+
+LIBRARY = "harmonium_"
+"""The prefix of the libraries' names; behind it the script's name, and a digest of its text."""
+
+MOST_BUILDS = 4
+"""So many times the libraries of one build may be in a server; with more, those of others go when one is loaded. A
+process whose libraries are gone loads them again.
+"""
+
+_UNKNOWN = "Function not found"
+_LOADED = "already exists"
 
 _NOT_AFTER = "not_after"
 """The ms on the server's clock after which the caller has given up: a call gets that of its operation."""
 
-_STRICT = "#!lua"
-_ALLOW_OUT_OF_MEMORY = "#!lua flags=allow-oom"
-_READ_ONLY = "#!lua flags=allow-oom,no-writes"
-"""First lines of scripts: one that a server without memory refuses before it does anything, one that may run then, and
+_STRICT: tuple[str, ...] = ()
+_ALLOW_OUT_OF_MEMORY = ("allow-oom",)
+_READ_ONLY = ("allow-oom", "no-writes")
+"""Flags of scripts: of one that a server without memory refuses before it does anything, one that may run then, and
 one that the server permits no write. Redis 7.0 and newer and every Valkey know them."""
 
 
@@ -70,7 +83,7 @@ class Script(Generic[Names, P]):
     """One Lua script: its declared names, its source with those names bound, and how to run it."""
 
     def __init__(
-        self, declaration: Callable[Concatenate[Names, P], None], keys: str, flags: str, file: str = ""
+        self, declaration: Callable[Concatenate[Names, P], None], keys: str, flags: tuple[str, ...], file: str = ""
     ) -> None:
         self.name = declaration.__name__
         self.file = file or self.name
@@ -84,16 +97,27 @@ class Script(Generic[Names, P]):
         self._key_count = len(self.keys) + 1
         self.arguments = tuple(kinds)
         self.flags = flags
-        """Its first line."""
         given = {name: f"KEYS[{at}]" for at, name in enumerate(self.keys, 1)}
         names = ("turns", "tenant", "digits") if about is TurnKeys else ("turns",)
         for at, name in enumerate(names + self.arguments, 1):
             given[name] = f"tonumber(ARGV[{at}])" if kinds.get(name) is int else f"ARGV[{at}]"
-        bound = "; ".join(f"local {name} = {value}" for name, value in given.items())
-        self.source = "\n".join([flags, bound, text_of(self.file)])
-        """The Lua as the server gets it: its flags, a line of locals, its includes, its own text."""
-        self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
-        """The name by which the server knows the script."""
+        self._text = text_of(self.file, given, [name for name, kind in kinds.items() if kind is bytes])
+        digest = sha1(f"{flags} {self._text}".encode(), usedforsecurity=False).hexdigest()
+        self.function = f"{LIBRARY}{self.name}_{digest}"
+        """The name by which the server knows the script, and the library that has it alone."""
+
+    @property
+    def library(self) -> str:
+        """The Lua that defines the script in a server."""
+        flags = ", ".join(f"'{flag}'" for flag in self.flags)
+        made = f"function_name = '{self.function}', callback = _call, flags = {{ {flags} }}"
+        return f"#!lua name={self.function}\n{self._text}\nredis.register_function{{ {made} }}\n"
+
+    @property
+    def source(self) -> str:
+        """The Lua that runs the script once, as EVAL takes it."""
+        flags = f" flags={','.join(self.flags)}" if self.flags else ""
+        return f"#!lua{flags}\n{self._text}\nreturn _call(KEYS, ARGV)\n"
 
     async def __call__(self, operation: Operation, about: Names, /, *args: P.args, **values: P.kwargs) -> Reply:
         """Run the script about a turn or a shard. Raises TypeError for a value that is missing, unknown or None."""
@@ -119,15 +143,39 @@ class Script(Generic[Names, P]):
         """
         given = self._values(about, values)
         try:
-            replies = await operation.row(("EVALSHA", self.sha, *given), *commands, at=given[1], ahead=ahead)
-        except NoScriptError:  # a server that was restarted, flushed or failed over; EVAL also loads what it runs
+            replies = await operation.row(("FCALL", self.function, *given), *commands, at=given[1], ahead=ahead)
+        except ResponseError as refusal:  # a server that is new, or whose libraries are gone
+            if _UNKNOWN not in str(refusal):
+                raise
+            async with operation.loading:
+                loaded = await self._load(operation, given[1])
+            if loaded:
+                return await self.in_a_row(operation, about, commands, ahead=ahead, **values)
             replies = await operation.row(("EVAL", self.source, *given), *commands, at=given[1], ahead=ahead)
         operation.wrote |= self.flags != _READ_ONLY
         return replies
 
+    async def _load(self, operation: Operation, at: Argument) -> bool:
+        """Load this library into the server that has the key `at`, and all others, so that it has them if it is full or
+        a replica one day. False where it takes none now.
+        """
+        try:
+            await operation.command("FUNCTION", "LOAD", self.library, at=at)
+        except ResponseError as refusal:
+            return _LOADED in str(refusal)
+        with suppress(ResponseError):  # it has one of them
+            await operation.row(*(("FUNCTION", "LOAD", each.library) for each in ALL), at=at, ahead=True)
+        listed = await operation.command("FUNCTION", "LIST", "LIBRARYNAME", f"{LIBRARY}*", at=at)
+        names = {dict(zip(each[::2], each[1::2], strict=True))[b"library_name"].decode() for each in listed}
+        if len(names) > MOST_BUILDS * len(ALL):
+            for name in names - {each.function for each in ALL}:
+                with suppress(ResponseError):  # somebody else has deleted it
+                    await operation.command("FUNCTION", "DELETE", name, at=at)
+        return True
+
     def command(self, about: Names, **values: Argument) -> Command:
-        """The command that runs the script where the server has it, to be sent in a row with others (NoScriptError)."""
-        return ("EVALSHA", self.sha, *self._values(about, values))
+        """The command that runs the script where the server has it, to be sent in a row behind another call of it."""
+        return ("FCALL", self.function, *self._values(about, values))
 
     def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
         """The number of KEYS, KEYS and ARGV. Raises TypeError."""
@@ -146,51 +194,45 @@ def lua(name: str) -> str:
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 
-def directives(name: str) -> list[re.Match[str]]:
-    """The first lines of a file, by which it names others."""
-    return [*map(_DIRECTIVE.fullmatch, takewhile(_DIRECTIVE.fullmatch, lua(name).splitlines()))]  # type: ignore[list-item]
-
-
-def files_of(name: str, *, later: bool = True) -> list[str]:
-    """The files of a script, each once and after those that it includes; its own last. Not `later`: without those that
-    are defined only when they are needed.
-    """
+def files_of(name: str) -> list[str]:
+    """The files of a script, each once and after those that it includes; its own last."""
     found = ["names"]
 
     def add(name: str) -> None:
-        for each in directives(name):
-            if each["file"] not in found and (later or not each["function"]):
-                add(each["file"])
-        if name not in found:
-            found.append(name)
+        for included in map(_INCLUDE.fullmatch, takewhile(_INCLUDE.fullmatch, lua(name).splitlines())):
+            if included is not None and included[1] not in found:
+                add(included[1])
+        found.append(name)
 
     add(name)
     return found
 
 
-def text_of(name: str) -> str:
-    """The Lua of a script, put together of its files."""
-    at_once = files_of(name, later=False)
-    pieces: dict[str, str] = {}
-
-    def add(name: str) -> None:
-        for each in directives(name):
-            if not each["function"]:
-                add(each["file"])
-            else:
-                files = files_of(each["file"], later=False)
-                for needed in at_once:
-                    if needed in files:
-                        add(needed)
-                inner = "".join(lua(file) for file in files if file not in at_once)
-                pieces[each[0]] = (
-                    f"local function {each['function']}(...)\n{inner}return {each['function']}(...)\nend\n"
-                )
-        pieces.setdefault(name, lua(name))
-
-    for each in ("names", name):
-        add(each)
-    return "".join(pieces.values())
+def text_of(name: str, given: Mapping[str, str], large: Sequence[str]) -> str:
+    """The Lua of a script, put together of its files, with the names that it is `given` and their values. Its last
+    function is `_call`, which keeps none of the `large` values behind its end.
+    """
+    *included, own = map(lua, files_of(name))
+    begins = [f"{function}()" for text in included for function in _BEGIN.findall(text)]
+    return "\n".join(
+        [
+            f"local {', '.join(given)}",
+            *included,
+            "local function _bind(KEYS, ARGV)",
+            *(f"  {name} = {value}" for name, value in given.items()),
+            "end",
+            "local function _run()",
+            own,
+            "end",
+            "local function _call(KEYS, ARGV)",
+            "  _bind(KEYS, ARGV)",
+            *(f"  {begin}" for begin in begins),
+            "  local reply = _run()",
+            *(f"  {name} = nil" for name in large),
+            "  return reply",
+            "end",
+        ]
+    )
 
 
 def script(
@@ -551,10 +593,6 @@ def expire_logs(shard: ShardKeys, *, kept_ms: int, budget: int) -> None: ...
 
 @script("usage leaves", read_only=True)
 def gauge(shard: ShardKeys) -> None: ...
-
-
-@script("trees", read_only=True)
-def survey(shard: ShardKeys, *, members: str, most: int) -> None: ...
 
 
 @script("trees", read_only=True)

@@ -121,8 +121,10 @@ class Wire(asyncio.Protocol):
 class RowWire(Wire):
     """A wire for rows of commands."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
+    def __init__(self, connection: AbstractConnection, replaced: Callable[[], None]) -> None:
+        """`replaced` is called once its server is found to be no primary any more."""
         super().__init__(connection)
+        self._replaced = replaced
         self.rows: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
         """The rows without all of their replies, each with how many these are."""
         self._received: list[Any] = []
@@ -132,7 +134,7 @@ class RowWire(Wire):
         """Whether no more rows may be sent."""
 
     async def row(self, commands: Sequence[bytes], *, ahead: bool) -> list[Any]:
-        """The replies to packed commands, as Operation.row says. Raises redis-py's errors."""
+        """The replies to packed commands, as Operation.row says. Raises redis-py's errors, and NotPrimary."""
         replies: list[Any] = []
         for piece, count in [(b"".join(commands), len(commands))] if ahead else [(each, 1) for each in commands]:
             await self._room.acquire()
@@ -144,11 +146,19 @@ class RowWire(Wire):
             self.send(piece)
             replies += await answered
             for reply in replies:
-                if isinstance(reply, redis_errors.ConnectionError):  # it is loading, or wants to be greeted again
-                    self.lose(reply)
                 if isinstance(reply, Exception):
-                    raise reply
+                    raise self._refused(reply)
         return replies
+
+    def _refused(self, reply: Exception) -> Exception:
+        """The error that a reply raises, once all know that the server is no primary any more, where it says so."""
+        if isinstance(reply, redis_errors.ConnectionError):  # it is loading, or wants to be greeted again
+            self.lose(reply)
+        elif isinstance(reply, redis_errors.ResponseError) and misled(reply):
+            if not self.leaving:  # else somebody else has found that out
+                self._replaced()
+            return NotPrimary(str(reply))
+        return reply
 
     def take(self, replies: list[Any]) -> None:
         """Give each reply to the oldest row."""
@@ -210,35 +220,28 @@ class Wires:
         if sum(map(len, packed)) <= SHORT_BYTES and APART.isdisjoint(map(itemgetter(0), commands)):
             if self._shared is None or self._shared.leaving:
                 self._shared = self._made()
-            return await self._over(self._shared, packed, ahead)
+            return await self._shared.row(packed, ahead=ahead)
         async with self._room:
             wire = self._made()
             try:
-                return await self._over(wire, packed, ahead)
+                return await wire.row(packed, ahead=ahead)
             except Unwelcome:  # the server is full, so one that there is has to do, where that holds up nobody
                 waits = any(each[0] in WAITING for each in commands)
                 if waits or self._shared is None or self._shared.writer is None:
                     raise
-                return await self._over(self._shared, packed, ahead)
+                return await self._shared.row(packed, ahead=ahead)
             finally:
                 if wire.rows:
                     wire.lose(redis_errors.ConnectionError("its caller gave up"))
                 else:
                     self._idle.append(wire)
 
-    async def _over(self, wire: RowWire, packed: Sequence[bytes], ahead: bool) -> list[Any]:
-        """The replies over one wire."""
-        try:
-            return await wire.row(packed, ahead=ahead)
-        except redis_errors.ResponseError as refusal:
-            if not misled(refusal):
-                raise
-            if not wire.leaving:  # else somebody else has found that out
-                for each in self._wires:
-                    each.leave()
-                for tell in tuple(self._replaced):
-                    tell()
-            raise NotPrimary(str(refusal)) from refusal
+    def _leave(self) -> None:
+        """Use none of the wires again, as they lead to a server that is no primary any more."""
+        for each in self._wires:
+            each.leave()
+        for tell in tuple(self._replaced):
+            tell()
 
     def late(self, command: Command, at: Argument | None, seconds: float) -> None:
         """Note that an operation ran out of its `seconds`. Where nothing came over the shared wire for half of it, all
@@ -264,5 +267,5 @@ class Wires:
             if not (wire := self._idle.pop()).leaving:
                 return wire
         self._wires = {wire for wire in self._wires if wire.failure is None or not wire.opening.done()}
-        self._wires.add(wire := RowWire(self._connect()))
+        self._wires.add(wire := RowWire(self._connect(), self._leave))
         return wire

@@ -130,7 +130,7 @@ def test_a_conversation_is_one_session_of_trees_with_the_tokens_of_its_usage(tal
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "harmonium",
             "gen_ai.request.model": MODEL,
-            "gen_ai.response.model": MODEL,
+            "gen_ai.response.model": "demo",
             "gen_ai.conversation.id": talk.conversation,
             "gen_ai.usage.input_tokens": usage.input_tokens,
             "gen_ai.usage.output_tokens": usage.output_tokens,

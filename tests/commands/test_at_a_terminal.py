@@ -47,15 +47,15 @@ def test_a_card_says_what_is_there_and_its_line_to_paste_works(tmp_path: Path, w
         terminal.shows("try it\ncurl ")
         terminal.shows("Count to 3.\"}'\n")
         card = terminal.text
-        command = next(line for line in card.splitlines() if line.startswith("curl "))
+        command = card[card.index("\ncurl ") :]
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30, check=True)
         answer = json.loads(done.stdout)
         terminal.shows(f"resp_…{answer['id'][-4:]}")
         terminal.press(CTRL_C)
         status, _ = terminal.end(END_SECONDS)
     assert answer["output"][-1]["content"][0]["text"] == "1\n2\n3"
-    assert f"harmonium     {this_build().version} at http://127.0.0.1:{settings['port']}/v1\n" in card
-    assert "demo, a deterministic stand-in: no real model" in card
+    assert f"harmonium      {this_build().version} at http://127.0.0.1:{settings['port']}/v1\n" in card
+    assert "demo, a stand-in for gpt-oss-20b: no real model" in card
     assert f"in {settings['data_dir']}, 0 responses\n" in card
     assert f"also from {tmp_path / '.env'}\n" in card
     assert "this machine; for others HARMONIUM_API_KEYS and --host 0.0.0.0" in card
@@ -64,6 +64,17 @@ def test_a_card_says_what_is_there_and_its_line_to_paste_works(tmp_path: Path, w
     (line,) = [line for line in terminal.text.splitlines() if "POST" in line]
     assert re.fullmatch(r"\d\d:\d\d:\d\d POST /v1/responses 200 \d+ ms 72→\d+ tokens resp_….{4}", line)
     assert len(line) <= COLUMNS
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_card_and_the_log_say_first_that_the_engine_is_away(tmp_path: Path, workers: int) -> None:
+    away = {"engine": "vllm", "engine_url": f"http://127.0.0.1:{free_port()}", "workers": workers}
+    with at_a_terminal(tmp_path, "serve", **started(tmp_path, **away)) as terminal:
+        terminal.shows("not ready      engine is unavailable\n  harmonium ")
+    with at_a_terminal(tmp_path, "serve", **started(tmp_path, log_format="json", **away)) as terminal:
+        terminal.shows('"message": "serving, but not ready"')
+        assert '"message": "ready"' not in terminal.text
+        assert '"reason": "engine is unavailable"' in terminal.text
 
 
 def test_only_a_terminal_gets_the_card_a_pipe_gets_every_field(tmp_path: Path) -> None:

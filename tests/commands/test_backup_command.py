@@ -9,12 +9,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
+from store.archive.opening import open_archive
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
 from store.layout import shared_secret
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
+from tests.support.archive.kept import kept
 from tests.support.store.backups import cut
+from tests.support.store.sample import TENANT, grow
 
 WORDS = "my secret words"
 PASSWORD = "sk-very-secret"
@@ -40,7 +43,9 @@ async def _store_three(url: str) -> None:
 
 
 def _turn(id: str, parent: str | None, words: str = WORDS) -> Turn:
-    return Turn(id, parent, Status.COMPLETED, (StoredMessage("user", words.encode()),), words.encode())
+    return Turn(
+        id, parent, Status.COMPLETED, (StoredMessage("user", words.encode()),), f'{{"text":"{words}"}}'.encode()
+    )
 
 
 def harmonium(*arguments: str | Path) -> Result:
@@ -73,6 +78,30 @@ def test_what_was_saved_is_restored_into_an_empty_store_that_does_not_run(
     assert again["content"] == saved["content"]
     assert of("restore", "one.hm", "--data-dir", tmp_path / "new")["kept"] == 3
     assert harmonium("fsck", "--data-dir", tmp_path / "new").exit_code == 0
+
+
+async def _archived(url: str, folder: Path, *deleted: str) -> list[str]:
+    """A conversation of two turns that is archived, or what of one is deleted, which is archived, too."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, "harmonium", archive) as both:
+        for id in deleted:
+            await both.store.forget(TENANT, id)
+        ids = [] if deleted else await grow(both.store, "one", "two")
+        await both.archive_all()
+    await archive.close()
+    return ids
+
+
+def test_a_restore_says_how_many_turns_it_deletes_as_the_backup_knows_them_as_deleted(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    data, new = tmp_path / "data", ("--data-dir", tmp_path / "new")
+    _, second = asyncio.run(_archived(server.url, data))
+    of("backup", "one.hm")
+    assert of("restore", "one.hm", *new)["removed"] == 0
+    asyncio.run(_archived(server.url, data, second))
+    of("backup", "two.hm")
+    assert "1 turn of the store deleted, as the backup says so" in harmonium("restore", "two.hm", *new).output
 
 
 def test_another_redis_is_named_by_its_url(server: EmbeddedServer, tmp_path: Path) -> None:

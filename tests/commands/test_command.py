@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from service.build import this_build
@@ -137,6 +139,14 @@ def test_help_fits_a_terminal_and_cuts_nothing_off(command: str) -> None:
     assert not any("…" in line for line in lines)
 
 
+def test_help_has_every_command_in_a_panel_and_begins_with_serving_and_asking() -> None:
+    panels = [part.split() for part in re.split("─ (?:Run|Talk|Look|Keep) ─", help_of())[1:]]
+    named = [[word for before, word in pairwise(panel) if before == "│"] for panel in panels]
+    assert [names[0] for names in named] == ["serve", "ask", "ls", "archive"]
+    assert {name for names in named for name in names if name.isalpha()} >= vars(get_command(app))["commands"].keys()
+    assert "─ Commands ─" not in help_of()
+
+
 def test_help_groups_options_as_the_settings_are_grouped() -> None:
     panels = re.findall("─ (.+?) ─", help_of("serve"))
     assert panels[0] == "Options"
@@ -151,7 +161,7 @@ def test_a_server_is_named_by_an_option() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "worker", "doctor"])
 def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--engine-url", "http://gpu:8000"])
+    result = CliRunner().invoke(app, [command, "--engine", "demo", "--engine-url", "http://gpu:8000"])
     assert result.exit_code == 2
     assert result.stderr.startswith(
         "harmonium: --engine-url is for --engine vllm, sglang, tensorrt, llama or chat, and the engine is"
@@ -256,7 +266,7 @@ def test_a_process_that_stands_still_is_ended_and_says_where(
         assert isinstance(asked.exception(DEADLINE_SECONDS), ConnectionError | http.client.HTTPException)
         status, logged = service.end()
     assert status == -signal.SIGPROF
-    assert "in _never_returns" in logged
+    assert "in _never_returns" in logged, logged
 
 
 def test_a_worker_that_dies_or_stands_still_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

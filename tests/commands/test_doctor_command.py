@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from typer.testing import CliRunner, Result
 
+from service.commands import gpu
 from service.commands.client.bench import one_response
 from service.commands.client.errors import Refused
 from service.commands.client.profile import Profile
@@ -56,9 +58,10 @@ def finding(what: str, *arguments: str) -> dict[str, str]:
 def test_an_embedded_server_that_does_not_run_is_started_for_the_question(tmp_path: Path) -> None:
     result = doctor()
     assert result.exit_code == 0, result.output
-    assert f"embedded in {tmp_path}/data" in result.output
-    assert "append-only file" in result.output
-    assert "0 unsafe" in result.output
+    where, counts = result.output.splitlines()
+    assert where == f"embedded in {tmp_path}/data"
+    assert re.fullmatch("1?[0-9] ok, 0 warn, 0 unsafe; --all shows each", counts)
+    assert "ok  persistence: append-only file" in doctor("--all").output
     with EmbeddedServer(tmp_path / "data"):  # it is gone again
         pass
 
@@ -150,12 +153,15 @@ def test_settings_that_can_not_be_used_end_it_with_one_line() -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
 
 
-def test_a_remedy_has_a_column_of_its_own_and_names_are_whole_at_80_columns() -> None:
+def test_what_is_not_ok_is_shown_with_its_reason_and_its_remedy_at_80_columns() -> None:
     lines = doctor("--redis-url", NOWHERE, columns=80).output.splitlines()
-    heads = [cell.strip() for cell in lines[2].split("┃")[1:-1]]
-    assert heads == ["Level", "What", "Now, and why it matters", "Remedy"]
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
-    assert "start it, or correct HARMONIUM_REDIS_URL" in " ".join(row[3] for row in cells)
+    assert [line.split()[:2] for line in lines if line[0] != " "][:2] == [
+        ["unsafe", "reachable:"],
+        ["warn", "archive:"],
+    ]
+    assert "        start it, or correct HARMONIUM_REDIS_URL" in [line.rstrip() for line in lines]
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 16
 
 
 def test_a_wrong_password_is_no_server_to_be_started(tmp_path: Path) -> None:
@@ -210,7 +216,12 @@ async def test_the_engine_is_asked_and_each_trouble_has_its_remedy() -> None:
         assert await engine(engine_url=vllm.url) == ("ok", f"{vllm.model} on {name}", "")
         level, now, remedy = await engine(engine_url=f"{vllm.url},http://127.0.0.1:1")
         assert (level, now) == ("warn", "1 of 2 servers down: 127.0.0.1:1")
-        assert remedy == "start it, or correct HARMONIUM_ENGINE_URL"
+        assert remedy.startswith("start it, or correct HARMONIUM_ENGINE_URL; while it loads its model, its log")
+        vllm.version = "0.30.1"
+        level, now, remedy = await engine(engine_url=vllm.url)
+        advice = "vLLM 0.30.1: generations can't be aborted here and go by /v1/completions; use 0.32 or newer"
+        assert (level, now) == ("warn", f"{vllm.model} on {name}; {advice}")
+        assert "docs/deploy.md#versions-of-vllm" in remedy
         level, now, remedy = await engine(engine_url=vllm.url, model="gpt-4o")
         assert (level, now) == ("unsafe", f"{name}: the vLLM server does not serve the model 'gpt-4o'")
         assert "HARMONIUM_MODEL" in remedy
@@ -218,8 +229,73 @@ async def test_the_engine_is_asked_and_each_trouble_has_its_remedy() -> None:
         level, now, remedy = await engine(engine_url=vllm.url)
         assert (level, remedy) == ("unsafe", "set HARMONIUM_ENGINE_API_KEY to the key of the server")
     level, now, remedy = await engine(engine_url="http://127.0.0.1:1")
-    assert (level, now) == ("unsafe", "127.0.0.1:1: the vLLM server can't be reached")
-    assert remedy == "start it, or correct HARMONIUM_ENGINE_URL"
+    away = "127.0.0.1:1: the vLLM server can't be reached; it answers once its model is loaded"
+    assert (level, now) == ("unsafe", away)
+    assert remedy.startswith("start it, or correct HARMONIUM_ENGINE_URL")
+
+
+NO_GPU = "no NVIDIA GPU that can be used here: "
+H200 = "NVIDIA H200, {driver}, 143771, {free}"
+GPUS: dict[str, tuple[dict[str, str], int, dict[str, tuple[str, str]]]] = {
+    "all is there": (
+        {"nvidia-smi": H200.format(driver="580.65.06", free=143000), "docker": "", "nvidia-ctk": ""}, 90,
+        {"GPU driver": ("ok", "580.65.06, for NVIDIA H200"), "GPU memory": ("ok", "140 of 140 GiB free"),
+         "container toolkit": ("ok", "/nvidia-ctk"),
+         "disk for a model": ("ok", "90 GB free at /var/lib/docker: enough for both")},
+    ),
+    "an older driver, others at work, a full disk": (
+        {"nvidia-smi": H200.format(driver="535.261.03", free=90000), "docker": ""}, 20,
+        {"GPU driver": ("warn", "535.261.03, for NVIDIA H200"), "GPU memory": ("warn", "88 of 140 GiB free"),
+         "container toolkit": ("warn", "not installed"), "disk for a model": ("warn", "enough for neither")},
+    ),
+    "a card of a desktop": (
+        {"nvidia-smi": "NVIDIA GeForce RTX 3060, 570.1, 12288, 12000"}, 20,
+        {"GPU driver": ("unsafe", "570.1, for NVIDIA GeForce"), "GPU memory": ("warn", "12 of 12 GiB free"),
+         "container toolkit": ("ok", "no Docker here"),
+         "disk for a model": ("ok", "huggingface: enough for gpt-oss-20b")},
+    ),
+    "memory that is not told, and two cards": (
+        {"nvidia-smi": "NVIDIA GB10, 590.1, [N/A], [N/A]\nNVIDIA GB10, 590.1, [N/A], [N/A]"}, 90,
+        {"GPU driver": ("ok", "590.1, for NVIDIA GB10"), "GPU memory": ("warn", "not told; not told"),
+         "container toolkit": ("ok", ""), "disk for a model": ("ok", "both")},
+    ),
+    "no program": ({}, 90, {"GPU": ("unsafe", f"{NO_GPU}there is no nvidia-smi")}),
+    "no driver": (
+        {"nvidia-smi": "NVML: Driver/library\nversion mismatch' >&2; exit '18"}, 90,
+        {"GPU": ("unsafe", f"{NO_GPU}nvidia-smi fails: NVML: Driver/library version mismatch")},
+    ),
+    "no card": ({"nvidia-smi": "No devices were found"}, 90, {"GPU": ("unsafe", f"{NO_GPU}nvidia-smi lists none")}),
+    "a driver that hangs": (
+        {"nvidia-smi": "'; exec /bin/sleep '600"}, 90,
+        {"GPU": ("unsafe", f"{NO_GPU}nvidia-smi does not answer within 0.2 s")},
+    ),
+}  # fmt: skip
+"""The programs on PATH with their output, the free GB of the disk, and the level and some words of each finding."""
+
+
+@pytest.mark.parametrize("machine", GPUS)
+def test_a_machine_for_a_gpu_is_judged_by_its_driver_memory_toolkit_and_disk(
+    machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, free, outcome = GPUS[machine]
+    (tmp_path / "bin").mkdir()
+    for name, said in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(gpu, "free_bytes", lambda _: free * 10**9)
+    monkeypatch.setattr(gpu, "ANSWER_SECONDS", 0.2 if "hangs" in machine else 60)
+    found = {each.what: each for each in gpu.examine_gpu()}
+    assert {what: (each.level, outcome[what][1] in each.now) for what, each in found.items()} == {
+        what: (level, True) for what, (level, _) in outcome.items()
+    }
+    assert all(bool(each.remedy) == (each.level != "ok") for each in found.values())
+
+
+def test_a_gpu_is_looked_for_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "QUERY", ("no-such-program",))
+    result = doctor("--gpu", "--redis-url", NOWHERE)
+    assert (result.exit_code, "there is no no-such-program" in result.output) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,27 @@
 """Who joins a store agrees with its layout record, or doesn't start: services, workers, and commands that judge it."""
 
+import asyncio
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
-from service.commands.serve import join
+from service.commands.serve import StartError, join
 from service.settings.settings import Settings
+from store.archive.opening import open_archive
+from store.backup import ownership
 from store.embedded import EmbeddedServer
 from store.errors import LayoutMismatch
 from store.layout import LAYOUT
+from tests.support.archive.back import gone_back, remembered
+from tests.support.archive.kept import kept
+from tests.support.store.sample import TENANT, grow
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +97,36 @@ def test_a_later_release_s_store_is_refused(settings: Settings) -> None:
         redis.hset(f"{settings.key_prefix}:{{00}}:store", mapping={"layout": 1000, "release": "harmonium 9"})
     with pytest.raises(LayoutMismatch, match="the store has layout 1000, written by harmonium 9, and this release"):
         join(settings)
+
+
+async def _went_back(settings: Settings, folder: Path) -> None:
+    """A Redis that has again what was deleted, as its archive knows."""
+    archive, redis = open_archive("sqlite", folder), AsyncRedis.from_url(settings.redis_url)
+    async with kept(settings.redis_url, settings.key_prefix, archive) as both:
+        await ownership.join(both.store, archive)
+        (id,) = await grow(both.store, "one")
+        await both.archive_all()
+        before = await remembered(redis, settings.key_prefix)
+        await both.store.forget(TENANT, id)
+        await both.archive_all()
+        await gone_back(redis, settings.key_prefix, before)
+    await redis.aclose()
+    await archive.close()
+
+
+@pytest.mark.parametrize("role", ["worker", "serve"])
+def test_a_start_with_a_redis_that_went_back_logs_that_as_it_logs_all_and_says_what_to_do(
+    role: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def join_alone(*settings: Settings, **how: bool) -> None:
+        join(*settings, **how)
+        raise StartError("that is enough")
+
+    asyncio.run(_went_back(settings, tmp_path))
+    monkeypatch.setattr(f"service.commands.{role}.join", join_alone)
+    ended = command(settings, role, archive_url=f"sqlite://{tmp_path}/archive", log_format="json", port=0)
+    (line,) = [each for each in ended.stderr.splitlines() if "Redis went back in time" in each]
+    assert "harmonium archive accept" in json.loads(line)["remedy"]
 
 
 def test_fsck_judges_no_store_with_fewer_shards_than_it_has(settings: Settings) -> None:

@@ -199,6 +199,7 @@ async def test_over_tcp_who_has_the_key_may_use_it_and_nobody_else(base: Path) -
                 await stranger.run("one", "first", "1 + 1")
             await stranger.aclose()
         assert KEY not in process.log
+        assert process.log.count("sandbox session ended") <= 1, "those of the proof are nobody's"
     finally:
         process.stop()
 

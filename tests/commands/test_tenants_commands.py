@@ -162,7 +162,7 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
     (row,) = told("usage")
     assert [row[name] for name in ("project", "requests", "input_tokens", "output_tokens")] == [project, 2, *tokens]
     by = told("usage", "--by", "project", "--by", "key", "--by", "model", "--days", "1", "--project", project)
-    assert by == [row | {"key": key["id"], "model": MODEL}]
+    assert by == [row | {"key": key["id"], "model": "demo"}]
     assert told("usage", "--project", other) == []
     assert project in run("usage").stdout
     assert run("usage", "--by", "user").exit_code == 2

@@ -40,10 +40,22 @@ def request(path: str = "/v1/responses", status: int = 200, **fields: Any) -> st
         ({"status": 400, "code": "x", "param": "input[0]"}, "POST /v1/responses 400 7 ms x input[0]"),
         ({"outcome": "failed", "tenant": "acme"}, "POST /v1/responses 200 7 ms acme failed"),
         ({"client": "gone", "status": 499}, "POST /v1/responses 499 7 ms gone"),
+        ({"method": "CREATE"}, "WebSocket /v1/responses 200 7 ms"),
     ],
 )
 def test_a_request_is_one_short_line(fields: dict[str, Any], shown: str) -> None:
     assert request(**fields) == shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"tenant": "default", "outcome": "ended", "status": "completed"}, "background completed resp_…cdef"),
+        ({"tenant": "acme", "outcome": "engine_away", "status": None}, "background engine_away acme resp_…cdef"),
+    ],
+)
+def test_an_attempt_of_a_worker_is_one_short_line(fields: dict[str, Any], shown: str) -> None:
+    assert line("attempt", response_id=ID, epoch=1, waited_ms=1.0, **fields) == shown
 
 
 def test_the_longest_line_fits_and_keeps_what_happened() -> None:
@@ -109,14 +121,32 @@ def test_the_card_of_a_real_engine_with_keys_shows_no_secret() -> None:
     assert "vLLM at http://gpu:8000\n" in text
     assert "in redis://:****@redis:6379/0, which doesn't answer now\n" in text
     assert "with 2 keys of 2 tenants\n" in text
-    assert "curl -H 'Authorization: Bearer YOUR_KEY' http://127.0.0.1:8000/v1/models\n" in text
+    assert "curl http://127.0.0.1:8000/v1/models \\\n  -H 'Authorization: Bearer YOUR_KEY'\n" in text
     assert "also from" not in text
 
 
-def test_the_card_fits_a_terminal_but_for_the_line_to_paste() -> None:
-    lines = card(load_settings(data_dir="/d"), "http://127.0.0.1:8000", 1, Path("/app/.env")).plain.splitlines()
-    assert [text for text in lines if len(text) > 80] == [lines[-1]]
-    assert "  conversations in /d, 1 response" in lines
+@pytest.mark.parametrize(
+    ("keys", "access"),
+    [
+        ("", "with keys of projects, which the key in HARMONIUM_ADMIN_KEY makes"),
+        ("acme:sk-0123456789abcdef", "with 1 key of 1 tenant, or with keys of projects, which"),
+    ],
+)
+def test_the_card_with_an_administrators_key_says_whose_keys_open_it(keys: str, access: str) -> None:
+    settings = load_settings(api_keys=keys, admin_key="sk-admin-0123456789abcdef")
+    text = card(settings, "http://127.0.0.1:8000", 0, None).plain
+    assert f"access         {access}" in text
+    assert "  -H 'Authorization: Bearer YOUR_KEY' \\\n" in text
+    assert "sk-admin" not in text
+
+
+def test_the_card_fits_a_terminal_its_columns_are_straight_and_what_is_wrong_comes_first() -> None:
+    made = card(load_settings(data_dir="/d"), "http://127.0.0.1:8000", 1, Path("/app/.env"), "engine is unavailable")
+    lines = made.plain.splitlines()
+    assert [text for text in lines if len(text) > 80] == []
+    assert lines[1] == "  not ready      engine is unavailable"
+    assert "  conversations  in /d, 1 response" in lines
+    assert "  documents      http://127.0.0.1:8000/docs" in lines
 
 
 def test_what_a_pipe_gets_has_every_field() -> None:

@@ -34,6 +34,7 @@ def test_without_keys_it_opens_at_once_and_an_empty_store_says_what_will_be_here
     page = visit(start())
     expect(page.get_by_role("heading", name="No conversations yet")).to_be_visible()
     expect(page.get_by_label("API key")).to_have_count(0)
+    expect(page.get_by_text("Demo engine: no real model")).to_be_visible()
     expect(page.get_by_role("button", name="Older")).to_be_disabled()
 
 

@@ -15,10 +15,9 @@ import httpx
 import openai
 import pytest
 
-from tests.support.deploy.docker import Docker, Stack, running_docker
+from tests.support.deploy.docker import COMMIT, Docker, Stack, running_docker
 from tests.support.documents import blocks, read
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.process import MODEL
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
@@ -29,6 +28,7 @@ MOST_BYTES = 440_000_000
 MOST_OWN_BYTES = 285_000_000
 """What it may add to that of Python."""
 
+MODEL = "demo"
 COUNT = 100
 JOBS = 6
 JOBS_SECONDS = 90.0
@@ -104,6 +104,7 @@ def test_readme_s_commands_start_it_answer_and_find_nothing_to_mend(stack: Stack
     _, answer, doctor = stack.shown
     assert json.loads(answer)["output"][-1]["content"][0]["text"] == "1\n2\n3"
     assert "0 warn, 0 unsafe" in doctor
+    assert f"(commit {COMMIT[:7]}, " in stack.executed("harmonium", "harmonium", "--version")
     with pytest.raises(subprocess.CalledProcessError) as refused:
         stack.shell("scripts/env")
     assert "stays as it is" in refused.value.stderr

@@ -40,7 +40,7 @@ from tests.support.deploy.manifests import (
 )
 from tests.support.documents import blocks, read, section
 from tests.support.ports import free_port
-from tests.support.service.process import HARMONIUM, MODEL
+from tests.support.service.process import HARMONIUM
 from tests.support.waiting import wait_until
 
 OVERLAYS = ("base", "demo", "vllm", "scaled")
@@ -317,7 +317,7 @@ def answer_in_the_background(url: str) -> str:
     """The status with which a background response ends, which the worker makes, as the API has none."""
     key = {"authorization": f"Bearer {SECRET['api-keys'].partition(':')[2]}"}
     with httpx.Client(base_url=url, headers=key, trust_env=False) as http:
-        made = http.post("/v1/responses", json={"model": MODEL, "input": "Count to 3.", "background": True}).json()
+        made = http.post("/v1/responses", json={"model": "demo", "input": "Count to 3.", "background": True}).json()
         return wait_until(
             lambda: http.get(f"/v1/responses/{made['id']}").json()["status"],
             START_SECONDS,

@@ -132,6 +132,9 @@ def raised(folder: Path, cases: Mapping[str, tuple[Mapping[str, str], bool]]) ->
 def test_prometheus_finds_its_files_right(tmp_path: Path) -> None:
     promtool("check", "rules", FOLDER / "alerts.yml")
     promtool("check", "config", config(tmp_path, ["localhost:8000"], METRICS_KEY))
+    composed = ROOT / "deploy/compose/prometheus.yml"
+    (rules,) = yaml.safe_load(composed.read_text())["rule_files"]
+    assert (composed.parent / rules).resolve() == FOLDER / "alerts.yml"
 
 
 def test_prometheus_finds_the_job_for_kubernetes_right(tmp_path: Path) -> None:

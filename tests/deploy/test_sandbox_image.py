@@ -10,7 +10,6 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.deploy.docker import BUILD_SECONDS, Docker, Stack, running_docker
-from tests.support.service.process import MODEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.full, pytest.mark.timeout(900)]
 
@@ -89,7 +88,7 @@ def test_the_service_has_python_in_the_container_beside_it(stack: Stack) -> None
     tool: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
     asked = "Use python: import os, pandas; print(pandas.Series(range(10)).sum(), os.getuid())"
     response = stack.client.responses.create(
-        model=MODEL, input=asked, tools=[tool], include=["code_interpreter_call.outputs"]
+        model="demo", input=asked, tools=[tool], include=["code_interpreter_call.outputs"]
     )
     (call,) = [item for item in response.output if item.type == "code_interpreter_call"]
     assert call.status == "completed"

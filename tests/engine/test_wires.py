@@ -393,6 +393,38 @@ def test_where_the_text_is_asked_for_vllm_tells_tokens_by_it() -> None:
         assert chunk.text == "\n"
 
 
+def said(*pieces: tuple[list[int], str | None], finish: str) -> list[bytes]:
+    """A stream of vLLM's with these ids and their text, where it has one."""
+    choices = [{"token_ids": ids} | ({} if text is None else {"text": text}) for ids, text in pieces]
+    return [*(vllm.event({"choices": [each]}) for each in choices), vllm.tokens_event([], finish), DONE]
+
+
+TEXTLESS: list[tuple[list[bytes], str | Finish]] = [
+    (said(([5], None), ([RETURN], None), finish="stop"), "without their text; vLLM does so before 0.32"),
+    (said(([5], None), finish="length"), "without their text"),
+    (said(([5], ""), ([RETURN], ""), finish="stop"), "without their text"),
+    (said(([5, 6, 7, 8], ""), finish="length"), "without their text"),
+    (said(([RETURN], ""), finish="stop"), Finish.STOP),  # it had nothing to say
+    (said(([5], ""), ([6], "é"), ([RETURN], ""), finish="stop"), Finish.STOP),  # the parts of a character
+    (said(([5, 6, 7], ""), finish="length"), Finish.LENGTH),
+    (said(finish="stop"), Finish.STOP),
+]
+
+
+@pytest.mark.parametrize(("pieces", "outcome"), TEXTLESS)
+def test_tokens_without_the_text_that_was_asked_for_are_no_answer(pieces: list[bytes], outcome: str | Finish) -> None:
+    reader = KINDS[V].answer(Generation("", (1,), Sampling(9, stop_ids=STOPS), decoded=True))
+
+    def whole() -> list[Chunk]:
+        return [*(chunk for piece in pieces for chunk in reader.feed(piece)), reader.end()]
+
+    if isinstance(outcome, Finish):
+        assert whole()[-1].finish is outcome
+        return
+    with pytest.raises(EngineError, match=outcome):
+        whole()
+
+
 @pytest.mark.parametrize("kind", [V, T])
 def test_a_server_that_says_nothing_of_its_cache_leaves_it_open(kind: str) -> None:
     counts = tensorrt.usage(3, 1, 0)

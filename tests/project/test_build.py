@@ -1,6 +1,7 @@
 """What tells builds apart: a wheel says what it was built from, wherever it is installed; a checkout asks git."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -52,6 +53,27 @@ def test_a_checkout_is_asked_and_not_what_an_earlier_build_left(package: Path) -
     assert commit_of(package) == "unknown"  # nothing is committed yet
     git(package.parent, "commit", "-q", "--allow-empty", "-m", "first")
     assert commit_of(package) == git(package.parent, "rev-parse", "--short=7", "HEAD")
+
+
+def test_an_image_is_of_the_commit_that_git_s_files_name(package: Path) -> None:
+    told = re.search(r'RUN (head=.*; \\\n.*COMMIT:-\$short\}") /opt', (ROOT / "Dockerfile").read_text())
+    assert told is not None
+
+    script = f"{told[1]}; echo $COMMIT"
+
+    def named(folder: Path, **environment: str) -> str:
+        env = {"PATH": os.environ["PATH"], **environment}
+        command = ["sh", "-c", script]
+        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+    checkout = package.parent
+    assert (named(checkout), named(checkout, COMMIT="abc1234")) == ("", "abc1234")
+    git(checkout, "init", "-q")
+    git(checkout, "commit", "-q", "--allow-empty", "-m", "first")
+    commit = git(checkout, "rev-parse", "--short=7", "HEAD")
+    for change in ("status", "pack-refs --all", "checkout -q --detach"):
+        git(checkout, *change.split())
+        assert named(checkout / ".git") == commit, change
 
 
 def test_an_environment_inside_of_another_repository_is_not_of_that_repository(package: Path) -> None:

@@ -209,7 +209,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Generator[Example]:
     server = EmbeddedServer(tmp_path_factory.mktemp("example"))
     server.start()
     try:
-        yield asyncio.run(converse(Settings.model_validate({"redis_url": server.url, "api_keys": (), "model": MODEL})))
+        yield asyncio.run(converse(Settings.model_validate({"redis_url": server.url, "api_keys": ()})))
     finally:
         server.stop()
 

@@ -155,10 +155,16 @@ def test_the_sandbox_has_no_network_and_nothing_of_the_service_but_the_folder_of
 
 def test_the_image_knows_the_commit_that_it_is_built_from() -> None:
     assert 'ARG COMMIT=""\n' in without_comments(read("Dockerfile"))
-    assert 'RUN COMMIT="$COMMIT" /opt/harmonium/bin/pip install' in without_comments(read("Dockerfile"))
+    assert 'COMMIT="${COMMIT:-$short}" /opt/harmonium/bin/pip install' in read("Dockerfile")
     assert "!setup.py" in read(".dockerignore").split()
-    built = ("harmonium", "worker", "sandbox")
+    built = ("harmonium", "sandbox")
     assert all(service(name)["build"]["args"] == {"COMMIT": "${COMMIT:-}"} for name in built)
+
+
+def test_one_image_is_built_once() -> None:
+    harmonium, worker = service("harmonium"), service("worker")
+    assert harmonium["image"] == worker["image"]
+    assert (worker["pull_policy"], "build" in worker) == ("never", False)
 
 
 def test_every_image_has_an_exact_version() -> None:
@@ -172,7 +178,8 @@ def test_every_image_has_an_exact_version() -> None:
 def test_the_builder_gets_no_keys_and_no_environments() -> None:
     lines = without_comments(read(".dockerignore")).split()
     assert lines[0] == "*"
-    assert not any(name in line for line in lines for name in (".env", ".venv", ".git"))
+    assert not any(name in line for line in lines for name in (".env", ".venv"))
+    assert [line for line in lines if ".git" in line] == ["!.git/HEAD", "!.git/packed-refs", "!.git/refs/heads"]
 
 
 def test_compose_keeps_conversations_on_disk_and_never_lets_redis_evict() -> None:

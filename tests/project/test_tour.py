@@ -31,7 +31,7 @@ def test_a_tour_creates_continues_outlives_its_worker_and_cancels() -> None:
     done = tour("--json", HARMONIUM_LEASE_SECONDS="2", HARMONIUM_STORE_TIMEOUT_SECONDS="0.7")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert rows["versions"].endswith("store ok, engine ok, gpt-oss-20b")
+    assert rows["versions"].endswith("store ok, engine ok, demo")
     assert "tokens/s" in rows["create, streamed"]
     assert not rows["continue"].startswith("0 of")
     assert rows["worker killed"].startswith("completed, ")

@@ -110,7 +110,7 @@ def test_every_answer_has_the_headers_that_clients_read(service: ServiceProcess)
 
 def test_the_model_that_is_served_is_listed(service: ServiceProcess) -> None:
     client = service.client()
-    assert [model.id for model in client.models.list()] == [MODEL, f"openai/{MODEL}"]
+    assert [model.id for model in client.models.list()] == ["demo", MODEL, f"openai/{MODEL}"]
     assert client.models.retrieve(MODEL).object == "model"
     with pytest.raises(openai.NotFoundError) as refusal:
         client.models.retrieve("gpt-9")

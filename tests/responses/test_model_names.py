@@ -39,6 +39,40 @@ async def test_each_name_is_served_listed_and_echoed_and_the_engine_hears_one(se
     assert "HARMONIUM_MODEL_ALIASES" in refusal.value.message
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_demo_engine_says_that_it_answers_whatever_it_is_asked_for_by(
+    settings: Settings, stream: bool
+) -> None:
+    async with serving(settings) as inside, inside.client() as client, inside.http() as http:
+        listed = {model.id: (model.model_extra or {})["root"] async for model in client.models.list()}
+        answers = [
+            await http.post("/v1/responses", json={"model": name, "input": "Hi", "stream": stream}) for name in listed
+        ]
+    assert listed == dict.fromkeys(("demo", MODEL, f"openai/{MODEL}"), "demo")
+    assert [each.headers["x-harmonium-engine"] for each in answers] == ["demo"] * 3
+    assert all(f'"model":"{name}"' in each.text for name, each in zip(listed, answers, strict=True))
+
+
+async def test_a_model_says_nothing_of_the_demo_engine(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
+        given = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})
+        welcome = (await http.get("/")).json()
+    assert (given.status_code, "x-harmonium-engine" in given.headers, "engine" in welcome) == (200, False, False)
+
+
+async def test_a_demo_engine_that_is_named_answers_by_its_own_name_alone(settings: Settings) -> None:
+    """So in compose.yaml, where a vLLM may run beside it."""
+    named = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engine="demo")
+    async with serving(named) as inside, inside.client() as client:
+        with pytest.raises(openai.NotFoundError) as refusal:
+            await client.responses.create(model=MODEL, input="Hi")
+        listed = [model.id async for model in client.models.list()]
+        answered = await client.responses.create(model="demo", input="Hi")
+    assert (listed, answered.model) == (["demo"], "demo")
+    assert "this service serves 'demo'. That is the demo engine, with no real model" in refusal.value.message
+    assert "HARMONIUM_ENGINE" in refusal.value.message
+
+
 async def test_a_count_needs_no_model_and_a_create_request_does(settings: Settings) -> None:
     async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
         counted = await http.post("/v1/responses/input_tokens", json={"input": "Hi"})

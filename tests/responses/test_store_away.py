@@ -75,10 +75,12 @@ async def test_an_answer_that_ends_while_the_store_is_away_waits_for_it_and_is_k
 
 
 async def test_an_answer_that_waited_in_vain_is_shown_and_marked_and_not_stored_afterwards(
-    tmp_path: Path, settings: Settings
+    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with _served(tmp_path, settings, store_patience_seconds=0.5) as served:
         await waited_in_vain(served)
+    failed = [each for each in caplog.records if each.__dict__.get("fields", {}).get("outcome") == "failed"]
+    assert [(each.getMessage(), each.levelname) for each in failed] == [("request", "WARNING")] * 2
 
 
 async def waited_in_vain(served: Served) -> None:

@@ -60,9 +60,9 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
 
 
 def test_json_says_the_same(tmp_path: Path) -> None:
-    text = json.dumps({"engines": [{"name": "a", "kind": "demo"}, {"name": "b", "kind": "vllm"}]})
+    text = json.dumps({"engines": [{"name": "demo-a", "kind": "demo"}, {"name": "b", "kind": "vllm"}]})
     assert found(read_engines(write(tmp_path, text, "engines.json"))) == [
-        ("a", "a", ()),
+        ("demo-a", "demo-a", ()),
         ("b", "b", ("http://127.0.0.1:8001",)),
     ]
 
@@ -94,7 +94,16 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ('"gpt-oss-120b"', '"gpt-oss-20b"', "line 13: 'gpt-oss-20b' is a name of the engine 'gpt-oss-20b' already"),
         ('"gpt-oss-120b"', '"gpt-4o-mini"', "line 13: 'gpt-4o-mini' is a name of the engine 'gpt-oss-20b' already"),
         ('["gpt-4o-mini"]', '["gpt-oss-20b"]', "line 8: 'gpt-oss-20b' is a name of the engine 'gpt-oss-20b' already"),
-        ('kind = "llama"', 'kind = "demo"\nurls = ["http://a"]', "line 14: the demo engine has no servers"),
+        (
+            '"gpt-oss-120b"\nkind = "llama"',
+            '"demo"\nkind = "demo"\nurls = ["http://a"]',
+            "line 14: the demo engine has",
+        ),
+        (
+            'kind = "llama"',
+            'kind = "demo"',
+            "line 13: 'gpt-oss-120b' is a model's name, and the demo engine has no model",
+        ),
         ('kind = "vllm"', 'kind = "tensorrt"', "line 4: servers of tensorrt don't say how long their context is"),
         ('kind = "llama"', 'kind = "llama"\napi_key_env = "NO_KEY_HERE"', "line 15: the environment has no variable"),
         ('kind = "llama"', 'kind = "llama"\napi_key_env = "HARMONIUM_X"', "line 15: names that begin with HARMONIUM_"),
@@ -120,7 +129,7 @@ def test_what_is_wrong_is_told_with_its_line(old: str, new: str, told: str, tmp_
     [
         ('{\n "engines": [\n {"name": "a" "kind": "demo"}]}', "line 3: this is no JSON: Expecting ',' delimiter"),
         (
-            '{"engines": [\n{"name": "a",\n "kind": "demo"},\n{"name": "b", "kind": "vllm",\n "weights": [1, 2]}]}',
+            '{"engines": [\n{"name": "demo",\n "kind": "demo"},\n{"name": "b", "kind": "vllm",\n "weights": [1, 2]}]}',
             "line 5: has 2 numbers for 1 servers",
         ),
         ('{"engines": [{"name": "a",\n "kind": 3}]}', "line 2: kind: Expected `str`, got `int`"),

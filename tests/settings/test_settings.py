@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,11 @@ def test_the_defaults_serve_this_machine_alone_and_need_nothing() -> None:
 def test_an_override_wins_over_the_environment_which_wins_over_the_env_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / ".env").write_text("HARMONIUM_PORT=1\nHARMONIUM_WORKERS=2\nHARMONIUM_MODEL=m\nOTHER=x\n")
+    (tmp_path / ".env").write_text("HARMONIUM_PORT=1\nHARMONIUM_WORKERS=2\nHARMONIUM_MODEL=demo-m\nOTHER=x\n")
     monkeypatch.setenv("HARMONIUM_PORT", "3")
     monkeypatch.setenv("HARMONIUM_WORKERS", "4")
     settings = load_settings(port=5, host=None)
-    assert (settings.port, settings.workers, settings.model) == (5, 4, "m")
+    assert (settings.port, settings.workers, settings.model) == (5, 4, "demo-m")
 
 
 def test_an_env_file_of_another_encoding_is_named(tmp_path: Path) -> None:
@@ -98,6 +99,35 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
 def test_a_rule_between_settings_names_an_option_where_one_was_given() -> None:
     with pytest.raises(SettingsError, match=r"^--host 0\.0\.0\.0 can be reached from other machines"):
         load_settings(host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"model": "gpt-oss-20b"},
+            "HARMONIUM_MODEL: 'gpt-oss-20b' is a model's name, and the demo engine has no model",
+        ),
+        ({"engine": "demo", "model_aliases": "demo-a,gpt-4o"}, "HARMONIUM_MODEL_ALIASES: 'gpt-4o' is a model's name"),
+        ({"model_aliases": "gpt-4o"}, ""),
+        ({"engine": "demo", "model": "demo-a"}, ""),
+        ({"engine": "vllm", "model": "gpt-oss-20b"}, ""),
+    ],
+)
+def test_the_demo_engine_takes_no_name_of_a_model_once_something_names_an_engine(
+    given: dict[str, str], told: str
+) -> None:
+    if not told:
+        load_settings(**given)
+        return
+    with pytest.raises(SettingsError, match=f"^{re.escape(told)}"):
+        load_settings(**given)
+
+
+def test_servers_without_the_name_of_their_engine_are_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings(engine_url="http://gpu:8000").engine == "vllm"
+    monkeypatch.setenv("HARMONIUM_ENGINE_URL", "http://gpu:8000")
+    assert (load_settings().engine, load_settings(engine="demo").engine) == ("vllm", "demo")
 
 
 def test_servers_that_do_not_say_how_long_their_context_is_need_that_said() -> None:

@@ -16,7 +16,6 @@ from store.jobs.model import JobLimits
 from store.redis import connection
 from store.redis.connection import connect
 from tests.support.store.audit import complaints
-from tests.support.store.fake import FlaglessOperation
 from tests.support.store.lossy import LossyOperation
 from tests.support.store.servers import server_of, sweep
 
@@ -98,7 +97,6 @@ def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def fake_url(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def fake_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where fakeredis listens."""
-    monkeypatch.setattr(connection, "Operation", FlaglessOperation)
     yield from server_of("fake", tmp_path_factory.mktemp("fake"))

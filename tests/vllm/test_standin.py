@@ -25,6 +25,7 @@ pytestmark = pytest.mark.vllm
 COUNT = prompt(user("Count to 30."))
 PROBES: dict[str, tuple[str, str, object]] = {
     "health": ("GET", "/health", None),
+    "version": ("GET", "/version", None),
     "models": ("GET", "/v1/models", None),
     "defaults": ("POST", "/v1/completions/render", {"prompt": [0]}),
     "an endpoint without a prompt": ("POST", Endpoint.GENERATE, {}),
@@ -43,7 +44,7 @@ GENERATIONS: dict[str, tuple[list[int], dict[str, Any], str]] = {
 async def pair(vllm_url: str) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
     """A client of a stand-in, and one of a real server."""
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(standing_in(DemoEngine(CARD)))
+        server = await stack.enter_async_context(standing_in(DemoEngine(CARD), version="0.32.0"))
         standin, real = [
             await stack.enter_async_context(httpx.AsyncClient(base_url=url, trust_env=False, timeout=30))
             for url in (server.url, vllm_url)

@@ -22,6 +22,7 @@ from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
 from store.backup.heads import key_of
+from store.backup.upkeep.expiring import LOOKED_KEY
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
 from tests.support.archive.back import gone_back, remembered
 from tests.support.service.inside import Inside, serving
@@ -462,16 +463,19 @@ async def test_without_an_archive_again_all_is_evicted_as_ever(
 
 
 async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays(
-    stored: Stored, away: tuple[str, str], settings: Settings, redis: Redis, prefix: str
+    stored: Stored, away: tuple[str, str], settings: Settings
 ) -> None:
     kept = await say(stored.ada, "Count to 2.")
     await stored.all_archived()
-    swept = f"{prefix}:{{00}}:archive-swept"
-    await until(lambda: redis.delete(swept))  # the service that keeps all for ever has had its look today
+    archive = open_archive(settings)
+    assert archive is not None
+    await until(lambda: archive.get(LOOKED_KEY))  # the service that keeps all for ever has had its look today
+    await archive.delete(LOOKED_KEY)
     async with serving(settings.model_copy(update={"archive_days": 0.001 / 86_400})):
         await until(lambda: _is_gone(stored.ada, away[0]), 30)
     await stored.ada.responses.retrieve(kept)
-    assert await redis.pttl(swept) > 0
+    assert await archive.get(LOOKED_KEY)
+    await archive.close()
 
 
 @pytest.mark.parametrize(

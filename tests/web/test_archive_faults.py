@@ -7,11 +7,14 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from httpx import AsyncClient
 from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
+from service.commands.doctor import diagnose
 from service.commands.serve import join
 from service.settings.settings import Settings
 from store.archive.archive import Archive
@@ -51,10 +54,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     yield from small_disk(tmp_path / "disk", DISK_MIB)
 
 
-@asynccontextmanager
-async def archiving(redis_url: str, prefix: str, folder: Path) -> AsyncIterator[AsyncOpenAI]:
-    """A client of a service that archives at once and has little memory."""
-    settings = Settings.model_validate(
+def little(redis_url: str, prefix: str, folder: Path) -> Settings:
+    """The settings of a service that archives at once and has little memory."""
+    return Settings.model_validate(
         {
             "redis_url": redis_url,
             "key_prefix": prefix,
@@ -67,6 +69,12 @@ async def archiving(redis_url: str, prefix: str, folder: Path) -> AsyncIterator[
             "lease_seconds": 30.0,
         }
     )
+
+
+@asynccontextmanager
+async def archiving(redis_url: str, prefix: str, folder: Path) -> AsyncIterator[AsyncOpenAI]:
+    """A client of such a service."""
+    settings = little(redis_url, prefix, folder)
     await asyncio.to_thread(join, settings)
     async with serving(settings) as inside, inside.client() as client:
         yield client
@@ -167,6 +175,11 @@ async def test_a_conversation_whose_value_can_not_be_read_stays_in_memory_and_ke
     await archive.close()
 
 
+async def _ready(client: AsyncOpenAI) -> dict[str, Any]:
+    async with AsyncClient(trust_env=False) as http:
+        return (await http.get(str(client.base_url.copy_with(path="/ready")))).json()
+
+
 async def test_a_disk_that_is_full_takes_no_more_and_loses_nothing(
     redis_url: str, redis: Redis, prefix: str, disk: Path
 ) -> None:
@@ -185,10 +198,23 @@ async def test_a_disk_that_is_full_takes_no_more_and_loses_nothing(
             return None
 
         assert await until(full, SECONDS) == (507, "archive_full")
+        ready = await _ready(client)
+        assert (ready["status"], ready["archive"]["usable"], ready["archive"]["reason"]) == (
+            "ok",
+            False,
+            "archive_full",
+        )
+        (found,) = [
+            each
+            for each in await asyncio.to_thread(diagnose, little(redis_url, prefix, disk / "archive"))
+            if each.what == "archive"
+        ]
+        assert (found.level, "disk is full" in found.now or " is full; make room" in found.now) == ("unsafe", True)
         for id in (away, *said):
             assert (await client.responses.retrieve(id)).output_text == "1\n2"
         filler.unlink()
         await memory.all_archived()
+        await until(lambda: _ready(client), SECONDS, wanted=lambda said: "reason" not in said["archive"])
         for _ in range(FEW):
             await say(client)
             await memory.all_archived()

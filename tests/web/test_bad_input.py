@@ -44,7 +44,7 @@ def check_refusal(bad: Bad, refusal: httpx.Response) -> None:
 def kept(service: ServiceProcess) -> set[bytes]:
     """All that is stored, but for what comes by itself: the key that seals, and who archives."""
     stored = service.keys()
-    return {key for key in stored if not key.endswith((b":secret", b":archiver", b":archive-swept"))}
+    return {key for key in stored if not key.endswith((b":secret", b":archiver"))}
 
 
 def check_refused_in_full(service: ServiceProcess, bad: Bad) -> None:

@@ -31,7 +31,7 @@ UNKNOWN = "resp_" + "0" * 48
     ("body", "kind", "code", "param", "words"),
     [
         ({"temperature": 3}, openai.BadRequestError, "invalid_value", "temperature", "3"),
-        ({"model": "gpt-9"}, openai.NotFoundError, "model_not_found", "model", MODEL),
+        ({"model": "gpt-9"}, openai.NotFoundError, "model_not_found", "model", "demo"),
         (
             {"previous_response_id": UNKNOWN},
             openai.BadRequestError,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ResponseError
 
-from service.engine.port import EngineUnavailable
+from service.engine.port import EngineAway, EngineUnavailable
 from service.process import close_service, open_service
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
@@ -62,6 +62,11 @@ async def test_an_engine_that_is_not_ready_is_named(settings: Settings) -> None:
         ready = await http.get("/ready")
         assert (ready.status_code, ready.json()["engine"], ready.json()["store"]) == (503, "unavailable", "ok")
         assert "loading" not in ready.text
+        assert "engine_waits" not in ready.json()
+        engine.unready = EngineAway("the server at a host can't be reached", 131.2)
+        away = (await http.get("/ready")).json()
+        assert (away["engine"], "a host" in str(away)) == ("unavailable", False)
+        assert away["engine_waits"].startswith("no server has answered for 131 s; one that loads its model")
         assert (await http.get("/health")).status_code == 200
 
 

@@ -88,8 +88,9 @@ def test_a_route_is_found_by_method_and_path(method: str, path: str, template: s
         ("GET", "/v1/plain/ab/", [], "Did you mean /v1/plain/ab?"),
         ("POST", "/v1/v1/plain", [], "Did you mean /v1/plain?"),
         ("POST", "/plain", [], "Did you mean /v1/plain?"),
-        ("POST", "/chat/completions", [], "Set your client to it: POST /v1/responses."),
-        ("GET", "/elsewhere", [], "Paths begin with /v1 or /open-responses/v1."),
+        ("POST", "/chat/completions", [], "Each engine serves the Responses API: POST /v1/responses."),
+        ("POST", "/v1/embeddings", [], "Each engine serves the Responses API: POST /v1/responses."),
+        ("GET", "/v1/files", [], "Nothing is there; /openapi.json lists each path."),
     ],
 )
 def test_what_is_not_there_is_refused_with_the_way_to_what_is(

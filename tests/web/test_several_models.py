@@ -25,6 +25,7 @@ from tests.support.waiting import wait_until
 Start = Callable[..., ServiceProcess]
 
 A, B = "gpt-oss-20b", "gpt-oss-120b"
+ONE, OTHER = "demo-one", "demo-other"
 AGAIN = "the keys and engines were read again"
 REFUSED = "the keys and engines stay as they were"
 
@@ -153,17 +154,17 @@ async def test_a_model_that_was_never_up_is_listed_without_its_context(settings:
     path = tmp_path / "engines.json"
     path.write_text(
         f'{{"engines": [{{"name": "{A}", "kind": "vllm", "urls": ["http://127.0.0.1:{free_port()}"]}}, '
-        f'{{"name": "{B}", "kind": "demo"}}]}}'
+        f'{{"name": "{ONE}", "kind": "demo"}}]}}'
     )
     given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
     async with serving(given) as inside, inside.client() as client:
         models = {model.id: model.model_extra or {} async for model in client.models.list()}
-        answered = await client.responses.create(model=B, input="hi")
+        answered = await client.responses.with_raw_response.create(model=ONE, input="hi")
         with pytest.raises(openai.InternalServerError):
             await client.responses.create(model=A, input="hi")
     assert set(models[A]) == {"root"}
-    assert models[B]["max_model_len"] == 131_072
-    assert answered.model == B
+    assert models[ONE]["max_model_len"] == 131_072
+    assert (answered.parse().model, answered.headers["x-harmonium-engine"]) == (ONE, "demo")
 
 
 def listed(service: ServiceProcess) -> list[str]:
@@ -180,27 +181,27 @@ def metric(service: ServiceProcess, line: str) -> float:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_list_is_read_again_and_a_wrong_one_changes_nothing(start: Start, tmp_path: Path, processes: int) -> None:
     path = tmp_path / "engines.toml"
-    path.write_text(demo("a"))
+    path.write_text(demo(ONE))
     service = start(engines=path, workers=processes)
     wait_until(lambda: " ready " in service.log, 20)
-    assert listed(service) == ["a"]
-    path.write_text(demo("b", "a"))
+    assert listed(service) == [ONE]
+    path.write_text(demo(OTHER, ONE))
     service.process.send_signal(signal.SIGHUP)
     wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="taken"}') == processes)
-    assert listed(service) == ["b", "a"]
-    assert service.client().responses.create(model="b", input="hi").model == "b"
-    path.write_text(demo("a", "a"))
+    assert listed(service) == [OTHER, ONE]
+    assert service.client().responses.create(model=OTHER, input="hi").model == OTHER
+    path.write_text(demo(ONE, ONE))
     service.process.send_signal(signal.SIGHUP)
     wait_until(lambda: service.log.count(REFUSED) == 1)
     wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="refused"}') == processes)
-    assert listed(service) == ["b", "a"]
-    assert f"HARMONIUM_ENGINES={path}: line 5: 'a' is a name of the engine 'a' already" in service.log
+    assert listed(service) == [OTHER, ONE]
+    assert f"HARMONIUM_ENGINES={path}: line 5: '{ONE}' is a name of the engine '{ONE}' already" in service.log
     assert service.log.count(AGAIN) == 1
 
 
 def test_a_process_that_is_replaced_has_the_list_that_was_read_last(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "engines.toml"
-    path.write_text(demo("a", "b"))
+    path.write_text(demo(ONE, OTHER))
     service = start(engines=path, workers=2)
     path.write_text("nonsense")
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
@@ -210,22 +211,22 @@ def test_a_process_that_is_replaced_has_the_list_that_was_read_last(start: Start
     os.kill(int(before[0]), signal.SIGKILL)
     wait_until(lambda: before[0] not in children.read_text().split(), 20)
     service._hang_up()
-    wait_until(lambda: all(listed(service) == ["a", "b"] for _ in range(8)), 20, passing=openai.APIConnectionError)
+    wait_until(lambda: all(listed(service) == [ONE, OTHER] for _ in range(8)), 20, passing=openai.APIConnectionError)
 
 
 def test_what_runs_on_an_engine_that_is_taken_out_runs_to_its_end(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "engines.toml"
-    path.write_text(demo("a", "b"))
+    path.write_text(demo(ONE, OTHER))
     service = start(engines=path, demo_tokens_per_second=40)
-    stream = service.client().responses.create(model="b", input="Count to 30.", stream=True)
+    stream = service.client().responses.create(model=OTHER, input="Count to 30.", stream=True)
     next(iter(stream))
-    path.write_text(demo("a"))
+    path.write_text(demo(ONE))
     service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: listed(service) == ["a"])
+    wait_until(lambda: listed(service) == [ONE])
     with pytest.raises(openai.NotFoundError):
-        service.client().responses.create(model="b", input="hi")
+        service.client().responses.create(model=OTHER, input="hi")
     last: Any = [*stream][-1]
-    assert (last.type, last.response.model) == ("response.completed", "b")
+    assert (last.type, last.response.model) == ("response.completed", OTHER)
     assert "30" in last.response.output_text
 
 
@@ -233,19 +234,19 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
     start: Start, tmp_path: Path, redis_url: str
 ) -> None:
     both, one = tmp_path / "both.toml", tmp_path / "one.toml"
-    both.write_text(demo("a", "b"))
-    one.write_text(demo("a"))
+    both.write_text(demo(ONE, OTHER))
+    one.write_text(demo(ONE))
     shared = {"redis_url": redis_url, "key_prefix": f"several-{time.time_ns()}"}
     service = start(engines=both, worker="false", **shared)
     worker = WorkerProcess(tmp_path / "worker", engines=one, **shared)
     try:
         client = service.client()
-        waiting = client.responses.create(model="b", input="hi", background=True)
+        waiting = client.responses.create(model=OTHER, input="hi", background=True)
         wait_until(lambda: client.responses.retrieve(waiting.id).status == "in_progress", 20)
-        done = client.responses.create(model="a", input="hi", background=True)
+        done = client.responses.create(model=ONE, input="hi", background=True)
         wait_until(lambda: client.responses.retrieve(done.id).status == "completed", 20)
         assert client.responses.retrieve(waiting.id).status != "failed"
-        one.write_text(demo("a", "b"))
+        one.write_text(demo(ONE, OTHER))
         worker.process.send_signal(signal.SIGHUP)
         wait_until(lambda: client.responses.retrieve(waiting.id).status == "completed", 30)
     finally:
@@ -265,9 +266,9 @@ async def test_a_request_is_passed_on_to_the_server_of_its_model(settings: Setti
 
 async def test_nothing_is_passed_on_for_a_model_without_servers(settings: Settings, tmp_path: Path) -> None:
     path = tmp_path / "engines.toml"
-    path.write_text(demo("one"))
+    path.write_text(demo(ONE))
     given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
     async with serving(given) as inside, inside.http() as http:
-        answer = await http.post("/v1/chat/completions", json={"model": "one", "messages": []})
+        answer = await http.post("/v1/chat/completions", json={"model": ONE, "messages": []})
     assert answer.status_code == 404
     assert "POST /v1/responses" in answer.json()["error"]["message"]

@@ -1,6 +1,9 @@
 """`GET /`: what a person or a program finds who tries the address first."""
 
+import html
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -17,6 +20,7 @@ def test_a_program_learns_the_name_the_version_and_where_to_go(service: ServiceP
     assert answer.headers["content-type"] == "application/json"
     assert (answer.json()["name"], answer.json()["version"]) == ("harmonium", this_build().version)
     assert answer.json()["base_urls"] == {"openai": "/v1", "open_responses": "/open-responses/v1"}
+    assert answer.json()["engine"] == "demo"
     links = answer.json()["links"]
     assert {path: http.get(path).status_code for path in links.values()} == dict.fromkeys(links.values(), 200)
 
@@ -42,6 +46,11 @@ def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: Servic
     assert page.headers["vary"] == "accept"
     assert f"<h1>harmonium {this_build().version}</h1>" in page.text
     assert f'base_url="{service.url}/v1"' in page.text
+    assert "The demo engine answers here, which is no real model." in page.text
+    example = html.unescape(re.findall("<pre>(.*?)</pre>", page.text, re.DOTALL)[0])
+    assert max(map(len, example.splitlines())) <= 60, "a line is out of its box"
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "1\n2\n3\n"
     assert set(re.findall(r'(?:href|src)="([^"]+)"', page.text)) == set(
         service.http().get("/").json()["links"].values()
     )

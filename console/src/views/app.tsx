@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { administers as mayAdminister } from "../administration/requests";
 import { Administration } from "../administration/view";
-import { ApiError, queryOf, trees } from "../api";
+import { ApiError, isDemo, queryOf, trees } from "../api";
 import { administers, forgetKey, key, locked, nextTheme, place, refused, said, theme, toList, useKey } from "../state";
 import { Compare } from "./compare";
 import { List, resetList } from "./list";
@@ -78,12 +78,15 @@ function Mark() {
 }
 
 function Bar() {
+  const [demo, setDemo] = useState(false);
+  useEffect(() => void isDemo().then(setDemo, () => {}), []); // what is wrong is said below
   return (
     <header class="bar">
       <a class="name" href={toList} aria-label={administers.value ? "harmonium: projects" : "harmonium: conversations"}>
         <Mark />
         harmonium
       </a>
+      {demo && <span class="demo">Demo engine: no real model</span>}
       <span class="space" />
       <button class="quiet" onClick={nextTheme} title="Change between light, dark and what the system has">
         Theme: {theme.value}

@@ -6,6 +6,7 @@ marked in their metadata, and deleted at the end, also where somebody ended it e
 
 import json
 import math
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ PAUSE_SECONDS = 0.2
 """How long a client waits after an error before its next request."""
 
 PROGRESS_SECONDS = 2.0
-"""How often it is told how far it is."""
+"""How often a terminal is told how far it is."""
 
 LEAVE_SECONDS = 10.0
 """How long clients may take to end once they should, and a service to store what they broke off."""
@@ -161,8 +162,8 @@ class Load:
         return left
 
     def _watch(self, began: float) -> None:
-        """Wait for the end, and tell how far it is."""
-        until, due = began + self._most_seconds, began + PROGRESS_SECONDS
+        """Wait for the end, and tell a terminal how far it is."""
+        until, due = began + self._most_seconds, began + PROGRESS_SECONDS if sys.stderr.isatty() else math.inf
         for thread in self._threads:
             while thread.is_alive() and monotonic() < until:
                 thread.join(max(0.0, min(due, until) - monotonic()))
@@ -286,14 +287,11 @@ def bench(
     turns: Annotated[int, typer.Option(min=1, max=MAX_TURNS, metavar="N", help="Turns of each conversation.")] = 4,
     seconds: Annotated[
         int, typer.Option(min=1, max=MAX_SECONDS, metavar="N", help="After so long it ends in any case.")
-    ] = 300,
+    ] = 30,
     words: Annotated[str, typer.Option("--input", metavar="WORDS", help="The text of each turn.")] = "Count to 20.",
     tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-output-tokens", min=LEAST_TOKENS, metavar="N", help="The most of an answer.", show_default=False
-        ),
-    ] = None,
+        int, typer.Option("--max-output-tokens", min=LEAST_TOKENS, metavar="N", help="The most of an answer.")
+    ] = 256,
     model: Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")] = None,
     keep: Annotated[bool, flag("--keep", "Don't delete what was made.")] = False,
     as_json: AsJson = False,
@@ -302,8 +300,8 @@ def bench(
 
     Its responses are deleted at the end. Ctrl-C ends it early, and tells what was measured by then.
     """
-    body: Json = {"model": model or service.first_model(), "input": words}
-    load = Load(service, body if tokens is None else body | {"max_output_tokens": tokens}, concurrency, turns, seconds)
+    body: Json = {"model": model or service.first_model(), "input": words, "max_output_tokens": tokens}
+    load = Load(service, body, concurrency, turns, seconds)
     whole = load.run()
     found = figures_of(load.outcomes, load.seconds)
     if as_json:

@@ -28,6 +28,7 @@ from service.commands.client.options import (
     talking,
 )
 from service.commands.client.profile import keep_last, last_of
+from service.commands.client.reading import LAST
 from service.commands.client.service import Json, Service
 from service.commands.client.trees import app as trees
 
@@ -40,6 +41,9 @@ Model = Annotated[str | None, option("--model", "-m", "NAME", "The model; else t
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
 Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
 Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Don't show what the model thinks.")]
+Temperature = Annotated[
+    float | None, typer.Option(min=0, max=2, metavar="N", help="How freely to sample, 0 to 2.", show_default=False)
+]
 Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "How long to think.")]
 
 
@@ -54,6 +58,7 @@ def ask(
     instructions: Instructions = None,
     model: Model = None,
     effort: Effort = None,
+    temperature: Temperature = None,
     schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
     background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
     no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
@@ -73,7 +78,7 @@ def ask(
         body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
     if conversation is not None:
         body["conversation"] = conversation
-    body |= _asked(instructions, effort)
+    body |= _asked(instructions, effort, temperature)
     if schema is not None:
         body["text"] = {"format": {"type": "json_schema", "name": "answer", "strict": True, "schema": _schema(schema)}}
     body["model"] = model or service.first_model()
@@ -105,10 +110,11 @@ def chat(
     instructions: Instructions = None,
     model: Model = None,
     effort: Effort = None,
+    temperature: Temperature = None,
     no_reasoning: Quiet = False,
 ) -> None:
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
-    body = {"model": model or service.first_model()} | _asked(instructions, effort)
+    body = {"model": model or service.first_model()} | _asked(instructions, effort, temperature)
     asking.with_history()
     asking.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
 
@@ -117,7 +123,7 @@ def chat(
 @talking
 def show(
     service: Service,
-    id: Id,
+    id: Id = LAST,
     items: Annotated[bool, flag("--items", "Its items instead, a JSON object a line.")] = False,
     events: Annotated[bool, flag("--events", "Its events instead, a JSON object a line, if it keeps them.")] = False,
     tokens: Annotated[bool, flag("--tokens", "Its tokens instead; with --json as the service tells them.")] = False,
@@ -126,9 +132,9 @@ def show(
     """Print a response: what it was told, what it says, and what it took."""
     if items + events + (tokens or as_json) > 1:
         raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
-    path = f"/v1/responses/{reading.checked(id)}"
+    path = f"/v1/responses/{id}"
     if tokens:
-        _show_tokens(service.pages(f"/console/api/turns/{reading.checked(id)}/tokens"), as_json=as_json)
+        _show_tokens(service.pages(f"/console/api/turns/{id}/tokens"), as_json=as_json)
     elif as_json:
         printing.out(json.dumps(service.call("GET", path)))
     elif items:
@@ -166,7 +172,7 @@ app.command()(bench)
 @talking
 def log(
     service: Service,
-    id: Id,
+    id: Id = LAST,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
     as_json: AsLines = False,
 ) -> None:
@@ -183,7 +189,7 @@ def log(
 @talking
 def diff(
     service: Service,
-    one: Annotated[str, argument("ID", "The id of a response.")],
+    one: Id,
     other: Annotated[str, argument("ID", "The id of another one.")],
     as_json: AsJson = False,
 ) -> int:
@@ -211,7 +217,7 @@ def tail(
     as_json: Annotated[bool, flag("--json", "Print its events, an object a line.")] = False,
 ) -> int:
     """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following only."""
-    events = service.follow(reading.checked(id), after)
+    events = service.follow(id, after)
     response: Json = {}
     if as_json:
         for event in events:
@@ -249,7 +255,7 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Stop a background response. Its output so far stays."""
-    response = service.call("POST", f"/v1/responses/{reading.checked(id)}/cancel")
+    response = service.call("POST", f"/v1/responses/{id}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
 
 
@@ -268,6 +274,8 @@ def jobs(
         printing.out(json.dumps(job) if as_json else reading.line_of(job))
     if more:
         printing.told(f"… and more than {reading.MOST_JOBS}")
+    elif not found:
+        printing.told(reading.NOTHING_RUNS)
 
 
 @app.command()
@@ -282,24 +290,21 @@ def rm(
 ) -> None:
     """Delete a response. Responses that continue it stay, and still know what was said, unless it is told otherwise."""
     what = "the whole conversation of" if tree else "and erase" if erase else ""
-    if not yes and not typer.confirm(f"Delete {what} {reading.checked(id)}?".replace("  ", " "), err=True):
+    if not yes and not typer.confirm(f"Delete {what} {id}?".replace("  ", " "), err=True):
         raise ClientError("nothing was deleted")
     query: dict[str, str | int] = {name: "true" for name, wanted in (("tree", tree), ("erase", erase)) if wanted}
-    deleted = service.call("DELETE", f"/v1/responses/{reading.checked(id)}", None, **query)
+    deleted = service.call("DELETE", f"/v1/responses/{id}", None, **query)
     printing.out(json.dumps(deleted) if as_json else f"deleted {deleted['id']}")
 
 
 app.command()(completion)
 
 
-def _asked(instructions: str | None, effort: str | None) -> Json:
+def _asked(instructions: str | None, effort: str | None, temperature: float | None) -> Json:
     """The fields of a request that both `ask` and `chat` may set."""
-    body: Json = {}
-    if instructions is not None:
-        body["instructions"] = instructions
-    if effort is not None:
-        body["reasoning"] = {"effort": effort}
-    return body
+    reasoning = None if effort is None else {"effort": effort}
+    fields = {"instructions": instructions, "reasoning": reasoning, "temperature": temperature}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _input(words: list[str]) -> str:

@@ -14,10 +14,12 @@ from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
 from typer.completion import get_completion_inspect_parameters, shell_complete
+from typer.core import TyperGroup
 
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError
 from service.commands.client.profile import DEFAULT_URL, read_profile
+from service.commands.client.reading import whole_id
 from service.commands.client.service import Service
 
 P = ParamSpec("P")
@@ -40,10 +42,11 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
-def command_line() -> typer.Typer:
+def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
     """A command line as all of `harmonium`'s are, without commands."""
     return typer.Typer(
         name=NAME,
+        cls=kind,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
@@ -52,7 +55,7 @@ def command_line() -> typer.Typer:
     )
 
 
-Id = Annotated[str, argument("ID", "The id of a response.")]
+Id = Annotated[str, argument("ID", "The id of a response, its beginning, or @last for the newest.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 AsLines = Annotated[bool, flag("--json", "Print a JSON object a line.")]
 
@@ -65,6 +68,9 @@ _SERVICE = {
     "key_env": option("--key-env", "VARIABLE", _KEY_ENV, panel=_PANEL),
 }
 """The options that name a service, by the parameters of `service_of`."""
+
+_IDS = ("id", "one", "other", "before")
+"""The parameters of commands that name responses."""
 
 _SHAPELESS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 """The errors from reading an answer that lacks something, or has something else in its place."""
@@ -111,14 +117,15 @@ def _open_what_is_closed() -> None:
 
 
 def talking(command: Callable[..., int | None]) -> Callable[..., None]:
-    """A command with the options that name a service, which it gets first. It ends as `ending` says."""
+    """A command with the options that name a service, which it gets first, and whole ids. It ends as `ending` says."""
 
     @functools.wraps(command)
     def run(**given: Any) -> int | None:
         named = {name: given.pop(name) for name in _SERVICE}
         service = service_of(**named)
         try:
-            return command(service, **given)
+            ids = {name: whole_id(service, given[name]) for name in _IDS if given.get(name) is not None}
+            return command(service, **given | ids)
         except _SHAPELESS as error:
             raise ClientError(f"an answer is not as harmonium's are: {type(error).__name__}: {error}") from error
 
@@ -145,10 +152,10 @@ def completion(
     context: typer.Context,
     shell: Annotated[Literal["bash", "zsh", "fish"], argument("bash|zsh|fish", "The shell.")],
 ) -> None:
-    """Print what has a shell complete commands and options: `eval "$(harmonium completion bash)"`, or `zsh`.
+    """Print what has bash, zsh or fish complete commands and options.
 
-    For fish: `harmonium completion fish | source`. To have it in every shell, put that line into `~/.bashrc`,
-    `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.
+    `eval "$(harmonium completion bash)"`, or `zsh`; `harmonium completion fish | source`. To have it in every shell,
+    put that line into `~/.bashrc`, `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.
     """
     know_shells()
     raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell}"))

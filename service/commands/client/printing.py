@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from shutil import get_terminal_size
 from typing import Any, TextIO
 
 Json = dict[str, Any]
@@ -39,6 +40,21 @@ def excerpt(text: str, chars: int = EXCERPT_CHARS) -> str:
     """The beginning of `text` on one line."""
     begun = " ".join(harmless(text[: 4 * chars]).split())
     return begun if len(begun) <= chars and len(text) <= 4 * chars else f"{begun[: chars - 1]}…"
+
+
+def columns() -> int:
+    """The width of the terminal that results go to; 0 where they go elsewhere."""
+    return get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def fitting(line: str, columns: int) -> str:
+    """The beginning of `line` that has room in so many columns."""
+    room = columns
+    for place, sign in enumerate(line):
+        room -= 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        if room < (1 if place + 1 < len(line) else 0):  # the last one needs none for the mark
+            return f"{line[:place]}…"
+    return line
 
 
 def out(text: str, end: str = "\n") -> None:

@@ -3,13 +3,17 @@ them, listed once or watched until somebody has seen enough.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from shutil import get_terminal_size
 
 from service.commands.client import printing
-from service.commands.client.errors import ClientError, Refused
+from service.commands.client.errors import EXIT_NOT_FOUND, EXIT_USAGE, ClientError, Refused
 from service.commands.client.service import TERMINAL_STATUSES, Json, Service
+
+TREES = "/console/api/trees"
 
 PAGE = 100
 MAX_ITEMS = 10_000
@@ -21,8 +25,57 @@ POLL_SECONDS = 0.5
 MOST_JOBS = 500
 """How many are looked at: as many as the service lists at once."""
 
+NOTHING_RUNS = "nothing waits or runs"
+
 WATCH_SECONDS = 1.0
 """How soon they are looked at again."""
+
+LAST = "@last"
+"""The newest response, in place of an id."""
+
+MOST_TREES = 500
+"""How many of the conversations used last are looked through for the beginning of an id."""
+
+MOST_CANDIDATES = 5
+"""How many ids are named that begin alike."""
+
+_BEGIN = re.compile(r"(?:resp_)?([0-9a-f]{4,47})")
+_TREE_CHARS = len("resp_") + 20
+"""How much the ids of all turns of a tree have in common."""
+
+
+def whole_id(service: Service, id: str) -> str:
+    """The id that is meant: by itself, by its beginning, or by LAST. A beginning that all turns of a tree have in
+    common means the newest. Raises ClientError where none of the trees looked through has it, or several have.
+    """
+    begins = _BEGIN.fullmatch(id)
+    if begins is None and id != LAST:
+        return checked(id)
+    pages = service.pages(TREES, limit=PAGE)
+    newest: list[Json] = [
+        tree["newest"] for page in islice(pages, MOST_TREES // PAGE if begins else 1) for tree in page["data"]
+    ]
+    if begins is None:
+        if not newest:
+            raise ClientError(f"there is no response that {LAST} could mean", EXIT_NOT_FOUND)
+        return max(newest, key=lambda turn: turn["created_at"])["id"]
+    begin = f"resp_{begins[1]}"
+    ids = [str(turn["id"]) for turn in newest if turn["id"].startswith(begin[:_TREE_CHARS])]
+    if len(begin) > _TREE_CHARS and ids:
+        turns: list[Json] = tree_of(service, ids[0])["turns"]
+        ids = [str(turn["id"]) for turn in turns if turn["id"].startswith(begin)]
+    if len(ids) == 1:
+        return ids[0]
+    if not ids:
+        among = f"the {len(newest)} conversations used last; give the whole id"
+        raise ClientError(f"no id begins with {begin!r} in {among}", EXIT_NOT_FOUND)
+    more = f" and {len(ids) - MOST_CANDIDATES} more" if len(ids) > MOST_CANDIDATES else ""
+    raise ClientError(f"{begin!r} begins {', '.join(ids[:MOST_CANDIDATES])}{more}; give more of it", EXIT_USAGE)
+
+
+def tree_of(service: Service, id: str) -> Json:
+    """The tree of a response. Raises ClientError."""
+    return service.call("GET", f"{TREES}/{checked(id)}")
 
 
 def response_of(service: Service, id: str) -> Json:
@@ -177,10 +230,10 @@ def draw(service: Service, wait: Callable[[], None]) -> None:
     while True:
         found, more = jobs_of(service)
         columns, rows = get_terminal_size()
-        lines = [line_of(job) for job in found] or ["nothing waits or runs"]
+        lines = [line_of(job) for job in found] or [NOTHING_RUNS]
         if more or len(lines) >= rows:
             lines = [*lines[: rows - 2], "… and more"]
-        printing.redrawn([line[: columns - 1] for line in lines], drawn)
+        printing.redrawn([printing.fitting(line, columns - 1) for line in lines], drawn)
         drawn = len(lines)
         wait()
 

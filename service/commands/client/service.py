@@ -142,6 +142,8 @@ class Service:
 
     def _refused(self, answer: http.client.HTTPResponse) -> Refused:
         """The error in an answer, from OpenAI's envelope."""
+        if answer.status == 401 and self._profile.key is None:
+            return Refused(401, NO_KEY)
         message: object = None
         with suppress(ClientError, LookupError, TypeError):  # then it is not harmonium's, but of something before it
             message = object_in(self._whole(answer))["error"]["message"]
@@ -157,6 +159,7 @@ class Service:
                 yield object_in(value)
 
 
+NO_KEY = "the service asks for a key: put it into HARMONIUM_CLIENT_KEY, or name the variable that has it with --key-env"
 NO_HARMONIUM = "the answer is no JSON object: that is no harmonium, or something stands before it"
 
 

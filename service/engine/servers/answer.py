@@ -15,6 +15,9 @@ MAX_EVENT_BYTES = 16 << 20
 
 DONE = b"[DONE]"
 
+MOST_PARTS = 3
+"""The most tokens without a text that a character can begin with: it has 4 bytes, and a token at least one."""
+
 FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH, "repetition": Finish.STOP, "abort": Finish.ABORT}
 """Reasons why a generation ends, as vLLM and the others call them."""
 
@@ -43,6 +46,8 @@ class Answer(ABC):
 
     name: str
     """The name of the kind of server."""
+    hint = ""
+    """The remedy behind a message that tokens came without their text."""
     ends_at_done = False
     """Whether [DONE] is the end behind a finish, and not only the end of the stream."""
 
@@ -60,6 +65,10 @@ class Answer(ABC):
         self._decoded = decoded
         self._text: list[str] = []
         """The tokens' text, where that is wanted."""
+        self._textless = 0
+        """How many tokens came before any text, where that is wanted."""
+        self._spoke = False
+        """Whether any text came."""
         self.lost: list[tuple[int, str]] = []
         """Places of the next chunk's tokens where the server left out ids, and the text of all of them there."""
         self._tokens: list[int] = []
@@ -90,8 +99,10 @@ class Answer(ABC):
         if not self._tokens:
             return ()
         self.begun = True
-        logprobs = None if self._alternatives is None else self._logprobs
-        made = Chunk(self._tokens, None, self._cached_tokens, logprobs, "".join(self._text))
+        logprobs, text = None if self._alternatives is None else self._logprobs, "".join(self._text)
+        made = Chunk(self._tokens, None, self._cached_tokens, logprobs, text)
+        self._spoke = self._spoke or bool(text)
+        self._textless += len(self._tokens) if self._decoded and not self._spoke else 0
         self._tokens, self._logprobs, self._text = [], [], []
         return (made,)
 
@@ -101,10 +112,17 @@ class Answer(ABC):
         return self._finish is not None
 
     def end(self) -> Chunk:
-        """The last chunk, once the stream has ended. Raises EngineUnavailable if that was too early."""
+        """The last chunk, once the stream has ended. Raises EngineUnavailable if that was too early, and EngineError if
+        tokens came without their text: only a stop has none, and the beginning of a character.
+        """
         if self._finish is None:
             raise EngineBroke(f"the {self.name} server broke off")
+        if not self._spoke and self._textless > (1 if self._finish is Finish.STOP else MOST_PARTS):
+            raise self._without_text()
         return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
+
+    def _without_text(self) -> EngineError:
+        return EngineError(f"the {self.name} server sent tokens without their text{self.hint}")
 
     def _payloads(self, data: bytes) -> Iterator[bytes]:
         """The data of the lines that these bytes complete, of which each is one event, as no server sends others.

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from itertools import chain
+from time import monotonic
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,6 +23,7 @@ from service.engine.port import (
     MODEL_CREATED,
     Between,
     Chunk,
+    EngineAway,
     EngineError,
     EngineOverloaded,
     EngineUnavailable,
@@ -223,6 +225,10 @@ class ServersEngine:
     def servers(self) -> Mapping[str, bool]:
         """By host and port; see the port."""
         return {urlsplit(server.url).netloc: server.state is State.UP for server in self._servers}
+
+    def advice(self) -> Sequence[str]:
+        """The advice to the operator of the servers that are up, each once."""
+        return sorted({server.facts.advice for server in self._up() if server.facts and server.facts.advice})
 
     @property
     def waiting(self) -> int:
@@ -448,7 +454,10 @@ class ServersEngine:
             return EngineOverloaded(
                 f"all {self._access.connections} generations of each {self._kind.name} server are under way"
             )
-        return EngineUnavailable(self._servers[0].trouble)
+        server = self._servers[0]
+        if server.away_since is not None:
+            return EngineAway(server.trouble, monotonic() - server.away_since)
+        return EngineUnavailable(server.trouble)
 
     async def _probe(self, servers: list[Server]) -> None:
         await asyncio.gather(*(server.probe() for server in servers))

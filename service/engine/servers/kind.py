@@ -63,7 +63,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
     many as come. `traits` are other facts of its kind, and `speech` how a model speaks that doesn't speak Harmony.
-    `logprobs` and `constrains` are as the model's card has them.
+    `logprobs` and `constrains` are as the model's card has them. `version` is the server's own, empty where it doesn't
+    tell one, and `advice` a sentence for its operator, where there is one to be given.
     """
 
     endpoint: str
@@ -75,6 +76,8 @@ class Facts(msgspec.Struct, frozen=True):
     speech: Speech | None = None
     logprobs: bool = True
     constrains: bool = True
+    version: str = ""
+    advice: str = ""
 
 
 class ServerLoad(msgspec.Struct, frozen=True):
@@ -134,6 +137,8 @@ class Kind(ABC):
     """Its name in messages."""
     naming = ""
     """The hint behind a message that a server has no such model."""
+    loading = "; it answers once its model is loaded"
+    """The hint behind a message that a server isn't there, or not ready; empty where it would be none."""
     health = "/health"
     """The path that answers 200 where a server is well."""
     keeps_connections = True

@@ -12,10 +12,11 @@ points elsewhere is not followed: prompts and the key are for it alone.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from time import monotonic
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -104,6 +105,8 @@ class Server:
         """The facts when it was last up."""
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
+        self.away_since: float | None = None
+        """When it was first found away or not ready, by the monotonic clock; None where nothing or else is wrong."""
         self._wanted = wanted
         self._pool = pool
         self._target = target_of(place)
@@ -115,7 +118,9 @@ class Server:
         self._streams: set[Connection] = set()
         self._ends: dict[str, Request] = {}
         """The request that ends each generation under way, by the generation's id."""
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[bool]] = set()
+        self._unending = 0
+        """The life in which it last refused to end a generation."""
 
     @property
     def full(self) -> bool:
@@ -229,13 +234,21 @@ class Server:
     def _left(self, request: Request) -> None:
         """Ends a generation that was hung up on, where the server doesn't notice that soon."""
         if request.end is not None and not self.kind.notices_hang_ups and self.state is not State.CLOSED:
-            task = asyncio.create_task(self._say(request.end))
+            task = asyncio.create_task(self._end(request.end))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    async def _say(self, request: Request) -> None:
-        with suppress(BROKEN):  # a server that is gone has ended it, too
-            await self._ask("POST", request.path, request.body)
+    async def _end(self, request: Request) -> bool:
+        """Has it end a generation; whether it does. The log has a refusal once in each of its lives."""
+        try:
+            status, _ = await self._ask("POST", request.path, request.body)
+        except BROKEN:  # a server that is gone has ended it, too, and its stream fails with the reason
+            return False
+        if status != 200 and self._unending != self.lives:
+            self._unending = self.lives
+            words = f"{self.kind.name} server refuses to end a generation, which is hung up on"
+            event(logger, logging.WARNING, words, url=self.url, path=request.path, status=status)
+        return status == 200
 
     def _served(self) -> Facts:
         """The server's facts. Raises Unreachable."""
@@ -276,13 +289,7 @@ class Server:
     async def abort(self, id: str) -> bool:
         """Has it end a generation, whose stream then says so; False where that is not possible."""
         request = self._ends.get(id)
-        if request is None:
-            return False
-        try:
-            status, _ = await self._ask("POST", request.path, request.body)
-        except BROKEN:  # its stream will fail with the reason
-            return False
-        return status == 200
+        return request is not None and await self._end(request)
 
     def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
         """Notes and returns the reason why it can't serve now. `cause` is for the log."""
@@ -292,7 +299,14 @@ class Server:
             reason = f"{trouble} ({type(cause.__cause__ or cause).__name__})" if cause else str(trouble)
             event(logger, logging.WARNING, f"{self.kind.name} server is down", url=self.url, reason=reason)
         self.state, self.trouble = State.DOWN, str(trouble)
+        if not isinstance(trouble, Unreachable):
+            self.away_since = None
+        elif self.away_since is None:
+            self.away_since = monotonic()
         return trouble
+
+    def _unreachable(self) -> Unreachable:
+        return Unreachable(f"the {self.kind.name} server can't be reached{self.kind.loading}")
 
     async def _post(
         self,
@@ -316,7 +330,7 @@ class Server:
                 finally:
                     connection.leave()
         except Unconnected as error:
-            raise self.down(Unreachable(f"the {name} server can't be reached"), error) from error
+            raise self.down(self._unreachable(), error) from error
         except BROKEN as error:  # it may have begun
             raise self.down(EngineUnavailable(f"the {name} server did not answer"), error) from error
         failure = refused(status, said)
@@ -330,6 +344,8 @@ class Server:
         name = self.kind.name
         try:
             status, _ = await self._ask("GET", self.kind.health, None)
+            if status == 503:
+                raise Unreachable(f"the {name} server is not healthy (status 503){self.kind.loading}")
             if status != 200:
                 raise EngineUnavailable(f"the {name} server is not healthy (status {status})")
             if self.state is State.UP and not await self.kind.serves(self._ask, self._served(), self._wanted):
@@ -339,6 +355,7 @@ class Server:
                 self.state = State.UP
                 self.lives += 1
                 self.room = self.others_running = self.others_tokens = 0
+                self.away_since = None
                 event(
                     logger,
                     logging.INFO,
@@ -347,11 +364,20 @@ class Server:
                     model=self.facts.model,
                     context_tokens=self.facts.context_tokens,
                     endpoint=str(self.facts.endpoint),
+                    **({"version": self.facts.version} if self.facts.version else {}),
                 )
+                if self.facts.advice:
+                    event(
+                        logger,
+                        logging.WARNING,
+                        f"{name} server lacks something",
+                        url=self.url,
+                        advice=self.facts.advice,
+                    )
         except EngineError as error:
             self.down(error if isinstance(error, EngineUnavailable) else EngineUnavailable(str(error)))
         except BROKEN as error:
-            self.down(Unreachable(f"the {name} server can't be reached"), error)
+            self.down(self._unreachable(), error)
 
     async def _asked(self, seconds: float, most: int, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """The status and the body of an answer that may take so many seconds, and have so many bytes."""

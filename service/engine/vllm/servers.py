@@ -2,14 +2,16 @@
 
 Two endpoints take token ids and give token ids. `/inference/v1/generate` is made for it and does no more; servers
 without it (it wants --enable-scale-out) have `/v1/completions`, where ids are an extra beside the text. As measured
-on vLLM 0.32. A key that a server doesn't know is ignored in silence, so tests check each on a real one.
+on vLLM 0.32; older ones have the first, too, and can't end a generation there. A key that a server doesn't know is
+ignored in silence, so tests check each on a real one.
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -62,11 +64,58 @@ class Endpoint(StrEnum):
     COMPLETIONS = "/v1/completions"
 
 
+VERSION = "/version"
+
+
+class Release(NamedTuple):
+    """The release of a version: its first two numbers, and all of it, as `0.33.0rc1.dev5+g12ab`; and whether vLLM's
+    frontend in Rust speaks, which can't end generations and gives no texts beside ids, either.
+    """
+
+    major: int
+    minor: int
+    version: str = ""
+    rust: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether its Endpoint.GENERATE ends generations, and gives a text beside the ids."""
+        return self >= WHOLE and not self.rust
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds gpt-oss to a constraint."""
+        return self >= (HOLDING_IN_RUST if self.rust else HOLDING)
+
+
+WHOLE = (0, 32)
+"""The first release whose Endpoint.GENERATE does all that is needed."""
+
+HOLDING, HOLDING_IN_RUST = (0, 27), (0, 33)
+"""The first that holds gpt-oss to a constraint from the first token on, and not behind `final` alone; and the first
+whose frontend in Rust doesn't fail at structural tags.
+"""
+
+OLDEST = (0, 10)
+"""The first that takes ids and gives ids. A lower number is none of a release: builds without tags are 0.1.dev, and
+some routers tell a version of their own.
+"""
+
+UNTOLD = Release(1 << 31, 0)
+"""The release of a server that tells none: it counts as the newest."""
+
+_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})[\w.+-]{0,60}", re.ASCII)
+
 ABORT = "/inference/v1/abort_requests"
 """Beside Endpoint.GENERATE; `/v1/completions` can only be hung up on."""
 
 GENERATE_PREFIX = "generate-tokens-"
 """The prefix that Endpoint.GENERATE gives an id. The server ignores an abort of an id without it, in silence."""
+
+
+class _Version(msgspec.Struct):
+    version: str
+    rust_frontend_version: str | None = None
 
 
 class _TopLogprob(msgspec.Struct):
@@ -120,6 +169,7 @@ RUNNING, WAITING, CONFIG = "vllm:num_requests_running", "vllm:num_requests_waiti
 USED = "vllm:kv_cache_usage_perc"
 
 EVENT = msgspec.json.Decoder(Event)
+_VERSION = msgspec.json.Decoder(_Version)
 _CUT = msgspec.json.Decoder(Cut)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
 _ENCODE = msgspec.json.Encoder().encode
@@ -249,6 +299,29 @@ def read_defaults(body: bytes) -> Defaults:
         raise EngineUnavailable("the vLLM server does not say how it samples") from error
 
 
+def read_release(body: bytes) -> Release:
+    """The release that a server tells; UNTOLD where that is none of vLLM's."""
+    try:
+        told = _VERSION.decode(body)
+    except UNREADABLE:
+        return UNTOLD
+    found = _RELEASE.fullmatch(told.version)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        return UNTOLD
+    return Release(int(found[1]), int(found[2]), told.version, told.rust_frontend_version is not None)
+
+
+def advice_on(release: Release, *, harmony: bool) -> str:
+    """The advice to the operator of a server of a release; empty where there is none to be given."""
+    if release.whole:
+        return ""
+    lacks = "generations can't be aborted here and go by /v1/completions"
+    if harmony and not release.holds:
+        lacks += f", and formats and a call's arguments {'fail' if release.rust else 'are held only behind `final`'}"
+    remedy = "leave out VLLM_USE_RUST_FRONTEND" if release >= WHOLE else f"use {WHOLE[0]}.{WHOLE[1]} or newer"
+    return f"vLLM {release.version}{' with its frontend in Rust' if release.rust else ''}: {lacks}; {remedy}"
+
+
 def read_told(body: bytes) -> ServerLoad:
     """The server's load on a page of metrics. Each engine in it has a sample of its own.
 
@@ -265,6 +338,7 @@ class VllmAnswer(Answer):
     """A stream of either endpoint."""
 
     name = NAME
+    hint = "; vLLM does so before 0.32"
 
     def _take(self, payload: bytes) -> None:
         event = read_event(NAME, EVENT, payload)
@@ -275,8 +349,10 @@ class VllmAnswer(Answer):
         for choice in event.choices:
             if self._alternatives is not None:
                 self._logprobs += read_logprobs(choice, self._alternatives, decoded=self._decoded)
-            if self._decoded and choice.text:
+            if self._decoded and choice.text is not None:
                 self._text.append(choice.text)
+            elif self._decoded and choice.token_ids:
+                raise self._without_text()
             if choice.token_ids:
                 self._tokens += choice.token_ids
             if choice.finish_reason is not None:
@@ -297,7 +373,9 @@ class Vllm(Kind):
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """The facts. Where a router doesn't say how texts are cut, the model is taken for gpt-oss."""
-        endpoint = await self._endpoint(ask)
+        status, body = await ask("GET", VERSION, None)
+        release = read_release(body) if status == 200 else UNTOLD
+        endpoint = await self._endpoint(ask) if release.whole else Endpoint.COMPLETIONS
         defaults = Defaults()
         if endpoint is Endpoint.GENERATE:  # its parameters, as it fills them in for a request without any
             status, body = await ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
@@ -306,7 +384,16 @@ class Vllm(Kind):
         speech = await self._speech(ask, model)
         if model != (again := (await self.served(ask, wanted)).model):
             raise EngineUnavailable(f"the vLLM server served {model!r} a moment ago, and now {again!r}")
-        return Facts(endpoint, model, context_tokens, defaults, speech=speech)
+        return Facts(
+            endpoint,
+            model,
+            context_tokens,
+            defaults,
+            speech=speech,
+            constrains=release.holds or (speech is not None and not release.rust),
+            version=release.version,
+            advice=advice_on(release, harmony=speech is None),
+        )
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         disarmed = await self._disarming.disarmed(self.pieces(ask, facts.model), transcript)

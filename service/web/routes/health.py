@@ -10,11 +10,11 @@ from contextlib import suppress
 from starlette.responses import Response
 
 from service import logs
-from service.engine.port import EngineError
+from service.engine.port import EngineAway, EngineError
 from service.web.errors import JsonResponse
 from service.web.received import Received
 from service.web.routing import Router, Way
-from store.backup.archiving.shards import waiting
+from store.backup.archiving.shards import is_full, waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout
@@ -37,18 +37,19 @@ async def health(_: Received) -> object:
 async def ready(request: Received) -> object:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or has
     more shards or another layout than this process knows, or an archive that is an older copy, or not its own
-    (`usable`). A worker that is paused, as the engine was away, and how many conversations wait to be archived, for how
-    long, are no reason to send requests elsewhere."""
+    (`usable`). `engine_waits` says for how long no server has answered, as while one loads its model. A worker that is
+    paused, as the engine was away, how many conversations wait to be archived, for how long, and an archive whose disk
+    is full, are no reason to send requests elsewhere."""
     service, background = request.service, request.process.background
     checking = _check_store(service.store, background.layout)
-    store, engine, backlog = await asyncio.gather(
-        _state(checking), _state(service.engine.check()), _backlog(service.store if service.archive else None)
+    store, (engine, waits), backlog = await asyncio.gather(
+        _state(checking), _engine(service.engine.check()), _backlog(service.store if service.archive else None)
     )
     worker = background.state
     usable = service.archive is None or service.archive.foreign is None
     ready = store == engine == "ok" and worker != "broken" and usable
     found: dict[str, object] = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
-    also = {"worker": worker, "archive": backlog and backlog | {"usable": usable}}
+    also = {"engine_waits": waits, "worker": worker, "archive": backlog and {"usable": usable} | backlog}
     found |= {name: said for name, said in also.items() if said is not None}
     return JsonResponse(found, 200 if ready else 503)
 
@@ -59,22 +60,24 @@ async def _check_store(store: ConversationHistoryStore, layout: Layout) -> None:
     await layout.check(limits=False)
 
 
-async def _backlog(store: ConversationHistoryStore | None) -> dict[str, float | bool] | None:
-    """How many trees wait to be archived, and for how many seconds the first of them has; None where nobody knows."""
+async def _backlog(store: ConversationHistoryStore | None) -> dict[str, float | bool | str] | None:
+    """How many trees wait to be archived, for how many seconds the first of them has, and that the archive takes none
+    as its disk is full; None where nobody knows.
+    """
     with suppress(StoreUnavailable):
         if store is not None:
             shards = await waiting(store.server, store.keyspace)
+            full = await is_full(store.server, store.keyspace)
             return {
                 "waiting": sum(each.trees for each in shards),
                 "oldest_seconds": max(each.oldest_seconds for each in shards),
+                **({"usable": False, "reason": "archive_full"} if full else {}),
             }
     return None
 
 
 async def _state(check: Coroutine[None, None, None]) -> str:
-    """The result of a check in a word; the reason is for the log, as probes need no key. The loss of the store is
-    logged when it happens, and not again here (service/process.py).
-    """
+    """The store in a word. Its loss is logged when it happens, and not again here (service/process.py)."""
     try:
         await check
     except StoreReadOnly:
@@ -85,10 +88,18 @@ async def _state(check: Coroutine[None, None, None]) -> str:
         return "unconfirmed"
     except StoreUnavailable:
         return "unavailable"
+    return "ok"
+
+
+async def _engine(check: Coroutine[None, None, None]) -> tuple[str, str | None]:
+    """The engine in a word, and for how long it has been away; the reason is for the log, as probes need no key."""
+    try:
+        await check
     except EngineError as error:
         logs.event(logger, logging.WARNING, "not ready", reason=str(error))
-        return "unavailable"
-    return "ok"
+        waits = "no server has answered for {:,.0f} s; one that loads its model answers once that is loaded"
+        return "unavailable", waits.format(error.seconds) if isinstance(error, EngineAway) else None
+    return "ok", None
 
 
 @router.route("GET", "/metrics", "Metrics for Prometheus", "metrics", query=None, way=Way.SCRAPED)

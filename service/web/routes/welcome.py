@@ -1,7 +1,8 @@
 """`GET /`: what this is and where to go, for a first visitor; a page for browsers, JSON for all others.
 `GET /docs` and `GET /openapi.json` describe each route, for people and for generators of clients.
 
-Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything.
+Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything; but that
+the demo engine answers, whose words nobody should take for a model's.
 """
 
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from service.build import this_build
+from service.settings.engines import DEMO
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import JsonResponse
 from service.web.received import Received
@@ -63,32 +65,44 @@ PAGE = """<!doctype html>
 <title>harmonium</title>
 <style>
 :root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem }}
-pre {{ overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius: .5rem }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 48rem; margin: 3rem auto; padding: 0 1rem }}
+pre {{ white-space: pre-wrap; overflow-wrap: anywhere; padding: .75rem; border: 1px solid #8886; border-radius: .5rem }}
 </style>
 <h1>harmonium {version}</h1>
 <p>It speaks the OpenAI Responses API over gpt-oss, and keeps every conversation. Point an SDK at
 <code>{base}</code> of this address:</p>
 <pre>from openai import OpenAI
 
-client = OpenAI(base_url="{address}{base}", api_key="YOUR_KEY")
-print(client.responses.create(model=client.models.list().data[0].id, input="Count to 3.").output_text)</pre>
-<ul>
+client = OpenAI(
+    base_url="{address}{base}",
+    api_key="YOUR_KEY",
+)
+answer = client.responses.create(
+    model=client.models.list().data[0].id,
+    input="Count to 3.",
+)
+print(answer.output_text)</pre>
+{demo}<ul>
 {links}
 </ul>
 </html>
 """
 
+DEMO_ANSWERS = "<p>The demo engine answers here, which is no real model.</p>\n"
+
 
 @router.route("GET HEAD", "/", "What is this?", "welcome", query=None, way=Way.OPEN)
 async def welcome(request: Received) -> Response:
     """The name, the version and where to go."""
-    version = this_build().version
+    version, first = this_build().version, request.service.engine.offers()[0].card
+    demo = first is not None and not first.real
     if "text/html" in request.header(b"accept"):
         links = "\n".join(f'<li><a href="{path}">{path}</a> {FOR_PEOPLE[what]}</li>' for what, path in LINKS.items())
         shown = {"version": escape(version), "address": escape(_address(request)), "base": BASE_URLS[OPENAI.name]}
-        return HTMLResponse(PAGE.format(**shown, links=links), headers=HEADERS)
-    found = {"name": "harmonium", "version": version, "base_urls": BASE_URLS, "links": LINKS}
+        return HTMLResponse(PAGE.format(**shown, demo=DEMO_ANSWERS if demo else "", links=links), headers=HEADERS)
+    found: dict[str, object] = {"name": "harmonium", "version": version, "base_urls": BASE_URLS, "links": LINKS}
+    if demo:
+        found["engine"] = DEMO
     return JsonResponse(found, headers={"vary": "accept"})
 
 

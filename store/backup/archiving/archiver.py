@@ -220,7 +220,7 @@ class Archiver:
 
     async def _archive_turns(self, shard: ShardKeys, tree: Due, changes: Collection[str]) -> Collection[str]:
         """Archive changed turns in passes, until some of them are there with all above them; the others."""
-        reader, changed = ShardReader(self._server, shard, 0), [each[1:] for each in changes if each[0] == HERE]
+        reader, changed = ShardReader(self._server, shard), [each[1:] for each in changes if each[0] == HERE]
         plan = Plan(reader, tree.tenant, await self._marks.erased(tree.tenant))
         read, some, after = dict[str, Saved | None](), dict[str, Saved | None](), Index()
         left: Collection[str] = changed

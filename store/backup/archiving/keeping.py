@@ -9,7 +9,7 @@ for, and has to be unchanged. So all facts about a tree come from parts as they 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -17,10 +17,20 @@ from store.archive.archive import Archive
 from store.archive.memory import Share
 from store.archive.port import Stored
 from store.backup.archiving.merging import Merge, News, as_gone
-from store.backup.archiving.parts import PART_BYTES, Index, Part, bytes_to_read, decoded, encoded, key_of, outlined
+from store.backup.archiving.parts import (
+    PART_BYTES,
+    Index,
+    Outline,
+    Part,
+    bytes_to_read,
+    decoded,
+    encoded,
+    key_of,
+    outlined,
+)
 from store.backup.records import Saved
 from store.codec import THREAD_FROM_BYTES
-from store.errors import ArchiveContended, ArchiveDamaged
+from store.errors import ArchiveContended, ArchiveDamaged, NewerFormat
 
 AHEAD = 8
 """How many parts are asked for at once."""
@@ -28,6 +38,9 @@ AHEAD = 8
 WINDOW = 4
 """The bytes held of a tree with several parts, in sizes of its first part, where there is room: each part may be asked
 for again."""
+
+MOST_FAULTS = 1_000
+"""After how many faults of a tree the rest of it is left: a first part may count any number of others."""
 
 TRIES = 8
 """How often a look or a change begins again because somebody else has changed the same tree."""
@@ -44,15 +57,25 @@ class Moved(Exception):
 
 class Scan:
     """One look at the parts to which some digits lead. All raise ArchiveUnavailable, ArchiveDamaged, NewerFormat, and
-    Crowded where the share is too small.
+    Crowded where the share is too small. Where so many parts are `listed`, those that can't be read are `faults`
+    instead, by their numbers, and nothing is in them.
     """
 
     def __init__(
-        self, archive: Archive, tenant: str, digits: str, share: Share, ahead: int = AHEAD, window: int = WINDOW
+        self,
+        archive: Archive,
+        tenant: str,
+        digits: str,
+        share: Share,
+        ahead: int = AHEAD,
+        window: int = WINDOW,
+        listed: int = 0,
     ) -> None:
         self.index = Index()
         self.etags: list[str] = []
         """Those of the parts that were read."""
+        self.faults: dict[int, ArchiveDamaged | NewerFormat] = {}
+        self._listed = listed
         self._archive, self._tenant, self._digits = archive, tenant, digits
         self._share, self._ahead, self._window = share, ahead, window
         self._values: dict[int, bytes] = {}
@@ -81,6 +104,31 @@ class Scan:
         """Say that so many bytes of content will be kept besides."""
         self._kept = size
         self._hold(0)
+
+    async def parts(self) -> AsyncGenerator[tuple[int, Part]]:
+        """The parts that were read, one at a time, but for `faults`. Raises Moved."""
+        for number in range(len(self.etags)):
+            if number not in self.faults:
+                try:
+                    part = await self.part(number)
+                except (ArchiveDamaged, NewerFormat) as error:
+                    self.fail(number, error)
+                else:
+                    yield number, part
+
+    def fail(self, number: int, error: ArchiveDamaged | NewerFormat) -> None:
+        """Note that nothing of a part can be read. Raises the error where no parts are listed."""
+        if not self._listed:
+            raise error
+        self.faults[number] = error
+        for id in [id for id, entry in self.index.entries.items() if entry.number == number]:
+            del self.index.entries[id]
+
+    def check(self) -> None:
+        """Raise NewerFormat where a later release wrote some of it."""
+        for error in self.faults.values():
+            if isinstance(error, NewerFormat):
+                raise error
 
     async def part(self, number: int) -> Part:
         """A part that was read. Raises Moved. No other is held at the same time."""
@@ -112,7 +160,7 @@ class Scan:
         """Read some more parts; False when there are none."""
         number = len(self.etags)
         most = max(self.index.parts, least)
-        if number >= most:
+        if number >= most or len(self.faults) >= MOST_FAULTS:
             return False
         if number == 0:
             found = [await self._get(0)]
@@ -122,12 +170,18 @@ class Scan:
             found = await asyncio.gather(*map(self._get, numbers)) if len(numbers) > 1 else [await self._get(number)]
         left = sum(len(each.value) for each in found if each is not None)
         for each in found:
-            if each is None and 0 < len(self.etags) < self.index.parts:
-                raise ArchiveDamaged(f"part {len(self.etags)} of {self.index.parts} is missing")
-            if each is None:
+            number = len(self.etags)
+            if each is None and not 0 < number < self.index.parts:
                 return False
-            left -= len(each.value)
-            await self._add(each, left)
+            left -= len(each.value) if each else 0
+            try:
+                if each is None:
+                    raise ArchiveDamaged(f"part {number} of {self.index.parts} is missing")
+                await self._add(each, left)
+            except (ArchiveDamaged, NewerFormat) as error:
+                self.fail(number, error)
+                self.index.add(Outline(parts=self._listed))
+                self.etags.append("")
         return True
 
     async def _add(self, stored: Stored, arrived: int) -> None:
@@ -173,11 +227,13 @@ class Keeping:
         self._archive = archive
         self._part_bytes, self._ahead, self._window = part_bytes, ahead, window
 
-    async def look(self, tenant: str, digits: str, told: Callable[[Scan], Awaitable[T]]) -> T:
-        """The result of `told`, called with the parts that may have the turn. It may be called several times."""
+    async def look(self, tenant: str, digits: str, told: Callable[[Scan], Awaitable[T]], *, listed: int = 0) -> T:
+        """The result of `told`, called with the parts that may have the turn, of which so many are `listed`. It may be
+        called several times.
+        """
 
         async def work(share: Share) -> T:
-            return await told(self._scan(tenant, digits, share))
+            return await told(Scan(self._archive, tenant, digits, share, self._ahead, self._window, listed))
 
         for _ in range(TRIES):
             try:
@@ -204,7 +260,7 @@ class Keeping:
         """Put the parts that change in their order; the number of the first that somebody else has changed, which ends
         it.
         """
-        scan = self._scan(tenant, digits, share)
+        scan = Scan(self._archive, tenant, digits, share, self._ahead, self._window)
         await scan.all(least)
         told = await news(scan.index)
         stored = len(scan.etags)
@@ -224,9 +280,6 @@ class Keeping:
                     await self._archive.put(key_of(tenant, digits), encoded(Part()), only_if=None)
                 return number
         return None
-
-    def _scan(self, tenant: str, digits: str, share: Share) -> Scan:
-        return Scan(self._archive, tenant, digits, share, self._ahead, self._window)
 
 
 def _contended() -> ArchiveContended:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from store import codec
-from store.backup.archiving.parts import NOWHERE, PART_BYTES, Entry, Index, Part, known_as
+from store.backup.archiving.parts import NOWHERE, PART_BYTES, Entry, Index, Part
 from store.backup.records import Erased, Saved
 from store.history.omissions import omissions_of
 from store.keys import is_conversation
@@ -78,14 +78,13 @@ class Merge:
 
     def _take(self, turn: Saved) -> None:
         """Note a turn for the place of its archived form, or for the end; unless that form stays."""
-        entry, number = self._entries.get(turn.id), NOWHERE
-        if entry is not None:
-            number, new = entry.number, Entry.of(known_as(turn))
-            if is_another(turn.id, new, entry) or outdoes(turn.id, entry, new, self._index):
-                return
-        self._entries[turn.id] = Entry.of_saved(turn, number)
+        entry = self._entries.get(turn.id)
+        new = Entry.of_saved(turn, NOWHERE if entry is None else entry.number)
+        if entry is not None and (is_another(turn.id, new, entry) or outdoes(turn.id, entry, new, self._index)):
+            return
+        self._entries[turn.id] = new
         self._news[turn.id] = turn
-        self._changed.add(number)
+        self._changed.add(new.number)
 
     def _drop(self, ids: Collection[str]) -> None:
         for id in ids:

@@ -70,6 +70,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     digest: str
+    created: int
     used: int
     parent: str | None = None
     messages: msgspec.Raw = msgspec.Raw()
@@ -139,11 +140,6 @@ def outlined(value: bytes) -> Outline:
     return _read(value, _outlines)
 
 
-def known_as(turn: Saved) -> Known:
-    """A turn as a value would have it."""
-    return _known.decode(_encoder.encode(turn))
-
-
 def bytes_to_read(value: bytes) -> int:
     """About how many bytes are held while a value is read: its own, and twice those that it unpacks to. Raises
     ArchiveDamaged where the value doesn't say how many that are.
@@ -210,7 +206,8 @@ NOWHERE = -1
 
 class Entry(msgspec.Struct, gc=False):
     """A turn: the part that has it, the bytes of its messages, 0 where it has none, and of all its content; whether it
-    is deleted, and whether something of it was erased; its digest, and its last use as far as the archive knows.
+    is deleted, and whether something of it was erased; its digest, when it was made, and its last use as far as the
+    archive knows.
     """
 
     number: int
@@ -220,28 +217,20 @@ class Entry(msgspec.Struct, gc=False):
     deleted: bool
     erased: bool
     digest: str
+    created: int
     used: int
 
     @classmethod
     def of(cls, turn: Known, number: int = NOWHERE) -> "Entry":
         """The entry of a turn that a part has."""
         messages, deleted, erased = len(turn.messages), not turn.response, bool(turn.erased)
-        return cls(number, turn.parent, messages, turn.payload, deleted, erased, turn.digest, turn.used)
+        sizes = messages, turn.payload
+        return cls(number, turn.parent, *sizes, deleted, erased, turn.digest, turn.created, turn.used)
 
     @classmethod
     def of_saved(cls, turn: Saved, number: int = NOWHERE) -> "Entry":
-        """The entry of a turn that is in no part yet: its sizes are about those that it will have."""
-        messages, erased = sum(message.size for message in turn.messages), turn.erased is not None
-        return cls(
-            number,
-            turn.parent,
-            messages or len(turn.messages),
-            turn.payload,
-            turn.deleted,
-            erased,
-            turn.digest,
-            turn.used,
-        )
+        """The entry of a turn as a part would have it."""
+        return cls.of(_known.decode(_encoder.encode(turn)), number)
 
 
 class Index:
@@ -324,9 +313,9 @@ class Index:
         return sorted({self.entries[id].number for id in ids})
 
 
-def circular(parents: Mapping[str, str | None]) -> set[str]:
-    """The ids of turns that continue themselves, or such a one."""
-    lost, sound = set[str](), set[str]()
+def circular(parents: Mapping[str, str | None], broken: Collection[str] = ()) -> set[str]:
+    """The ids of turns that continue themselves, and of `broken` ones, with all that continue these."""
+    lost, sound = set(broken), set[str]()
     for id in parents:
         way, at = dict[str, None](), id
         while at in parents and at not in way and at not in sound and at not in lost:

@@ -31,6 +31,9 @@ SCANNED = 1_000
 ENDED = 200
 """How many trees one call removes the notes of."""
 
+FULL = "full"
+"""The field of the first shard's head in Redis by which the disk of the archive is full."""
+
 
 class Waiting(msgspec.Struct):
     """The backlog of a shard: how many trees wait to be archived, and for how many seconds the first has waited.
@@ -92,6 +95,17 @@ async def tell_away(server: Server, keyspace: Keyspace, seconds: float) -> None:
     """For so long, let a full shard evict trees that the archive lacks, which are lost. Raises StoreUnavailable."""
     for shard in keyspace.all_shards():
         await server.command("SET", shard.archive_away, "", "PX", round(seconds * 1000))
+
+
+async def tell_full(server: Server, keyspace: Keyspace, *, full: bool) -> None:
+    """Have all processes know that the disk of the archive is full, or has room again. Raises StoreUnavailable."""
+    head = keyspace.all_shards()[0].archive_head
+    await server.command(*(("HSET", head, FULL, "") if full else ("HDEL", head, FULL)))
+
+
+async def is_full(server: Server, keyspace: Keyspace) -> bool:
+    """Whether the disk of the archive was full when it was to be written last. Raises StoreUnavailable."""
+    return bool(await server.command("HEXISTS", keyspace.all_shards()[0].archive_head, FULL))
 
 
 async def end_archive(server: Server, keyspace: Keyspace) -> bool:
@@ -161,7 +175,7 @@ class _Older:
 
     def __init__(self, server: Server, shard: ShardKeys) -> None:
         self._server, self._shard = server, shard
-        self._reader = ShardReader(server, shard, 0)
+        self._reader = ShardReader(server, shard)
 
     async def note(self, trees: int, most_due: int) -> bool:
         """Note the next trees; whether there are more."""

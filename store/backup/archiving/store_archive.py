@@ -17,7 +17,14 @@ from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due, Written
-from store.backup.archiving.shards import begin_archive, begin_archive_in, note_older, tell_away, waiting_in
+from store.backup.archiving.shards import (
+    begin_archive,
+    begin_archive_in,
+    note_older,
+    tell_away,
+    tell_full,
+    waiting_in,
+)
 from store.backup.heads import Heads, Standing
 from store.backup.ownership import BEAT_SECONDS, WATCHED_SECONDS, Joined
 from store.errors import (
@@ -102,6 +109,7 @@ class StoreArchive:
         self._reconcile, self._heads = reconcile, Heads(self._server, self._keyspace, archive)
         self._beat_seconds, self._watched_seconds = beat_seconds, watched_seconds
         self._next_beat: dict[int, float] = {}
+        self._has_written = False
         self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds, heads=self._heads)
         self.turns = history.elsewhere = ArchivedTurns(
             history,
@@ -158,9 +166,15 @@ class StoreArchive:
 
     @asynccontextmanager
     async def _doubting(self) -> AsyncGenerator[None]:
-        """In the block, an archive that isn't the store's is closed; all processes doubt an older copy."""
+        """In the block, an archive that isn't the store's is closed; all processes doubt an older copy, and know of a
+        disk that is full.
+        """
         try:
             yield
+        except ArchiveUnavailable as error:
+            if error.disk_full:
+                await tell_full(self._server, self._keyspace, full=True)
+            raise
         except ArchiveForeign as error:
             self._is_open, self.foreign = False, error
             if isinstance(error, ArchiveWentBack):
@@ -204,7 +218,10 @@ class StoreArchive:
                 await ownership.keep(self._server, self._keyspace, self._joined.id, self._heads)
                 if self._heads.redis != before:  # others watch the head
                     self._next_beat.clear()
+                self._has_written = False
                 left = [await self._archive_shard(number) for number in range(self._keyspace.shards)]
+                if self._has_written:
+                    await tell_full(self._server, self._keyspace, full=False)
         except ArchiveUnavailable:
             if self._evicts:
                 await tell_away(self._server, self._keyspace, AWAY_SECONDS)
@@ -285,6 +302,7 @@ class StoreArchive:
         await self._heads.read(number)
         if await self._catch_up(number) and number == 0:
             await self._heads.raise_(number)
+            self._has_written = True
 
     async def _holds(self, number: int) -> bool:
         """Whether this process archives a shard, for a while from now."""

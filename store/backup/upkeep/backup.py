@@ -1,16 +1,19 @@
 """Backup: the conversations of a store and of its archive, in one file that is an archive itself (backup_file.py).
 
 Memory is read first, then its notes of what was deleted, then the archive. So a tree that leaves memory meanwhile is
-met in the archive, and nothing that was deleted before comes back. Each conversation in memory is read as it was at one
-moment; two may be of different moments, as they share nothing. The file has each turn that was there when the backup
-began and was not deleted since.
+met in the archive, and nothing that was deleted before comes back. Each conversation in memory is read until nobody
+used it meanwhile; two may be of different moments, as they share nothing. The file has each turn that was there when
+the backup began and was not deleted since.
 
 Nothing here writes to the store, or to its archive.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
@@ -22,14 +25,14 @@ from store.backup.archiving.marks import GONE, HOLD
 from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index
-from store.backup.reading import Piece, ShardReader, be_patient, scan
+from store.backup.reading import PAYLOAD_BYTES, Node, ShardReader, be_patient, pause, portions, scan
 from store.backup.upkeep.backup_file import Header, Progress, Target, put
-from store.backup.upkeep.carrying import Carrier, has_turn
-from store.backup.upkeep.walking import ROOT, entries, trees_of
+from store.backup.upkeep.carrying import Carrier, Erased, batches, has_turn, side_by_side
+from store.backup.upkeep.walking import marks, trees_of
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.ids import tree_of
-from store.keys import SECRET_BYTES, ShardKeys, checked_tenant, shard_of
+from store.keys import SECRET_BYTES, ShardKeys, checked_tenant, id_of, shard_of
 from store.layout import Layout, Terms
 
 NOTED = 500
@@ -56,8 +59,11 @@ class Backup:
         """A backup of a store and its `archive`. `turns_per_second` is its pace; 0 is as fast as the server answers."""
         self._history, self._archive = history, archive
         self._keyspace, self._server = history.keyspace, history.server
-        self._readers = [ShardReader(self._server, keys, turns_per_second) for keys in self._keyspace.all_shards()]
+        self._turns_per_second = turns_per_second
+        self._readers = [ShardReader(self._server, keys) for keys in self._keyspace.all_shards()]
         self._turns = self._unreadable = 0
+        self._reading = asyncio.Lock()
+        """Held by who has payloads in memory."""
 
     async def run(
         self, path: Path, asked: BackupScope, *, release: str, resume: bool = False
@@ -108,10 +114,12 @@ class Backup:
         keeping = Keeping(file)
         for number, reader in enumerate(self._readers):
             if digits is None or number == shard_of(digits):
-                async for piece in await self._in_memory(reader, tenant, digits):
-                    await _change(keeping, piece.member, News(piece.turns))
-                    self._turns += len(piece.turns)
+                members = reader.members(tenant) if digits is None else self._with(reader, tenant, digits)
+                async for some in batches(members):
+                    began, before = monotonic(), self._turns
+                    await side_by_side(self._save(keeping, reader, member) for member in some)
                     yield
+                    await pause(self._turns_per_second, self._turns - before, began)
         if self._archive is None:
             return
         for number, keys in enumerate(self._keyspace.all_shards()):
@@ -120,23 +128,47 @@ class Backup:
                     if (tenant is None or tree.startswith(f"{tenant}/")) and _is_asked(tree, digits):
                         await _change(keeping, tree, news)
 
-        async def erased(tenant: str) -> int:
-            return 0  # the marks are in the file, too
+        async def erased(tenant: str) -> Erased:
+            return Erased()  # the marks are in the file, too
 
         carrier = Carrier(self._archive, file)
-        async for done, _ in carrier.carry_all(trees_of(self._archive, tenant, digits), erased):
-            self._turns += done.new
-            self._unreadable += done.unreadable + len(done.refused)
+        async for some, _ in carrier.carry_all(trees_of(self._archive, tenant, digits), erased):
+            for done in some:
+                words = Counter(done.words.values())
+                self._turns += words[b"ok"]
+                self._unreadable += done.unreadable + words[b"conflict"]
             yield
-        await self._copy_marks(self._archive, file, tenant)
+        for kind in (GONE, HOLD):
+            async for whose, value in marks(self._archive, kind, tenant):
+                await put(file, mark_key(kind, whose), value)
 
-    async def _in_memory(self, reader: ShardReader, tenant: str | None, digits: str | None) -> AsyncGenerator[Piece]:
-        """The conversations of a shard."""
-        if digits is None:
-            return reader.all(tenant)
-        tenants = [tenant] if tenant else await reader.tenants()
+    async def _with(self, reader: ShardReader, tenant: str | None, digits: str) -> AsyncGenerator[str]:
+        """The conversation in memory that has a turn, which one of all tenants may have."""
+        tenants = [tenant] if tenant else list({each.partition("/")[0]: 0 async for each in reader.members()})
         described = await reader.describe([f"{each}/{digits}" for each in tenants])
-        return reader.some([f"{each}/{nodes[0].root}" for each, nodes in zip(tenants, described, strict=True) if nodes])
+        for each, nodes in zip(tenants, described, strict=True):
+            if nodes:
+                yield f"{each}/{nodes[0].root}"
+
+    async def _save(self, keeping: Keeping, reader: ShardReader, member: str) -> None:
+        """Write a conversation in memory to the file."""
+        nodes, lost = list[Node](), set[str]()
+        async for path in reader.paths(member):
+            nodes += path
+            if sum(node.payload for node in nodes) >= PAYLOAD_BYTES:
+                await self._put(keeping, reader, member, nodes, lost)
+                nodes = []
+        await self._put(keeping, reader, member, nodes, lost)
+
+    async def _put(self, keeping: Keeping, reader: ShardReader, member: str, nodes: list[Node], lost: set[str]) -> None:
+        continued = {id_of(node.parent) for node in nodes if node.parent is not None}
+        for some in portions(nodes, lambda node: node.payload, PAYLOAD_BYTES):
+            async with self._reading:
+                read = [turn async for _, turn in reader.turns(member.partition("/")[0], some, lost)]
+                turns = [turn for turn in read if turn is not None]
+                if turns:
+                    await _change(keeping, member, News(turns, continued=continued))
+                    self._turns += len(turns)
 
     async def _deletions(self, shard: ShardKeys) -> AsyncGenerator[tuple[str, News]]:
         """The deletions that the archive has not been told of yet, by TENANT/ROOT."""
@@ -147,18 +179,6 @@ class Backup:
                 news = News((), *gone_in([each.decode() for each in changes]))
                 if news.takes_away:
                     yield tree, news
-
-    async def _copy_marks(self, archive: Archive, file: Archive, tenant: str | None) -> None:
-        """Copy the marks of tenants, or of one."""
-        for kind in (GONE, HOLD):
-            keys = (
-                [entry.key async for entry in entries(archive, f"{ROOT}{kind}/")]
-                if tenant is None
-                else [mark_key(kind, tenant)]
-            )
-            for key in keys:
-                if (stored := await archive.get(key)) is not None:
-                    await put(file, key, stored.value)
 
     async def _counted(self, tenant: str | None) -> int:
         """How many turns are in memory, of all tenants or of one."""

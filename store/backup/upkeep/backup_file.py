@@ -27,11 +27,11 @@ from store.backup import records
 from store.backup.archiving.marks import GONE, HOLD, mark_in
 from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.merging import as_gone
-from store.backup.archiving.parts import Part, circular, folder_of
+from store.backup.archiving.parts import Part, circular, decoded, folder_of
 from store.backup.heads import MOST
 from store.backup.ownership import SECRET_KEY
-from store.backup.records import Saved
-from store.backup.upkeep.walking import TreeParts, parts_of, trees
+from store.backup.records import Saved, are_json
+from store.backup.upkeep.walking import TreeParts, trees
 from store.errors import ArchiveDamaged, ArchiveRefused, BadBackup, NewerFormat, NotFound
 from store.keys import MAX_SHARDS, SECRET_BYTES, Keyspace, checked_tenant, digits_of, shard_of
 from store.turn import TERMINAL
@@ -191,6 +191,8 @@ class Contents:
     async def _tree(self, tree: TreeParts) -> None:
         sums, used, wanted = dict[str, bytes](), None, tree.is_asked(self._tenant, self._digits)
         async for turn in turns_of(self._file, tree, sums):
+            if not is_whole(turn):
+                raise ArchiveDamaged(f"{turn.id} has no JSON")
             used = max(used or 0, turn.used)
             if wanted:
                 self.tally.add(tree.tenant, turn)
@@ -244,10 +246,13 @@ async def turns_of(
     """
     first, parents = Part(parts=0), dict[str, str | None]()
     missing = {0, *tree.parts}
-    async for number, stored, found in parts_of(file, tree):
+    for number in sorted(tree.parts):
+        stored = await file.get(tree.parts[number].key)
+        if stored is None:
+            continue
         missing.discard(number)
         try:
-            part = check_part(tree, found)
+            part = check_part(tree, decoded(stored.value))
         except (ArchiveDamaged, NewerFormat) as error:
             if faults is None:
                 raise
@@ -268,12 +273,13 @@ async def turns_of(
         raise ArchiveDamaged(f"{min(lost)} continues itself, or a turn that does")
 
 
-def check_part(tree: TreeParts, part: Part | ArchiveDamaged | NewerFormat) -> Part:
-    """The part itself. Raises why it can't be read, and ArchiveDamaged for one of a tree in which something of it can't
-    be.
-    """
-    if not isinstance(part, Part):
-        raise part
+def is_whole(turn: Saved) -> bool:
+    """Whether a turn has what is served of it, unless it was deleted."""
+    return turn.response is turn.items is None or are_json(turn.response or b"", turn.items or b"")
+
+
+def check_part(tree: TreeParts, part: Part) -> Part:
+    """The part itself. Raises ArchiveDamaged for one of a tree in which something of it can't be."""
     try:
         checked_tenant(tree.tenant)
         for id in (*part.gone, *part.gone_trees):

@@ -8,18 +8,16 @@ A conversation goes last, behind all that it may stand at: so whoever reads it m
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
-from functools import reduce
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from typing import NamedTuple, TypeVar, cast
 
 from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.merging import News, as_of, is_another, outdoes
 from store.backup.archiving.parts import Entry, Index, circular, decoded, outlined
 from store.backup.records import Saved
-from store.backup.upkeep.backup_file import check_part, turns_of
-from store.backup.upkeep.walking import TreeParts, parts_of, trees_of
+from store.backup.upkeep.backup_file import check_part, is_whole, turns_of
+from store.backup.upkeep.walking import TreeParts, trees_of
 from store.errors import ArchiveDamaged
 from store.keys import id_of, is_conversation
 
@@ -30,26 +28,24 @@ T = TypeVar("T")
 
 
 class Carried(NamedTuple):
-    """The outcome for turns: how many are new there, were there, and stay deleted there; the ids of those that stay
-    away, as the other archive has another one, or for what they continue; and how many values could not be read.
+    """The outcome for a tree of a `tenant`: the `words` for its turns by their ids, as for those that are stored one by
+    one (turns.py); how many values and turns could not be read; and how many turns the other archive had that are
+    deleted there now.
     """
 
-    new: int = 0
+    tenant: str
+    words: dict[str, bytes]
+    unreadable: int
+    removed: int
+
+
+class Erased(NamedTuple):
+    """Until when all of a tenant was erased, in µs since 1970: of its turns here, which count as deleted then, and in
+    the other archive.
+    """
+
+    here: int = 0
     there: int = 0
-    deleted: int = 0
-    refused: tuple[tuple[str, str], ...] = ()
-    """Each with its tenant."""
-    unreadable: int = 0
-
-    @property
-    def turns(self) -> int:
-        """All of these."""
-        return self.new + self.there + self.deleted + len(self.refused)
-
-    def with_more(self, other: "Carried") -> "Carried":
-        """Both together."""
-        sums: Iterator[Any] = (one + more for one, more in zip(cast(Any, self), cast(Any, other), strict=True))
-        return Carried(*sums)
 
 
 class Carrier:
@@ -60,63 +56,49 @@ class Carrier:
         self._from, self._to = Keeping(source), Keeping(target)
 
     async def carry_all(
-        self, found: AsyncIterator[TreeParts], erased: Callable[[str], Awaitable[int]]
-    ) -> AsyncGenerator[tuple[Carried, int]]:
-        """Carry trees, some side by side. Yields what became of these, and their bytes. `erased` returns until when all
-        of a tenant was erased.
+        self, found: AsyncIterator[TreeParts], erased: Callable[[str], Awaitable[Erased]]
+    ) -> AsyncGenerator[tuple[list[Carried], int]]:
+        """Carry trees, some side by side, but for what can't be read. Yields what became of these, and their bytes.
+        `erased` returns until when all of a tenant was erased.
         """
 
         async def carry(tree: TreeParts) -> Carried:
-            return await self.carry(tree, await erased(tree.tenant))
+            until = await erased(tree.tenant)
+
+            async def read(scan: Scan) -> Carried:
+                await scan.all()
+                return await self._carried(scan, tree, until)
+
+            return await self._from.look(tree.tenant, tree.digits, read, listed=tree.listed)
 
         async for some in batches(found):
-            done = await side_by_side(map(carry, some))
-            yield reduce(Carried.with_more, done), sum(tree.size for tree in some)
+            yield await side_by_side(map(carry, some)), sum(tree.size for tree in some)
 
-    async def carry(self, tree: TreeParts, erased: int = 0) -> Carried:
-        """Carry a tree, but for turns from until `erased`, in µs since 1970, which count as deleted."""
-
-        async def read(scan: Scan) -> Carried:
-            await scan.all()
-            return await self._carried(scan, tree, erased)
-
-        try:
-            return await self._from.look(tree.tenant, tree.digits, read)
-        except ArchiveDamaged:
-            return await self._saved(tree, erased)
-
-    async def _carried(self, scan: Scan, tree: TreeParts, erased: int) -> Carried:
-        numbers, sound = range(len(scan.etags)), not circular(scan.index.parents)
-        for number in numbers:
-            check_part(tree, await scan.part(number))
-        if sound and not erased and _is_settled(scan.index) and await self._target.get(f"{tree.folder}0") is None:
+    async def _carried(self, scan: Scan, tree: TreeParts, erased: Erased) -> Carried:
+        index, broken = scan.index, set[str]()
+        async for number, part in scan.parts():
+            try:
+                check_part(tree, part)
+            except ArchiveDamaged as error:
+                scan.fail(number, error)
+            else:
+                broken.update(turn.id for turn in part.turns if not is_whole(turn))
+        scan.check()
+        lost = circular(index.parents, broken)
+        numbers = [number for number in range(len(scan.etags)) if number not in scan.faults]
+        is_sound = not (scan.faults or lost or erased.here) and _is_settled(index)
+        if is_sound and await self._target.get(f"{tree.folder}0") is None:
             for number in (*numbers[1:], *numbers[:1]):  # nobody looks for the others before the first one is there
                 if not await self._put(f"{tree.folder}{number}", await scan.value(number)):
                     break
             else:
-                return Carried(new=len(scan.index.entries))
-        merge, done = self._merging(tree, scan.index, erased), Carried()
-        named = scan.index.numbers(filter(is_conversation, scan.index.entries))
-        for number, names in (*((number, False) for number in numbers), *((number, True) for number in named)):
-            done = done.with_more(await merge(await scan.value(number), names))
-        return done if sound else done.with_more(Carried(unreadable=1))
-
-    async def _saved(self, tree: TreeParts, erased: int) -> Carried:
-        """Carry the values that can be read of a tree that is damaged."""
-        index, unreadable = Index(), 0
-        async for _, stored, part in parts_of(self._source, tree):
-            try:
-                check_part(tree, part)
-                index.add(outlined(stored.value))
-            except ArchiveDamaged:
-                unreadable += 1
-        merge, done = self._merging(tree, index, erased), Carried(unreadable=unreadable or 1)  # a part is missing
-        for names in (False, True):
-            async for _, stored, part in parts_of(self._source, tree):
-                with suppress(ArchiveDamaged):
-                    check_part(tree, part)
-                    done = done.with_more(await merge(stored.value, names))
-        return done
+                return Carried(tree.tenant, dict.fromkeys(index.entries, b"ok"), 0, 0)
+        merging, named = _Merging(self._to, tree, index, lost, erased), filter(is_conversation, index.entries)
+        for number in numbers:
+            await merging.take(await scan.value(number), names=False)
+        for number in index.numbers(named):
+            await merging.take(await scan.value(number), names=True)
+        return Carried(tree.tenant, merging.words, len(scan.faults) + len(lost), merging.removed)
 
     async def _put(self, key: str, value: bytes) -> bool:
         """Put a value where none is; False where another one is."""
@@ -125,37 +107,47 @@ class Carrier:
         stored = await self._target.get(key)
         return stored is not None and stored.value == value
 
-    def _merging(self, tree: TreeParts, index: Index, erased: int) -> Callable[[bytes, bool], Awaitable[Carried]]:
-        """A function that merges a value of a tree with this index: its conversations, or all else."""
-        continued = {parent for parent in index.parents.values() if parent is not None}
-        lost, refused = circular(index.parents), set[str]()
 
-        async def merge(value: bytes, names: bool) -> Carried:
-            part, outlines = decoded(value), outlined(value).turns
-            both = [each for each in zip(part.turns, outlines, strict=True) if is_conversation(each[0].id) == names]
-            some = [(turn, Entry.of(outline)) for turn, outline in both if turn.id not in lost]
-            before, after = set[str](), Index()
+class _Merging:
+    """The merge of a tree into an archive, a value at a time; `words` and `removed` are as in Carried."""
 
-            async def news(index: Index) -> News:
-                nonlocal before, after
-                before, after = set(index.entries), index
-                turns = [as_of(turn, erased) for turn, entry in some if _is_news(turn, entry, index, refused)]
-                return News(turns, part.gone, part.gone_trees, continued)
+    def __init__(self, target: Keeping, tree: TreeParts, index: Index, lost: set[str], erased: Erased) -> None:
+        """The tree has this index; its turns that are `lost` stay away."""
+        self._target, self._tree, self._lost, self._erased = target, tree, lost, erased
+        self._continued = {parent for parent in index.parents.values() if parent is not None}
+        self.words: dict[str, bytes] = {}
+        self.removed = 0
 
-            await self._to.change(tree.tenant, tree.digits, news)
-            away = tuple((tree.tenant, turn.id) for turn, _ in some if turn.id in refused)
-            ids = [turn.id for turn, _ in some if turn.id not in refused]
-            there = sum(id in before for id in ids)
-            new = sum(
-                turn.id not in before
-                and turn.id not in refused
-                and (entry := after.entries.get(turn.id)) is not None
-                and entry.deleted == turn.deleted
-                for turn, _ in some
-            )
-            return Carried(new, there, len(ids) - new - there, away)
+    async def take(self, value: bytes, *, names: bool) -> None:
+        """Merge a value of the tree: its conversations, or all else."""
+        part, outlines = decoded(value), outlined(value).turns
+        both = [each for each in zip(part.turns, outlines, strict=True) if is_conversation(each[0].id) == names]
+        some = [(turn, Entry.of(outline)) for turn, outline in both if turn.id not in self._lost]
+        before, alive, after = set[str](), set[str](), Index()
 
-        return merge
+        async def news(there: Index) -> News:
+            nonlocal before, alive, after
+            before, after = set(there.entries), there
+            alive = {id for id in before if not there.is_gone(id) and there.entries[id].created > self._erased.there}
+            turns = [as_of(turn, self._erased.here) for turn, entry in some if self._is_news(turn, entry, there)]
+            return News(turns, part.gone, part.gone_trees, self._continued)
+
+        await self._target.change(self._tree.tenant, self._tree.digits, news)
+        entries = after.entries
+        for turn, _ in some:
+            is_new = turn.id in entries and entries[turn.id].deleted == turn.deleted
+            self.words.setdefault(turn.id, b"kept" if turn.id in before else b"ok" if is_new else b"deleted")
+        self.removed += sum(id not in entries or entries[id].deleted for id in alive)
+
+    def _is_news(self, turn: Saved, new: Entry, index: Index) -> bool:
+        """Whether a turn is news for somebody who has the index. One that stays away gets its word."""
+        entry = index.entries.get(turn.id)
+        goes_below = entry is None or new.parent != entry.parent
+        is_below = goes_below and self.words.get(turn.parent or "") == b"conflict"
+        if is_below or (entry is not None and is_another(turn.id, new, entry)):
+            self.words[turn.id] = b"conflict"
+            return False
+        return entry is None or outdoes(turn.id, new, entry, index)
 
 
 async def batches(found: AsyncIterator[T]) -> AsyncGenerator[list[T]]:
@@ -177,16 +169,6 @@ async def side_by_side(work: Iterable[Awaitable[T]]) -> list[T]:
         if isinstance(each, BaseException):
             raise each
     return cast(list[T], done)
-
-
-def _is_news(turn: Saved, new: Entry, index: Index, refused: set[str]) -> bool:
-    """Whether a turn is news for somebody who has the index. `refused` gets its id where it stays away."""
-    entry = index.entries.get(turn.id)
-    goes_below = entry is None or new.parent != entry.parent
-    if (entry is not None and is_another(turn.id, new, entry)) or (goes_below and turn.parent in refused):
-        refused.add(turn.id)
-        return False
-    return entry is None or outdoes(turn.id, new, entry, index)
 
 
 def _is_settled(index: Index) -> bool:

@@ -18,17 +18,19 @@ for a day, it is taken for true.
 import msgspec
 
 from store.archive.archive import Archive
-from store.backup.archiving.marks import Marks
+from store.backup.archiving.keeping import Keeping, Scan
+from store.backup.archiving.marks import GONE, Marks
 from store.backup.archiving.parts import Part, encoded
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.erasing import DAMAGED, clear, tenants_erased
+from store.backup.upkeep.erasing import DAMAGED, clear
 from store.backup.upkeep.memory import Memory
-from store.backup.upkeep.walking import TreeParts, entries, parts_of, trees
+from store.backup.upkeep.walking import TreeParts, trees
+from store.backup.upkeep.walking import entries as entries_of
+from store.backup.upkeep.walking import marks as marks_of
 from store.errors import ArchiveUnavailable, ClockDoubted
 from store.keys import digits_of
 
 DAY_SECONDS = 86_400
-DAY_MS = DAY_SECONDS * 1000
 
 LOOKED_KEY = "v1/store/looked-through"
 GAP_SECONDS = 3 * DAY_SECONDS
@@ -51,31 +53,26 @@ async def expire_daily(archive: StoreArchive, days: float, *, now: float, own: f
     that of this process, in seconds since 1970. Returns how many trees went; None where somebody has done that today.
     Raises StoreUnavailable, ArchiveUnavailable, ClockDoubted.
     """
-    server, keyspace = archive.history.server, archive.history.keyspace
-    mark = keyspace.all_shards()[0].archive_swept
     if abs(now - own) > BACK_SECONDS:
         raise ClockDoubted(f"the clocks of this machine and of the store differ by {abs(now - own):,.0f} s")
     await archive.open()
-    if not await server.command("SET", mark, "", "NX", "PX", DAY_MS):
+    values, stored = archive.archive, await archive.archive.get(LOOKED_KEY)
+    is_first = stored is None or not stored.value.isdigit()
+    passed = DAY_SECONDS if stored is None or is_first else round(now) - int(stored.value)
+    if 0 <= passed < DAY_SECONDS:
         return None
-    try:
-        await _look(archive.archive, round(now))
-        return (await expire(archive.archive, Memory(server, keyspace), days, now=now)).deleted
-    except ArchiveUnavailable:  # somebody has to go on
-        await server.command("DEL", mark)
-        raise
-
-
-async def _look(archive: Archive, now: int) -> None:
-    """Note that the archive is looked through now. Raises ClockDoubted."""
-    stored = await archive.get(LOOKED_KEY)
-    await archive.put(LOOKED_KEY, str(now).encode(), only_if=stored and stored.etag)  # a clash: somebody else has
-    if stored is None or not stored.value.isdigit():
-        return
-    passed = now - int(stored.value)
+    etag = await values.put(LOOKED_KEY, str(round(now)).encode(), only_if=stored and stored.etag)
+    if etag is None:  # somebody else looks through it now
+        return None
     if not -BACK_SECONDS <= passed <= GAP_SECONDS:
         ago = f"{passed / DAY_SECONDS:,.1f} days ago"
         raise ClockDoubted(f"the archive was looked through {ago} by the store's clock, which may have jumped")
+    try:
+        memory = Memory(archive.history.server, archive.history.keyspace)
+        return (await expire(values, memory, days, now=now)).deleted
+    except ArchiveUnavailable:  # somebody has to go on
+        await values.put(LOOKED_KEY, b"" if stored is None else stored.value, only_if=etag)
+        raise
 
 
 class Expired(msgspec.Struct):
@@ -118,35 +115,32 @@ async def expire(archive: Archive, memory: Memory, days: float, *, now: float) -
 
 async def _clear(archive: Archive, marks: Marks, old: float) -> None:
     """Delete the rest of tenants that were erased, and damaged values that were moved away long ago."""
-    for tenant in await tenants_erased(archive):
+    async for tenant, _ in marks_of(archive, GONE):
         if not await marks.held(tenant):
             await clear(archive, tenant, await marks.erased(tenant))
-    async for entry in entries(archive, DAMAGED):
+    async for entry in entries_of(archive, DAMAGED):
         if entry.changed < old and not await marks.held(entry.key.split("/")[2].removeprefix("t.")):
             await archive.delete(entry.key)
 
 
 async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expired, *, before: float) -> None:
     """Delete a tree, unless a turn of it was made after a time: its writer may have had a clock that was behind."""
-    etag = None
-    turns: list[str] = []
-    tops: list[str] = []
-    async for number, stored, part in parts_of(archive, tree):
-        if not isinstance(part, Part):
-            done.unreadable += 1
-            return
-        if any(turn.created >= before * 1e6 for turn in part.turns):
-            return
-        if number == 0:
-            etag = stored.etag
-        turns += [digits_of(turn.id) for turn in part.turns]
-        tops += [digits_of(turn.id) for turn in part.turns if turn.parent is None]
-    tops = tops or turns[:1]
+
+    async def read(scan: Scan) -> Scan:
+        await scan.all()
+        return scan
+
+    scan = await Keeping(archive).look(tree.tenant, tree.digits, read, listed=tree.listed)
+    entries = scan.index.entries
+    done.unreadable += bool(scan.faults)
+    if scan.faults or any(entry.created >= before * 1e6 for entry in entries.values()):
+        return
+    tops = [digits_of(id) for id, entry in entries.items() if entry.parent is None] or [*map(digits_of, entries)][:1]
     if await memory.nodes(tree.tenant, tops):
         done.in_memory += 1
         return
-    if etag is not None and turns:
-        emptied = await archive.put(f"{tree.folder}0", encoded(Part()), only_if=etag)
+    if tops:
+        emptied = await archive.put(f"{tree.folder}0", encoded(Part()), only_if=scan.etags[0])
         if emptied is None:  # somebody has it archived just now
             return
         await archive.delete(*[key for key in tree.keys if key != f"{tree.folder}0"])

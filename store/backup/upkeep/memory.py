@@ -6,7 +6,7 @@ from time import monotonic
 
 from store.backup.archiving.archiver import HERE
 from store.backup.archiving.shards import note_turns
-from store.backup.reading import GONE_TOO, Node, ShardReader, pause
+from store.backup.reading import BROKEN, GONE_TOO, Node, ShardReader, pause
 from store.keys import Keyspace, shard_of
 from store.redis.connection import Server
 
@@ -30,12 +30,11 @@ class Memory:
                 found.append(number)
         return found
 
-    async def trees(self, number: int) -> AsyncGenerator[tuple[str, str]]:
-        """The tenant and the digits of the root of each tree of a shard, in no order."""
-        async for members in ShardReader(self._server, self.keyspace.all_shards()[number], 0).names():
-            for member in members:
-                tenant, _, root = member.partition("/")
-                yield tenant, root
+    async def trees(self, number: int, tenant: str | None = None) -> AsyncGenerator[tuple[str, str]]:
+        """The tenant and the digits of the root of each tree of a shard, or of a tenant's there, in no order."""
+        async for member in ShardReader(self._server, self.keyspace.all_shards()[number]).members(tenant):
+            whose, _, root = member.partition("/")
+            yield whose, root
 
     async def number_of_trees(self) -> int:
         """How many trees there are."""
@@ -44,18 +43,18 @@ class Memory:
 
     async def turns(self, tenant: str, root: str) -> AsyncGenerator[list[Node]]:
         """The turns of a tree that have ended, some at a time."""
-        reader = ShardReader(self._server, self.keyspace.shard(root), 0)
+        reader = ShardReader(self._server, self.keyspace.shard(root))
         async with aclosing(reader.paths(f"{tenant}/{root}")) as paths:
             async for path in paths:
                 began = monotonic()
-                yield [node for node in path if not node.fleeting]
+                yield [node for node in path if not node.fleeting and node.status != BROKEN]
                 await pause(self._turns_per_second, len(path), began)
 
     async def nodes(self, tenant: str, digits: Sequence[str], idle_us: int = GONE_TOO) -> dict[str, Node]:
         """The nodes of some turns of one shard, of those that are there in any state."""
         if not digits or shard_of(digits[0]) >= self.keyspace.shards:
             return {}
-        return await ShardReader(self._server, self.keyspace.shard(digits[0]), 0).nodes(tenant, digits, idle_us)
+        return await ShardReader(self._server, self.keyspace.shard(digits[0])).nodes(tenant, digits, idle_us)
 
     async def noted(self, tenant: str, root: str, digits: str) -> int:
         """When a turn of a tree changed, in µs, so that the archive lacks that; 0 where it lacks nothing of it."""

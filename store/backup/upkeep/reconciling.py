@@ -6,7 +6,7 @@ restored from an old backup. Nothing else is changed: turns that such a server l
 they are asked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -15,9 +15,10 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.backup.archiving.archived_turns import ArchivedTurns
+from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import is_another, outdoes
-from store.backup.archiving.parts import NOWHERE, Entry, Index, Part, decoded, key_of
+from store.backup.archiving.parts import NOWHERE, Entry, Index
 from store.backup.reading import ABOVE, Node, ShardReader
 from store.backup.records import Saved
 from store.backup.turns import THERE, rows, store_row
@@ -28,53 +29,58 @@ from store.history.delete import forget, forget_tree
 from store.history.history import ConversationHistoryStore
 from store.keys import TurnKeys, digits_of, id_of, is_conversation, shard_of
 from store.redis import scripts
-from store.turn import TERMINAL
 
 TRIES = 8
 """How often a conversation is looked at again because somebody has used it meanwhile."""
 
+CHANGING = ("parent", "messages", "response", "items")
+"""The members of a turn or a conversation that change after it was made."""
 
-class Gone(msgspec.Struct):
-    """The facts about a tree that an archive has and an older Redis lacks: deleted turns by their digits, and whether
-    their messages were erased; roots of trees that were deleted whole; turns of which items were erased, as they are
-    now, and conversations; and what each turn continues.
+
+class Facts(NamedTuple):
+    """An archived tree, or several that share their place, as a comparison with Redis needs it: what is `known` of its
+    turns; its `deleted` turns by their digits, and whether their messages were erased; the roots of `trees` that were
+    deleted whole; the `forms` of conversations, and of turns of which items were erased; why parts can't be read.
     """
 
-    turns: dict[str, bool] = {}
-    trees: set[str] = set()
-    cut: dict[str, Saved] = {}
-    named: dict[str, Saved] = {}
-    index: Index = msgspec.field(default_factory=Index)
+    known: Index
+    deleted: dict[str, bool]
+    trees: set[str]
+    forms: dict[str, Saved]
+    faults: Mapping[int, ArchiveDamaged | NewerFormat]
 
-    def add(self, part: Part) -> None:
-        """Add the facts of one of its parts."""
-        self.turns.update({digits_of(id): erased for id, erased in part.gone.items()})
-        self.trees.update(map(digits_of, part.gone_trees))
+
+async def facts_of(scan: Scan) -> Facts:
+    """The facts of a tree. Raises as a scan."""
+    await scan.all()
+    index, forms = scan.index, dict[str, Saved]()
+    async for number, part in scan.parts():
         for turn in part.turns:
-            if turn.id in self.index.entries:
-                continue
-            self.index.entries[turn.id] = Entry.of_saved(turn)
-            if turn.deleted:
-                digits = digits_of(turn.id)
-                self.turns[digits] = self.turns.get(digits, False) or turn.erased is not None
-            elif is_conversation(turn.id):
-                self.named[digits_of(turn.id)] = turn
-            elif turn.erased is not None:
-                self.cut[digits_of(turn.id)] = turn
+            is_there = turn.id in index.entries and index.entries[turn.id].number == number
+            if is_there and not index.is_gone(turn.id) and (turn.erased is not None or is_conversation(turn.id)):
+                forms[digits_of(turn.id)] = turn
+    deleted = {digits_of(id): erased for id, erased in index.gone.items()}
+    for id in filter(index.is_gone, index.entries):
+        deleted[digits_of(id)] = index.gone.get(id, False) or index.entries[id].erased
+    return Facts(index, deleted, set(map(digits_of, index.gone_trees)), forms, scan.faults)
 
 
 class Returned(NamedTuple):
     """A deletion that Redis has lost: of a turn by its digits, or with `whole` of the tree of that root. With `erase`
-    its messages go too, and with `cut` only those items that the archive's turn lacks. With `later` it is the move of
-    a conversation that the archive has so.
+    its messages go too. With a `form` Redis has an earlier one of a turn, from which items were erased since, or of a
+    conversation, which has moved.
     """
 
     tenant: str
     digits: str
     whole: bool = False
     erase: bool = False
-    cut: Saved | None = None
-    later: Saved | None = None
+    form: Saved | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is the move of a conversation."""
+        return self.form is not None and is_conversation(self.form.id)
 
 
 class Reconciled(msgspec.Struct):
@@ -103,7 +109,7 @@ class Reconciler:
     ) -> None:
         """`reconciled` is called with the result for a shard."""
         self._history, self._archive, self._reconciled = history, archive, reconciled
-        self._marks = Marks(archive)
+        self._keeping, self._marks = Keeping(archive), Marks(archive)
         self._memory = Memory(history.server, history.keyspace)
         self._under_way: dict[int, list[Returned]] = {}
 
@@ -121,29 +127,27 @@ class Reconciler:
             del self._under_way[number]
         return not left
 
-    async def found(self, tenant: str, gone: Gone) -> list[Returned]:
+    async def found(self, tenant: str, facts: Facts) -> list[Returned]:
         """The deleted turns and trees that Redis still has, of one tree, or of several that share their place."""
-        trees = [digits for digits in sorted(gone.trees) if await self._has_tree(tenant, digits)]
+        trees = [digits for digits in sorted(facts.trees) if await self._has_tree(tenant, digits)]
         returned = [Returned(tenant, digits, whole=True) for digits in trees]
-        nodes = await self._memory.nodes(tenant, [*gone.turns, *gone.cut, *gone.named], idle_us=0)
+        nodes = await self._memory.nodes(tenant, [*facts.deleted, *facts.forms], idle_us=0)
         for digits, node in nodes.items():
-            if node.root in gone.trees:
+            erase = facts.deleted.get(digits)
+            if node.root in facts.trees:
                 continue
-            if digits in gone.named and digits not in gone.turns:
-                if await self._is_behind(tenant, node, gone):
-                    returned.append(Returned(tenant, digits, later=gone.named[digits]))
-            elif digits not in gone.turns:
-                if await self._lacks_cut(tenant, node, gone.cut[digits]):
-                    returned.append(Returned(tenant, digits, cut=gone.cut[digits]))
-            elif not node.deleted or (gone.turns[digits] and node.erased is None):
-                returned.append(Returned(tenant, digits, erase=gone.turns[digits]))
+            if erase is None:
+                if await self._is_behind(tenant, node, facts):
+                    returned.append(Returned(tenant, digits, form=facts.forms[digits]))
+            elif not node.deleted or (erase and node.erased is None):
+                returned.append(Returned(tenant, digits, erase=erase))
         return returned
 
     async def delete(self, returned: Returned) -> bool:
         """Delete it as a user would, or move it on; False where it is under way."""
-        history, turn = self._history, returned.cut
+        history, turn = self._history, returned.form
         keys = history.keyspace.keys(returned.tenant, returned.digits)
-        if returned.later is not None:
+        if returned.moves:
             return await self._move_on(keys)
         try:
             if turn is not None:  # it gets the content that it has in the archive
@@ -180,50 +184,37 @@ class Reconciler:
 
     async def _tree(self, tenant: str, root: str, done: Reconciled) -> None:
         done.trees += 1
-        gone = await self._gone(tenant, root)
-        if gone is None:
-            done.unreadable += 1
-            return
-        for returned in await self.found(tenant, gone):
+        facts = await self._facts(tenant, root)
+        done.unreadable += bool(facts.faults)
+        for returned in await self.found(tenant, facts):
             if await self.delete(returned):
-                done.deleted += returned.later is None
-                done.moved += returned.later is not None
+                done.deleted += not returned.moves
+                done.moved += returned.moves
             else:
                 done.under_way.append(returned)
 
-    async def _gone(self, tenant: str, root: str) -> Gone | None:
-        """The deletions that the archive has of a tree of Redis; None where it can't be read."""
-        gone = Gone()
+    async def _facts(self, tenant: str, root: str) -> Facts:
+        """The facts that the archive has about a tree of Redis, as far as they can be read; `verify` finds the rest."""
+        facts = await self._keeping.look(tenant, root, facts_of, listed=1)
         if erased := await self._marks.erased(tenant):
             turns = [turn.digits async for some in self._memory.turns(tenant, root) for turn in some]
             nodes = await self._memory.nodes(tenant, turns, idle_us=0)
-            gone.turns = {digits: True for digits, node in nodes.items() if node.created <= erased}
-            if len(gone.turns) == len(nodes) > 0:
-                gone.trees.add(root)
-                return gone
-        number, parts = 0, 1
-        while number < parts:
-            stored = await self._archive.get(key_of(tenant, root, number))
-            try:
-                part = Part() if stored is None else decoded(stored.value)
-            except (ArchiveDamaged, NewerFormat):  # `verify` reports it
-                return None
-            parts = part.parts if number == 0 else parts
-            gone.add(part)
-            number += 1
-        return gone
+            old = {digits: True for digits, node in nodes.items() if node.created <= erased}
+            facts.deleted.update(old)
+            facts.trees.update([root] if len(old) == len(nodes) > 0 else ())
+        return facts
 
     async def _move_on(self, keys: TurnKeys) -> bool:
         """Have a conversation come from the archive in the place of an earlier form of it; False where that is used all
         the time.
         """
         for _ in range(TRIES):
-            gone = await self._gone(keys.tenant, keys.digits)
+            facts = await self._facts(keys.tenant, keys.digits)
             nodes = await self._memory.nodes(keys.tenant, [keys.digits], idle_us=0)
-            if gone is None or keys.digits not in gone.named:
+            if keys.digits not in facts.forms:
                 return True
             if (node := nodes.get(keys.digits)) is not None:
-                if not await self._is_behind(keys.tenant, node, gone):
+                if not await self._is_behind(keys.tenant, node, facts):
                     return True
                 (word,) = await self._history.server.run(scripts.let_go, keys, used=str(node.used))
                 if word != b"ok":
@@ -243,15 +234,18 @@ class Reconciler:
                 if any(word not in THERE for word in words or [b"full"]):
                     return
 
-    async def _is_behind(self, tenant: str, node: Node, gone: Gone) -> bool:
-        """Whether Redis has an earlier form of a conversation than the archive. A change that is noted is of that time;
-        without a note Redis had what the archive has.
+    async def _is_behind(self, tenant: str, node: Node, facts: Facts) -> bool:
+        """Whether Redis has an earlier form of a turn or of a conversation than the archive. A change that is noted is
+        of that time; without a note Redis had what the archive has.
         """
-        later, index, shard = gone.named[node.digits], gone.index, self._history.keyspace.shard(node.digits)
-        reader = ShardReader(self._history.server, shard, 0)
+        form, index, shard = facts.forms[node.digits], facts.known, self._history.keyspace.shard(node.digits)
+        reader = ShardReader(self._history.server, shard)
         here = None if node.deleted else await reader.turn(tenant, node)
-        if here is None or (here.parent, here.response) == (later.parent, later.response):
+        if here is None or all(getattr(here, name) == getattr(form, name) for name in CHANGING):
             return False
+        used = await self._memory.noted(tenant, node.root, node.digits)
+        if not is_conversation(form.id):
+            return here.erased is None or not used
         at = node.parent
         while at is not None and id_of(at) not in index.entries:
             (above,) = await reader.describe([f"{tenant}/{at}"], ABOVE)
@@ -260,11 +254,10 @@ class Reconciler:
             for each in above:
                 index.entries.setdefault(id_of(each.digits), _entry_of(each))
                 at = each.parent
-        used = await self._memory.noted(tenant, node.root, node.digits)
         if not used and await self._history.server.command("EXISTS", shard.older):  # not all is noted
             used = node.used
-        one, other = Entry.of_saved(later), Entry.of_saved(msgspec.structs.replace(here, used=used))
-        return not is_another(later.id, one, other) and outdoes(later.id, one, other, index)
+        one, other = Entry.of_saved(form), Entry.of_saved(msgspec.structs.replace(here, used=used))
+        return not is_another(form.id, one, other) and outdoes(form.id, one, other, index)
 
     async def _has_tree(self, tenant: str, root: str) -> bool:
         """Whether a tree is known."""
@@ -273,19 +266,8 @@ class Reconciler:
         trees = self._history.keyspace.shard(root).trees
         return float(await self._history.server.command("ZSCORE", trees, f"{tenant}/{root}") or 0) > 0
 
-    async def _lacks_cut(self, tenant: str, node: Node, turn: Saved) -> bool:
-        """Whether a turn of Redis still has items that were erased from it; not where that has yet to be archived."""
-        if node.deleted or node.status not in TERMINAL:
-            return False
-        if node.erased is None:
-            return True
-        reader = ShardReader(self._history.server, self._history.keyspace.shard(node.digits), 0)
-        here = await reader.turn(tenant, node)
-        differs = here is not None and (here.messages, here.items) != (turn.messages, turn.items)
-        return differs and not await self._memory.noted(tenant, node.root, node.digits)
-
 
 def _entry_of(node: Node) -> Entry:
     """The entry of a turn that Redis alone has, which only says what it continues."""
     parent = None if node.parent is None else id_of(node.parent)
-    return Entry(NOWHERE, parent, 0, 0, node.deleted, False, node.digest, node.used)
+    return Entry(NOWHERE, parent, 0, 0, node.deleted, False, node.digest, node.created, node.used)

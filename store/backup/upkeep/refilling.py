@@ -22,7 +22,7 @@ from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.parts import Entry
 from store.backup.archiving.shards import begin_archive
-from store.backup.reading import PIECE_BYTES, ShardReader, pause, portions
+from store.backup.reading import PAYLOAD_BYTES, ShardReader, pause, portions
 from store.backup.records import Saved
 from store.backup.turns import THERE, rows, store_row
 from store.backup.upkeep.walking import trees_of
@@ -69,6 +69,17 @@ class Refilled(msgspec.Struct):
     conflicts: int = 0
     lost: int = 0
     refused: list[Refused] = []
+
+    def count(self, tenant: str, words: Mapping[str, bytes]) -> None:
+        """Count what became of the turns of a tree, by their ids."""
+        counts = Counter(words.values())
+        self.restored += counts[b"ok"]
+        self.kept += counts[b"kept"]
+        self.deleted += counts[b"deleted"]
+        self.conflicts += counts[b"conflict"]
+        self.lost += counts[b"missing"] + counts[b"forgotten"] + counts[b"outdated"]
+        refused = [Refused(tenant, id) for id, word in words.items() if word == b"conflict"]
+        self.refused += refused[: MAX_REPORTED - len(self.refused)]
 
     @property
     def looked(self) -> int:
@@ -131,21 +142,12 @@ class Refill:
                     await self._tree(tenant, digits, words)
                 except (ArchiveDamaged, NewerFormat):
                     done.unreadable += 1
-                self._count(tenant, words)
+                there = words.values()
+                done.trees += b"ok" in there or b"kept" in there
+                done.no_room += b"full" in there
+                done.count(tenant, words)
             yield done
             await pause(self._turns_per_second, len(words), began)
-
-    def _count(self, tenant: str, words: Mapping[str, bytes]) -> None:
-        done, counts = self._done, Counter(words.values())
-        done.trees += bool(counts[b"ok"] or counts[b"kept"])
-        done.no_room += counts[b"full"] > 0
-        done.restored += counts[b"ok"]
-        done.kept += counts[b"kept"]
-        done.deleted += counts[b"deleted"]
-        done.conflicts += counts[b"conflict"]
-        done.lost += counts[b"missing"] + counts[b"forgotten"] + counts[b"outdated"]
-        refused = [Refused(tenant, id) for id, word in words.items() if word == b"conflict"]
-        done.refused += refused[: MAX_REPORTED - len(done.refused)]
 
     async def _tree(self, tenant: str, digits: str, words: dict[str, bytes]) -> None:
         """Bring back a tree, where there is room for what of it isn't there. `words` gets what became of its turns."""
@@ -157,11 +159,11 @@ class Refill:
         async def bring(scan: Scan) -> None:
             await scan.all()
             entries = scan.index.entries
-            ids, reader = _downwards(entries), ShardReader(self._server, shard, 0)
+            ids, reader = _downwards(entries), ShardReader(self._server, shard)
             nodes = await reader.nodes(tenant, map(digits_of, ids))
             there = {id_of(digits): node.digest for digits, node in nodes.items()}
             if await self._fits(shard, [entries[id] for id in ids if id not in there]):
-                for some in portions(ids, lambda id: entries[id].payload, PIECE_BYTES):
+                for some in portions(ids, lambda id: entries[id].payload, PAYLOAD_BYTES):
                     for row in rows(await scan.turns(some)):
                         await self._store(tenant, row, there, words, archived)
             else:

@@ -19,15 +19,18 @@ import msgspec
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import GONE, HOLD, Marks, mark_in
+from store.backup.archiving.marks import key_of as mark_key
+from store.backup.archiving.parts import folder_of
 from store.backup.heads import Heads
 from store.backup.reading import be_patient, pause
-from store.backup.upkeep.backup_file import Contents, Header, Progress, reading
-from store.backup.upkeep.carrying import Carrier, has_turn
-from store.backup.upkeep.refilling import MAX_REPORTED, Refill, Refilled, Refused
-from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
+from store.backup.upkeep.backup_file import Contents, Header, Progress, reading, turns_of
+from store.backup.upkeep.carrying import Carrier, Erased, has_turn
+from store.backup.upkeep.memory import Memory
+from store.backup.upkeep.refilling import Refill, Refilled
+from store.backup.upkeep.walking import TreeParts, listed_at, marks, trees_of
 from store.errors import BadBackup, LayoutMismatch, NotFound
 from store.history.history import ConversationHistoryStore
-from store.keys import digits_of
+from store.keys import digits_of, id_of
 from store.layout import Layout, Terms
 from store.redis import scripts
 
@@ -38,6 +41,7 @@ AHEAD_SECONDS = 86_400.0
 class Restored(Refilled, kw_only=True):
     """The outcome of a restore of the part of a file that was `backup`.
 
+    `removed` turns were in the store, and are deleted now, as the file says that they are.
     `secret` is `restored`, `kept` where the store has the same, `other` where it has another one, or `none` where the
     file has none. `archived` says that the turns are in the archive, and then no trees are counted.
     """
@@ -45,6 +49,7 @@ class Restored(Refilled, kw_only=True):
     backup: Header
     secret: str
     archived: bool
+    removed: int
     seconds: float
 
 
@@ -60,6 +65,7 @@ class Restore:
         self._history, self._archive = history, archive
         self._server, self._keyspace = history.server, history.keyspace
         self._turns_per_second = turns_per_second
+        self._removed = 0
 
     async def run(
         self, path: Path, *, release: str, tenant: str | None = None, tree: str | None = None
@@ -121,6 +127,7 @@ class Restore:
             backup=checked,
             secret=secret,
             archived=self._archive is not None,
+            removed=self._removed,
             seconds=round(monotonic() - began, 3),
             **msgspec.structs.asdict(done),
         )
@@ -129,19 +136,18 @@ class Restore:
         self, file: Archive, archive: Archive, found: AsyncGenerator[TreeParts], done: Refilled
     ) -> AsyncGenerator[int]:
         """Put trees into the archive, but for what the file knows as deleted. Yields the bytes of some."""
-        marks, theirs = Marks(archive), Marks(file)
+        ours, theirs = Marks(archive), Marks(file)
 
-        async def erased(tenant: str) -> int:
-            return max(await marks.erased(tenant), await theirs.erased(tenant))
+        async def erased(tenant: str) -> Erased:
+            there = await ours.erased(tenant)
+            return Erased(max(there, await theirs.erased(tenant)), there)
 
         began = monotonic()
-        async for carried, size in Carrier(file, archive).carry_all(found, erased):
-            done.restored += carried.new
-            done.kept += carried.there
-            done.deleted += carried.deleted
-            done.conflicts += len(carried.refused)
-            done.refused += [Refused(*each) for each in carried.refused[: MAX_REPORTED - len(done.refused)]]
-            await pause(self._turns_per_second, carried.turns, began)
+        async for some, size in Carrier(file, archive).carry_all(found, erased):
+            for carried in some:
+                done.count(carried.tenant, carried.words)
+                self._removed += carried.removed
+            await pause(self._turns_per_second, sum(len(each.words) for each in some), began)
             began = monotonic()
             yield size
         heads = Heads(self._server, self._keyspace, archive)
@@ -149,12 +155,28 @@ class Restore:
 
     async def _mark(self, file: Archive, archive: Archive, tenant: str | None) -> None:
         """Take over the marks of a file, or those of a tenant."""
-        marks = Marks(archive)
-        for kind, note in ((GONE, marks.erase), (HOLD, marks.hold)):
-            async for entry in entries(file, f"{ROOT}{kind}/"):
-                whose, stored = entry.key.rpartition("/t.")[2], await file.get(entry.key)
-                if stored is not None and tenant in (None, whose):
-                    await note(whose, mark_in(entry.key, stored.value).at)
+        ours = Marks(archive)
+        for kind, note in ((GONE, ours.erase), (HOLD, ours.hold)):
+            async for whose, value in marks(file, kind, tenant):
+                at, erased = mark_in(mark_key(kind, whose), value).at, await ours.erased(whose)
+                if kind == GONE and at > erased:
+                    self._removed += await self._had(archive, whose, erased, at)
+                await note(whose, at)
+
+    async def _had(self, archive: Archive, tenant: str, after: int, until: int) -> int:
+        """How many turns from between two times a tenant has in an archive, or in memory alone."""
+        memory, had = Memory(self._server, self._keyspace), 0
+        async for tree in trees_of(archive, tenant):
+            async for turn in turns_of(archive, tree, faults=[]):
+                had += not turn.deleted and after < turn.created <= until
+        for number in range(self._keyspace.shards):
+            async for _, root in memory.trees(number, tenant):
+                tree = await listed_at(archive, folder_of(tenant, root))
+                there = set[str]() if tree is None else {turn.id async for turn in turns_of(archive, tree, faults=[])}
+                async for some in memory.turns(tenant, root):
+                    new = [node for node in some if not node.deleted and id_of(node.digits) not in there]
+                    had += sum(after < node.created <= until for node in new)
+        return had
 
     async def _secret(self, saved: bytes | None) -> str:
         """Store the secret where there is none; the word for what became of it."""

@@ -13,13 +13,14 @@ from typing import NamedTuple
 import msgspec
 
 from store.archive.archive import Archive
+from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.parts import Part, encoded, folder_of
 from store.backup.reading import Node
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.memory import Memory
-from store.backup.upkeep.reconciling import Gone, Reconciler, Returned
-from store.backup.upkeep.walking import TreeParts, listed_at, parts_of, sample, trees
-from store.errors import ArchiveDamaged
+from store.backup.upkeep.reconciling import Facts, Reconciler, Returned, facts_of
+from store.backup.upkeep.walking import TreeParts, listed_at, sample, trees
+from store.errors import ArchiveDamaged, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 
@@ -98,19 +99,6 @@ class Verified(msgspec.Struct):
             self.faults[fault] = repaired
 
 
-class Known(msgspec.Struct):
-    """A tree in the archive, as far as it was read: the digests of its turns by their digits, None for
-    deleted ones; what they continue; and its deletions.
-    """
-
-    turns: dict[str, str | None] = {}
-    parents: dict[str, str | None] = {}
-    gone: Gone = msgspec.field(default_factory=Gone)
-    values: int = 0
-    uncounted: int = 0
-    faults: list[ArchiveFault] = []
-
-
 class Verify:
     """Checks an archive. It is compared with `store`; None leaves that out."""
 
@@ -123,7 +111,7 @@ class Verify:
         turns_per_second: float = 0.0,
     ) -> None:
         """`turns_per_second` is the pace at which the store is read; 0 is as fast as it answers."""
-        self._archive = archive
+        self._archive, self._keeping = archive, Keeping(archive)
         self._memory = None if store is None else Memory(store.server, store.keyspace, turns_per_second)
         self._reconciler = None if store is None else Reconciler(store, archive)
         self._choose = choose or random.Random()
@@ -160,81 +148,56 @@ class Verify:
                     yield
 
     async def _verify(self, tree: TreeParts, report: Verified, repair: bool) -> None:
-        known = await self._read(tree)
+        facts = await self._read(tree)
         report.trees += 1
-        report.values += known.values
-        report.uncounted += known.uncounted
-        report.turns += len(known.turns)
-        first = {*known.faults, *_holes(tree, known)}
-        returned = await self._returned(tree, known)
+        report.values += len(tree.parts)
+        report.uncounted += sum(number >= facts.known.parts for number in tree.parts)
+        report.turns += len(facts.known.entries)
+        first, returned = _faults(tree, facts), await self._returned(tree, facts)
         again = await listed_at(self._archive, tree.folder) if first or returned else None
         if again is None:
             return
-        known = await self._read(again)
-        for fault in dict.fromkeys([*known.faults, *_holes(again, known)]):
+        facts = await self._read(again)
+        for fault in _faults(again, facts):
             if fault in first:
                 report.add(fault, repair and await self._repaired(fault))
-        for fault, what in (await self._returned(again, known)).items():
+        for fault, what in (await self._returned(again, facts)).items():
             if fault in returned:
                 report.add(fault, repair and self._reconciler is not None and await self._reconciler.delete(what))
 
-    async def _read(self, tree: TreeParts) -> Known:
-        """All parts of a tree, one at a time."""
-        known = Known(values=len(tree.parts))
-        counted = 0
-        async for number, _, part in parts_of(self._archive, tree):  # a second look takes those into account that went
-            if not isinstance(part, Part):
-                what, detail = ("unreadable", part.fault) if isinstance(part, ArchiveDamaged) else ("newer", str(part))
-                known.faults.append(ArchiveFault(what, tree.tenant, tree.parts[number].key, detail=detail))
-                counted = max(counted, number + 1)
-                continue
-            if number == 0:
-                counted = max(counted, part.parts)
-            elif number >= counted:
-                known.uncounted += 1
-                continue
-            known.gone.add(part)
-            for turn in part.turns:
-                digits = digits_of(turn.id)
-                deleted = turn.deleted or digits in known.gone.turns
-                known.turns.setdefault(digits, None if deleted else turn.digest)
-                known.parents.setdefault(digits, turn.parent)
-        for number in range(counted):
-            if number not in tree.parts:
-                known.faults.append(ArchiveFault("no-part", tree.tenant, f"{tree.folder}{number}"))
-        return known
+    async def _read(self, tree: TreeParts) -> Facts:
+        return await self._keeping.look(tree.tenant, tree.digits, facts_of, listed=tree.listed)
 
-    async def _returned(self, tree: TreeParts, known: Known) -> dict[ArchiveFault, Returned]:
+    async def _returned(self, tree: TreeParts, facts: Facts) -> dict[ArchiveFault, Returned]:
         """The faults of turns that are deleted in the archive and not in Redis."""
         if self._reconciler is None:
             return {}
-        found = await self._reconciler.found(tree.tenant, known.gone)
+        found = await self._reconciler.found(tree.tenant, facts)
         key = f"{tree.folder}0"
         return {ArchiveFault("gone-readable", tree.tenant, key, id_of(each.digits)): each for each in found}
 
     async def _compare(self, memory: Memory, tenant: str, root: str, report: Verified, repair: bool) -> None:
         """Compare a tree of Redis with the archive's. Redis is read first, as it is never behind."""
         report.compared += 1
-        known: Known | None = None
+        facts: Facts | None = None
         async for some in memory.turns(tenant, root):
-            known = known or await self._known_at(tenant, root)
-            if root in known.gone.trees:  # a fault of the archive's tree
+            facts = facts or await self._known_at(tenant, root)
+            if root in facts.trees:  # a fault of the archive's tree
                 return
-            lacking = [turn for turn in some if not _has(known, turn)]
+            lacking = [turn for turn in some if not _has(facts, turn)]
             unnoted = [turn for turn in lacking if not await memory.noted(tenant, root, turn.digits)]
             if not unnoted:
                 continue
-            known = await self._known_at(tenant, root)  # it may have been archived in between
+            facts = await self._known_at(tenant, root)  # it may have been archived in between
             now = await memory.nodes(tenant, [turn.digits for turn in unnoted])
-            lacking = [turn for turn in unnoted if _is_still(turn, now) and not _has(known, turn)]
+            lacking = [turn for turn in unnoted if _is_still(turn, now) and not _has(facts, turn)]
             done = repair and await memory.note(tenant, root, [turn.digits for turn in lacking]) == len(lacking)
             for turn in lacking:
                 key = f"{folder_of(tenant, root)}0"
                 report.add(ArchiveFault("not-archived", tenant, key, id_of(turn.digits)), done)
 
-    async def _known_at(self, tenant: str, root: str) -> Known:
-        tree = await listed_at(self._archive, folder_of(tenant, root))
-        return Known() if tree is None else await self._read(tree)
+    async def _known_at(self, tenant: str, root: str) -> Facts:
+        return await self._keeping.look(tenant, root, facts_of, listed=1)
 
     async def _repaired(self, fault: ArchiveFault) -> bool:
         """Repair a fault, if it can be: no readable turn is lost. Returns whether it is repaired."""
@@ -261,23 +224,25 @@ class Verify:
         return number
 
 
-def _holes(tree: TreeParts, known: Known) -> list[ArchiveFault]:
-    """The turns whose parents are not there; of a tree that could be read whole."""
-    if known.faults or 0 not in tree.parts:
-        return []
-    return [
-        ArchiveFault("no-parent", tree.tenant, f"{tree.folder}0", id_of(digits), parent)
-        for digits, parent in known.parents.items()
-        if parent is not None and digits_of(parent) not in known.turns
-    ]
+def _faults(tree: TreeParts, facts: Facts) -> list[ArchiveFault]:
+    """The faults of a tree as it was read; of one that could be read whole also the turns whose parents are missing."""
+    faults: list[ArchiveFault] = []
+    for number, error in facts.faults.items():
+        what = "newer" if isinstance(error, NewerFormat) else "unreadable" if number in tree.parts else "no-part"
+        detail = "" if what == "no-part" else error.fault if isinstance(error, ArchiveDamaged) else str(error)
+        faults.append(ArchiveFault(what, tree.tenant, f"{tree.folder}{number}", detail=detail))
+    entries = {} if faults else facts.known.entries
+    for id, entry in entries.items():
+        if entry.parent is not None and entry.parent not in entries:
+            faults.append(ArchiveFault("no-parent", tree.tenant, f"{tree.folder}0", id, digits_of(entry.parent)))
+    return faults
 
 
-def _has(known: Known, turn: Node) -> bool:
+def _has(facts: Facts, turn: Node) -> bool:
     """Whether the archive has a turn as Redis has it, or knows that it is gone."""
-    if turn.digits not in known.turns:
-        return turn.digits in known.gone.turns
-    digest = known.turns[turn.digits]
-    return digest is None or (digest == turn.digest and not turn.deleted)
+    entry = facts.known.entries.get(id_of(turn.digits))
+    there = entry is not None and entry.digest == turn.digest and not turn.deleted
+    return there or turn.digits in facts.deleted
 
 
 def _is_still(turn: Node, now: Mapping[str, Node]) -> bool:

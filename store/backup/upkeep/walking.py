@@ -1,4 +1,4 @@
-"""Walking: what there is in an archive, by its keys alone, in their order and page by page; and the parts of a tree."""
+"""Walking: what there is in an archive, by its keys alone, in their order and page by page."""
 
 import random
 import re
@@ -8,9 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from store.archive.archive import Archive
-from store.archive.port import MOST_LISTED, Entry, Stored
-from store.backup.archiving.parts import Part, decoded
-from store.errors import ArchiveDamaged, NewerFormat
+from store.archive.port import MOST_LISTED, Entry
 from store.ids import TREE_DIGITS, tree_of
 from store.keys import SHARD_DIGITS, checked_tenant
 
@@ -51,6 +49,11 @@ class TreeParts(NamedTuple):
         return tenant in (None, self.tenant) and at in (None, (self.shard, self.tree))
 
     @property
+    def listed(self) -> int:
+        """How many parts it has by its keys."""
+        return max(self.parts) + 1
+
+    @property
     def keys(self) -> list[str]:
         """The keys of its parts, the first one last: as long as that is there, others are asked for."""
         return [self.parts[number].key for number in sorted(self.parts, reverse=True)]
@@ -74,6 +77,14 @@ async def entries(archive: Archive, prefix: str, after: str = "") -> AsyncGenera
         if len(page) < MOST_LISTED:
             return
         after = page[-1].key
+
+
+async def marks(archive: Archive, kind: str, tenant: str | None = None) -> AsyncGenerator[tuple[str, bytes]]:
+    """The tenants with a mark of a kind (marks.py), or one of them, each with its value. Raises ArchiveUnavailable."""
+    async for entry in entries(archive, f"{ROOT}{kind}/"):
+        whose = entry.key.removeprefix(f"{ROOT}{kind}/t.")
+        if tenant in (None, whose) and (stored := await archive.get(entry.key)) is not None:
+            yield whose, stored.value
 
 
 async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncGenerator[TreeParts | Entry]:
@@ -109,22 +120,6 @@ async def trees_of(archive: Archive, tenant: str | None, digits: str | None = No
         async for found in trees(archive, folder):
             if isinstance(found, TreeParts):
                 yield found
-
-
-async def parts_of(
-    archive: Archive, tree: TreeParts
-) -> AsyncGenerator[tuple[int, Stored, Part | ArchiveDamaged | NewerFormat]]:
-    """The parts of a tree that are still there, in order: the number, the value, and what is in it or why that can't be
-    read. Raises ArchiveUnavailable.
-    """
-    for number in sorted(tree.parts):
-        stored = await archive.get(tree.parts[number].key)
-        if stored is not None:
-            try:
-                part: Part | ArchiveDamaged | NewerFormat = decoded(stored.value)
-            except (ArchiveDamaged, NewerFormat) as error:
-                part = error
-            yield number, stored, part
 
 
 async def listed_at(archive: Archive, folder: str) -> TreeParts | None:

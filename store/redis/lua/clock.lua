@@ -2,9 +2,12 @@
 -- Invariant: scores of a shard only rise, even when the server's clock steps back, so no two uses are equally
 -- old.
 
-local moment = redis.call('TIME') -- it does not change while a script runs
+local now_us -- it does not change while a script runs
 
-local now_us = moment[1] * 1000000 + moment[2]
+local function begin_clock()
+  local moment = redis.call('TIME')
+  now_us = moment[1] * 1000000 + moment[2]
+end
 
 -- A score has sixteen digits and Lua would print fourteen of them.
 local function exact(number)

@@ -1,4 +1,3 @@
---- include describing
 --- include idle
 -- For a backup: what the nodes of some turns say, and of turns above them.
 --
@@ -6,9 +5,32 @@
 --            above    how many turns above each are described too
 --            idle_us  for how long a tree may be unused, whose turns are as if they weren't there; 0: for ever; -1: also those
 --                     of trees that were forgotten are described
--- Result:    {'ok', for each of the turns one reply: a line for it and for each turn above it, newest first, as describing.lua
---            has them, or '' where it isn't there}
+-- Result:    {'ok', for each of the turns one reply: a line for it and for each turn above it, newest first, or '' where it
+--            isn't there}
 -- Invariant: nothing changes, not even the order of use.
+
+local DESCRIBED = { 'parent', 'root', 'deleted', 'erased', 'fleeting', 'status', 'digest', 'created', 'touched', 'held',
+  'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes', 'background', 'submission' }
+
+-- A turn in words: its digits, then these fields, '-' for one that it hasn't, and what is said of its parent if its messages
+-- were erased; and its parent. Nothing of a turn that isn't there.
+local function described(tenant, digits)
+  local found = redis.call('HMGET', key('node', tenant, digits), unpack(DESCRIBED))
+  local parent = found[1]
+  if not parent then
+    return nil
+  end
+  local words = { digits }
+  for at = 1, #DESCRIBED do
+    words[at + 1] = found[at] and found[at] ~= '' and found[at] or '-'
+  end
+  if found[4] and parent ~= '' then
+    local above = redis.call('HMGET', key('node', tenant, parent), 'chain_messages', 'chain_bytes')
+    words[#words + 1] = above[1] or 0
+    words[#words + 1] = above[2] or 0
+  end
+  return table.concat(words, ' '), parent
+end
 
 local reply = { 'ok' }
 for member in string.gmatch(members, '%S+') do

@@ -9,7 +9,11 @@
 --            kept_ms   for how long it is known after its end
 -- Invariant: a record has its place in the order of their ends, and both expire.
 
-local keyed, untils = shard_key('keyed:' .. tenant), shard_key('keyed-until:' .. tenant)
+local keyed, untils
+
+local function begin_keyed()
+  keyed, untils = shard_key('keyed:' .. tenant), shard_key('keyed-until:' .. tenant)
+end
 
 local function drop_keyed(digits)
   redis.call('HDEL', keyed, digits)

@@ -24,6 +24,11 @@ local function month_of(day)
 end
 
 local month, month_ends -- the same while a script runs
+local reserved
+
+local function begin_limits()
+  month, month_ends, reserved = nil, nil, shard_key('reserved:' .. tenant)
+end
 
 -- The number of the present month, and the µs until it is over.
 local function present_month()
@@ -37,8 +42,6 @@ local function present_month()
   end
   return month, month_ends
 end
-
-local reserved = shard_key('reserved:' .. tenant)
 
 local function limits_key(scope)
   return shard_key('limits:' .. tenant .. '/' .. scope)

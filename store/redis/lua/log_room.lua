@@ -1,5 +1,5 @@
 --- include logs
---- later ending_logs: end_logs
+--- include ending_logs
 -- Shared by the scripts that write to a log, which may need room for that.
 -- Arguments: max_logged  the most bytes of all logs in the shard
 -- Invariant: that of ending_logs.lua, which most calls don't need.

@@ -1,5 +1,5 @@
 --- include room
---- later eviction: evict_until
+--- include eviction
 -- Shared by the scripts that add a turn.
 -- Invariant: that of eviction.lua, which most calls don't need.
 

@@ -17,7 +17,11 @@ local function key(family, tenant, digits)
   return turns .. tenant .. ':' .. family .. ':' .. digits
 end
 
-local shard = string.sub(turns, 1, -#'t:' - 1) -- what all keys of the shard begin with
+local shard -- what all keys of the shard begin with
+
+local function begin_names()
+  shard = string.sub(turns, 1, -#'t:' - 1)
+end
 
 local function shard_key(name)
   return shard .. name

@@ -14,7 +14,7 @@ local function changes_of(tenant, root)
 end
 
 local function note_unarchived(tenant, root, member, score)
-  local after = not plain and redis.call('GET', shard_key('archive'))
+  local after = not is_plain() and redis.call('GET', shard_key('archive'))
   -- a tree that has changes is among those of the shard already: to ask for that costs half of saying it again
   if after and redis.call('ZADD', changes_of(tenant, root), score, member) == 1
     and redis.call('ZCARD', changes_of(tenant, root)) == 1 then

@@ -3,7 +3,11 @@
 -- Arguments: not_after  the ms after which the caller has given up
 -- Invariant: a pin past its time doesn't count, whether or not its key is still there.
 
-local now_ms = math.floor(now_us / 1000)
+local now_ms
+
+local function begin_pins()
+  now_ms = math.floor(now_us / 1000)
+end
 
 local function holds(pins, pin)
   local expiry = pin ~= '' and redis.call('ZSCORE', pins, pin)

@@ -3,4 +3,15 @@
 
 -- Whether the shard has neither an archive nor trees of which one lacks something (unarchived.lua): one question instead of
 -- two.
-local plain = redis.call('EXISTS', shard_key('archive'), shard_key('unarchived')) == 0
+local known_plain
+
+local function begin_plain()
+  known_plain = nil
+end
+
+local function is_plain()
+  if known_plain == nil then
+    known_plain = redis.call('EXISTS', shard_key('archive'), shard_key('unarchived')) == 0
+  end
+  return known_plain
+end

@@ -7,7 +7,11 @@
 --            max_bytes      the most bytes that the server may hold for the shard; 0: any number
 -- Invariant: the counters are those of this moment, with what this call has changed.
 
-local evicted = {} -- how many turns went, by what there was too much of
+local evicted -- how many turns went, by what there was too much of
+
+local function begin_room()
+  evicted = {}
+end
 
 -- The count of evicted turns, as `responses=3 bytes=1`.
 local function told_of_evicted()

@@ -44,6 +44,10 @@ end
 
 local under_way_by_root
 
+local function begin_tree_jobs()
+  under_way_by_root = nil
+end
+
 -- The digits of what is under way in a tree.
 local function under_way_in(tenant, root)
   if redis.call('HEXISTS', key('node', tenant, root), 'jobs') == 0 then

@@ -14,22 +14,31 @@
 
 local LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES, NOTED_BYTES = 195, 135, 155, 320, 480
 
-local noted = redis.call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes')
-
 -- The shard's counters, with what this call has changed so far; and by how much it changed those of each tenant, as far as
 -- that is not recorded yet.
-local counted = { responses = tonumber(noted[1]) or 0, tombstones = tonumber(noted[2]) or 0,
-  trees = tonumber(noted[3]) or 0, bytes = tonumber(noted[4]) or 0 }
-local owned = {}
+local known_counters, owned
+
+local function begin_usage()
+  known_counters, owned = nil, {}
+end
+
+local function counted()
+  if not known_counters then
+    local noted = redis.call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes')
+    known_counters = { responses = tonumber(noted[1]) or 0, tombstones = tonumber(noted[2]) or 0,
+      trees = tonumber(noted[3]) or 0, bytes = tonumber(noted[4]) or 0 }
+  end
+  return known_counters
+end
 
 local function count(tenant, field, change)
-  local own = owned[tenant]
+  local own, numbers = owned[tenant], counted()
   if not own then
     own = { responses = 0, bytes = 0 } -- nearly all turns change both
     owned[tenant] = own
   end
   own[field] = (own[field] or 0) + change
-  counted[field] = counted[field] + change
+  numbers[field] = numbers[field] + change
 end
 
 -- A counter of a tenant has changed by so much.
@@ -40,17 +49,17 @@ local function note_own(tenant, field, change)
 end
 
 local function record()
-  local changed = {}
+  local changed, numbers = {}, next(owned) and counted()
   for tenant, own in pairs(owned) do
     for field, change in pairs(own) do
       local in_all = field == 'bytes' and change + (own.trees or 0) * TREE_BYTES or change
       if in_all ~= 0 then
         note_own(tenant, field, in_all)
       end
-      if change ~= 0 and counted[field] == 0 then
+      if change ~= 0 and numbers[field] == 0 then
         redis.call('HDEL', usage, field)
       elseif change ~= 0 then
-        changed[#changed + 1], changed[#changed + 2] = field, counted[field]
+        changed[#changed + 1], changed[#changed + 2] = field, numbers[field]
       end
     end
   end
@@ -62,11 +71,11 @@ end
 
 -- The bytes of the shard that its counter doesn't have, but for those of trees.
 local function uncounted()
-  return plain and 0 or redis.call('ZCARD', shard_key('unarchived')) * NOTED_BYTES
+  return is_plain() and 0 or redis.call('ZCARD', shard_key('unarchived')) * NOTED_BYTES
 end
 
 -- The responses, the trees and the bytes of the shard.
 local function stored()
-  local bytes = counted.bytes + uncounted() + counted.trees * TREE_BYTES
-  return counted.responses, counted.trees, bytes
+  local numbers = counted()
+  return numbers.responses, numbers.trees, numbers.bytes + uncounted() + numbers.trees * TREE_BYTES
 end

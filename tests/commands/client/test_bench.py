@@ -1,13 +1,12 @@
 """`harmonium bench`: many conversations at once, what it says of them, and that none of them is left."""
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 
+from service.commands.client import bench
 from service.commands.client.bench import Load, Outcome, figures_of
 from service.commands.client.errors import Refused
 from service.commands.client.profile import Profile
@@ -16,6 +15,7 @@ from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run, said, told
 from tests.support.service.process import ServiceProcess
 from tests.support.service.scraped import scraped
+from tests.support.service.terminal import CTRL_C, at_a_terminal
 from tests.support.waiting import wait_until
 
 MADE = ("ls", "--metadata", "harmonium=bench")
@@ -38,8 +38,11 @@ def test_figures_of_nothing_are_none(seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_every_turn_is_measured_and_nothing_is_left() -> None:
-    found = told("bench", "--concurrency", "3", "--turns", "2", "--input", "Count to 3.")
+def test_every_turn_is_measured_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "PROGRESS_SECONDS", 0.01)
+    result = run("bench", "--concurrency", "3", "--turns", "2", "--input", "Count to 3.", "--json")
+    found = json.loads(result.stdout)
+    assert result.stderr == "", "a pipe is not told how far it is"
     assert (found["responses"], found["errors"], found["interrupted"]) == (6, {}, False)
     assert 0 < found["first_token_ms_p50"] <= found["first_token_ms_p99"] <= found["seconds"] * 1000
     assert found["responses_per_second"] == pytest.approx(6 / found["seconds"], rel=0.01)
@@ -56,6 +59,7 @@ def test_what_is_kept_are_conversations_of_all_their_turns() -> None:
     assert len(roots) == 2
     for root in roots:
         turns = told("tree", root)["turns"]
+        assert told("show", root)["max_output_tokens"] == 256
         assert [turn["parent"] for turn in turns] == [None, *(turn["id"] for turn in turns[:-1])]
         assert len(turns) == 3
         said("rm", "--tree", "--yes", root)
@@ -79,18 +83,15 @@ def test_it_ends_when_its_time_is_over() -> None:
     assert said(*MADE) == ""
 
 
-def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: ServiceProcess) -> None:
-    command = [sys.executable, "-m", "service", "bench", "-n", "4", "--turns", "1000", "--json", "--url", service.url]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, "--input", "Count to 5."], **pipes) as measuring:
-        assert measuring.stderr is not None
-        while not measuring.stderr.readline().startswith("… "):
-            pass
-        measuring.send_signal(signal.SIGINT)
-        found, _ = measuring.communicate(timeout=60)
-    assert measuring.returncode == 130
-    assert json.loads(found)["interrupted"] is True
-    assert json.loads(found)["responses"] > 0
+def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: ServiceProcess, tmp_path: Path) -> None:
+    command = ("bench", "-n", "4", "--turns", "1000", "--json", "--input", "Count to 5.")
+    with at_a_terminal(tmp_path, *command, url=service.url) as measuring:
+        measuring.shows(" of 4000 responses, 0 errors\n")
+        measuring.press(CTRL_C)
+        status, _ = measuring.end(60)
+    found = json.loads(measuring.text[measuring.text.index("{") :])
+    assert (status, found["interrupted"]) == (130, True)
+    assert found["responses"] > 0
     assert said(*MADE) == ""
 
 

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from service.commands.client.errors import ClientError
+from service.commands.client.profile import Profile
+from service.commands.client.reading import whole_id
+from service.commands.client.service import Json, Service
 from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
@@ -46,7 +50,9 @@ def test_something_is_said_in_a_conversation(service: ServiceProcess) -> None:
 def test_what_is_asked_for_is_sent(service: ServiceProcess, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object", "properties": {}, "required": [], "additionalProperties": false}')
-    response = told("ask", "Go.", "-s", "Be brief.", "--effort", "high", "--schema", str(schema), "-m", "gpt-oss-20b")
+    wanted = ("--effort", "high", "--temperature", "0.5", "--schema", str(schema), "-m", "gpt-oss-20b")
+    response = told("ask", "Go.", "-s", "Be brief.", *wanted)
+    assert response["temperature"] == 0.5
     assert response["instructions"] == "Be brief."
     assert response["reasoning"]["effort"] == "high"
     assert response["text"]["format"]["schema"] == json.loads(schema.read_text())
@@ -115,6 +121,55 @@ def test_a_response_is_shown_with_all_that_led_to_it() -> None:
 
 
 @pytest.mark.usefixtures("service")
+def test_an_id_is_meant_by_its_beginning_and_the_newest_by_none() -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    second = id_of(run("ask", "--from", first[:15], "What is my name?"))
+    assert told("show", second)["previous_response_id"] == first
+    for command in ("show", "log", "wait", "tree"):
+        assert said(command, second[:45]) == said(command, second) == said(command, "@last"), command
+        assert said(command, first[5:15]) == said(command, second), "what all turns begin with is the newest"
+    for command in ("show", "log", "tree"):
+        assert said(command) == said(command, second)
+    assert said("export", first[:45]) == said("export", first)
+    assert said("show", first[5:45]) == said("show", first)
+    assert said("diff", first[:45], second[:45], status=1) == said("diff", first, second, status=1)
+    assert said("rm", "--yes", "@last") == f"deleted {second}\n"
+    assert said("show").startswith(first)
+
+
+@pytest.mark.usefixtures("service")
+def test_a_background_response_is_meant_by_its_beginning_while_it_runs() -> None:
+    id = said("ask", "--background", NEVER_ENDING).strip()
+    assert told("cancel", id[:15])["id"] == id
+
+
+class Crowded(Service):
+    """A service whose list of conversations has no end, each with an id that begins as the others."""
+
+    def __init__(self) -> None:
+        super().__init__(Profile("http://127.0.0.1:1", None, None))
+        self.listed = 0
+
+    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
+        assert (method, path) == ("GET", "/console/api/trees")
+        ids = [f"resp_00{number:046x}" for number in range(self.listed, self.listed + int(query["limit"]))]
+        self.listed += len(ids)
+        return {"data": [{"newest": {"id": id, "created_at": 7}} for id in ids], "after": "more"}
+
+
+def test_a_beginning_is_looked_for_in_so_many_conversations_and_one_of_several_ids_is_not_chosen() -> None:
+    service = Crowded()
+    with pytest.raises(ClientError, match=r"no id begins with 'resp_ffff' in the 500 conversations used last"):
+        whole_id(service, "ffff")
+    assert service.listed == 500
+    several = (
+        rf"'resp_0000' begins resp_000+, (resp_00[0-9a-f]+, ){{3}}resp_00{'0' * 45}4 and 495 more; give more of it"
+    )
+    with pytest.raises(ClientError, match=several):
+        whole_id(Crowded(), "resp_0000")
+
+
+@pytest.mark.usefixtures("service")
 def test_two_forks_are_compared_from_where_they_part() -> None:
     first = id_of(run("ask", "My name is Ada."))
     one = id_of(run("ask", "--from", first, "What is my name?"))
@@ -159,6 +214,10 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
         (["show", "../models"], 2, "no id"),
         (["show", "resp_ü"], 2, "no id"),
         (["show", ""], 2, "no id"),
+        (["show", "resp_ffff00"], 3, "no id begins with 'resp_ffff00' in the "),
+        (["ask", "--from", "ffff00", "hi"], 3, "no id begins with 'resp_ffff00' in the "),
+        (["tree", f"resp_00{'0' * 40}"], 3, "no id begins"),
+        (["export", "ffff00"], 3, "no id begins"),
         (["ask"], 2, "nothing to say"),
         (["ask", "  "], 2, "nothing to say"),
         (["ask", "-c", "--from", NOBODYS, "hi"], 2, "only one of"),
@@ -197,8 +256,14 @@ def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
     monkeypatch.setenv("HARMONIUM_CLIENT_KEY", ACME_KEY)
     id = id_of(run("ask", "hi"))
     monkeypatch.setenv("OTHER", GLOBEX_KEY)
-    others = run("show", id, "--key-env", "OTHER")
-    assert (refused.exit_code, wrong.exit_code, others.exit_code) == (4, 4, 3)
+    assert id not in run("show", "@last", "--key-env", "OTHER").output
+    for named in (id, id[:15], id[:45]):
+        others = run("show", named, "--key-env", "OTHER")
+        assert (others.exit_code, others.stdout) == (3, ""), others.output
+        assert said("show", named).startswith(id)
+    assert (refused.exit_code, wrong.exit_code) == (4, 4)
+    assert "HARMONIUM_CLIENT_KEY" in refused.stderr
+    assert "Authorization" not in refused.stderr
     assert "elses" not in wrong.output
 
 

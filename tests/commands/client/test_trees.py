@@ -1,15 +1,19 @@
 """`harmonium ls` and `harmonium tree`: what a service lists, and a tree drawn as `git log --graph` would."""
 
 import json
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.commands.client.errors import ClientError
+from service.commands.client.printing import fitting
 from service.commands.client.trees import archived, drawn, filters_of, moment_of
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
+from tests.support.service.terminal import COLUMNS, at_a_terminal
 
 NOBODYS = "resp_00" + "0" * 46
 
@@ -104,10 +108,28 @@ def test_conversations_are_listed_by_what_was_said_last(service: ServiceProcess)
     listed = [json.loads(line) for line in said("ls", "--json", "--limit", "2").splitlines()]
     assert [tree["newest"]["id"] for tree in listed] == [second, other]
     assert "shows more" not in said("ls", "--model", "none")
-    assert said("ls", "--since", "1h", "--status", "failed") == ""
+    nothing = run("ls", "--since", "1h", "--status", "failed")
+    assert (nothing.stdout, nothing.stderr) == ("", "no conversation whose newest turn is so\n")
     client = service.client()
     marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
     assert said("ls", "--metadata", "who=cli").split()[0] == marked
+
+
+def test_a_list_at_a_terminal_fits_it_and_shortens_ids_to_what_is_found(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    id = id_of(run("ask", f"Count to 3, {'狐' * 60}"))
+    with at_a_terminal(tmp_path, "ls", "--limit", "1", url=service.url) as terminal:
+        terminal.end(30)
+    line = terminal.text.splitlines()[0]
+    assert re.fullmatch(rf"{id[:15]}  [-\d]{{10}} [:\d]{{5}}  1 turn  Count to 3, 狐+…", line)
+    assert sum(1 + (sign == "狐") for sign in line) in (COLUMNS - 1, COLUMNS)
+    assert said("show", line.split()[0]).startswith(id)
+
+
+def test_a_line_is_cut_where_a_terminal_ends() -> None:
+    assert [fitting("abcd", columns) for columns in (3, 4, 5)] == ["ab…", "abcd", "abcd"]
+    assert [fitting("a狐狐", columns) for columns in (3, 4, 5)] == ["a…", "a狐…", "a狐狐"]
 
 
 @pytest.mark.usefixtures("service")

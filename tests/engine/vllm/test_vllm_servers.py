@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.engine.port import Defaults, EngineUnavailable, Finish
+from service.engine.port import Defaults, EngineAway, EngineUnavailable, Finish
+from service.engine.servers import engine as engine_module
+from service.engine.servers import server as server_module
 from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.servers import Endpoint
 from tests.support.engine.connected import ask, connected, failure, hold, scripted
@@ -39,6 +41,64 @@ async def test_the_better_endpoint_that_a_server_has_is_used(
         assert engine.model.defaults == Defaults()
     expected = {"url": server.url, "model": "talker", "context_tokens": 4096, "endpoint": endpoint.value}
     assert expected in logged(caplog)
+
+
+ABORTS = "generations can't be aborted here and go by /v1/completions"
+HELD = ", and formats and a call's arguments are held only behind `final`"
+FAIL = ", and formats and a call's arguments fail"
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [
+        ("0.32.0", ""),
+        ("0.33.0rc1.dev5+g12ab34c", ""),
+        ("1.0.0", ""),
+        ("0.31.1.dev7+g12ab34c.cu130", f"vLLM 0.31.1.dev7+g12ab34c.cu130: {ABORTS}; use 0.32 or newer"),
+        ("0.27.1", f"vLLM 0.27.1: {ABORTS}; use 0.32 or newer"),
+        ("0.25.1", f"vLLM 0.25.1: {ABORTS}{HELD}; use 0.32 or newer"),
+        ("0.33.0 in Rust", f"vLLM 0.33.0 with its frontend in Rust: {ABORTS}; leave out VLLM_USE_RUST_FRONTEND"),
+        ("0.32.0 in Rust", f"vLLM 0.32.0 with its frontend in Rust: {ABORTS}{FAIL}; leave out VLLM_USE_RUST_FRONTEND"),
+        ("0.1.dev1+g12ab34c", ""),  # it was built without tags
+        ("dev", ""),
+        ("0.30.1 <script>", ""),
+        ("", ""),
+    ],
+)
+async def test_a_server_of_an_older_version_is_asked_for_completions_and_its_operator_is_told_once(
+    version: str, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    version, rust, _ = version.partition(" in Rust")
+    traits = {"version": version, "rust": version if rust else None}
+    async with standing_in(scripted(), **traits) as server, connected(server, probe_seconds=0.02) as engine:
+        await ask(engine)
+        probes = len(server.asked)
+        await until(lambda: len(server.asked) > probes + 5)
+        assert server.generations[0].path == (Endpoint.COMPLETIONS if advice else Endpoint.GENERATE)
+        assert list(engine.advice()) == [advice] * bool(advice)
+        assert engine.model.constrains == (HELD not in advice and FAIL not in advice)
+        assert [each["advice"] for each in logged(caplog)] == [advice] * bool(advice)
+        await server.die()
+        await becomes(engine, ready=False)
+        server.version, server.rust = "0.32.0", None
+        await server.start()
+        await becomes(engine, ready=True)
+        assert list(engine.advice()) == []
+
+
+async def test_a_refused_abort_is_logged_once_in_each_life_of_a_server(caplog: pytest.LogCaptureFixture) -> None:
+    traits = {"aborts": False, "older": True}
+    async with standing_in(scripted([[5], Stall()]), **traits) as server, connected(server) as engine:
+        for _ in range(2):
+            for _ in range(2):
+                held = await hold(engine)
+                assert not await engine.finish("resp_1")
+                held.cancel()
+                await asyncio.gather(held, return_exceptions=True)
+            await server.die()
+            assert isinstance(await failure(engine), EngineUnavailable)
+            await server.start()
+    assert [each["status"] for each in logged(caplog) if "status" in each] == [404, 404]
 
 
 @pytest.mark.parametrize("now", [{"endpoint": Endpoint.COMPLETIONS}, {"model": "babbler"}])
@@ -118,6 +178,27 @@ async def test_no_server_needs_to_be_there_at_the_start() -> None:
             assert engine.model.id == "talker"
 
 
+async def test_an_engine_says_for_how_long_no_server_has_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    for module in (engine_module, server_module):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    async with standing_in(scripted()) as server:
+        await server.die()
+        async with connected(server) as engine:
+            for now in (100.0, 1337.0):
+                with pytest.raises(EngineAway) as away:
+                    await engine.check()
+                assert away.value.seconds == now - 100
+            assert str(away.value).endswith("once its model is loaded (for 1,237 s now)")
+            await server.start()
+            await engine.check()
+            await server.die()
+            assert isinstance(await failure(engine), EngineUnavailable)
+            with pytest.raises(EngineAway) as away:
+                await engine.check()
+            assert away.value.seconds == 0
+
+
 async def test_the_last_model_that_was_known_stays_known() -> None:
     async with standing_in(scripted(), context_tokens=2048) as server, connected(server) as engine:
         await server.die()
@@ -128,7 +209,8 @@ async def test_the_last_model_that_was_known_stays_known() -> None:
 
 
 SICK: dict[str, tuple[dict[str, Instead], str]] = {
-    "no health": ({"/health": Instead((), 503)}, "not healthy (status 503)"),
+    "no health": ({"/health": Instead((), 503)}, "not healthy (status 503); it answers once its model is loaded"),
+    "a failing health": ({"/health": Instead((), 500)}, "not healthy (status 500)"),
     "no answer": ({"/health": Instead((), 0, Then.STALL)}, "can't be reached"),
     "an answer that never ends": ({"/v1/models": Instead((b"x" * 65_536,), 200, Then.AGAIN)}, "does not say what"),
     "no list": ({"/v1/models": Instead((b"Hello.",))}, "does not say what it serves"),
@@ -161,7 +243,9 @@ async def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
         await server.die()
         for _ in range(5):
             await failure(engine)
-    assert [each["reason"] for each in logged(caplog)] == ["the vLLM server can't be reached (ConnectionRefusedError)"]
+    assert [each["reason"] for each in logged(caplog)] == [
+        "the vLLM server can't be reached; it answers once its model is loaded (ConnectionRefusedError)"
+    ]
 
 
 async def test_each_refusal_is_an_error_of_its_own() -> None:

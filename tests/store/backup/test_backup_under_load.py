@@ -17,13 +17,16 @@ from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.reading import Node, ShardReader
 from store.errors import NotContinuable, NotFound, NotTerminal
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
+from store.keys import digits_of
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support import ROOT
 from tests.support.store.backups import Moves, back_up, bring_back, contents_of
+from tests.support.store.named import add, begun, tip_of
 from tests.support.store.sample import TENANT, grow, turn
 from tests.support.store.servers import server
 from tests.support.store.verdict import checked
@@ -109,11 +112,11 @@ class Overtaken(ShardReader):
 
     changes: Sequence[Callable[[], Awaitable[None]]] = ()
 
-    async def _blobs(self, some: list[tuple[str, Node]]) -> list[tuple[bytes | None, bytes | None]]:
+    async def _blobs(self, tenant: str, some: Sequence[Node]) -> list[tuple[bytes | None, bytes | None]]:
         if self.changes:
             change, *self.changes = self.changes
             await change()
-        return await super()._blobs(some)
+        return await super()._blobs(tenant, some)
 
 
 async def test_a_turn_that_changes_again_and_again_while_it_is_read_is_not_taken_for_damaged(
@@ -126,12 +129,40 @@ async def test_a_turn_that_changes_again_and_again_while_it_is_read_is_not_taken
         with suppress(NotFound):  # as it was deleted before
             await history.forget(TENANT, root, erase=True)
 
-    reader = Overtaken(history.server, shard, 0.0)
+    reader = Overtaken(history.server, shard)
     reader.changes = [partial(history.forget, TENANT, root), erase]
-    (piece,) = [piece async for piece in reader.some([f"{TENANT}/{history.keyspace.digits(root)}"])]
-    assert [turn.id for turn in piece.turns] == [root, tip]
-    assert piece.turns[0].erased is not None
+    (path,) = [path async for path in reader.paths(f"{TENANT}/{history.keyspace.digits(root)}")]
+    first, second = [turn async for _, turn in reader.turns(TENANT, path)]
+    assert first is not None
+    assert second is not None
+    assert [first.id, second.id] == [root, tip]
+    assert first.erased is not None
     assert reader.broken == 0
+
+
+class Passed(ShardReader):
+    """A reader behind whose first look at a conversation something happens."""
+
+    change: Callable[[], Awaitable[object]] | None = None
+
+    async def _used(self, member: str) -> str:
+        if self.change is not None:
+            change, self.change = self.change, None
+            await change()
+        return await super()._used(member)
+
+
+async def test_a_conversation_that_goes_on_while_it_is_read_is_read_where_it_stands_then(
+    history: ConversationHistoryStore,
+) -> None:
+    named = Conversations(history)
+    id = await begun(named, text="first")
+    (shard,) = history.keyspace.all_shards()
+    reader = Passed(history.server, shard)
+    reader.change = partial(add, named, id, "second")
+    (member,) = [member async for member in reader.members()]
+    parents = {node.digits: node.parent async for path in reader.paths(member) for node in path}
+    assert parents[digits_of(id)] == digits_of(await tip_of(named, id))
 
 
 async def test_a_restore_beside_eight_writers_and_sweeps_is_whole(

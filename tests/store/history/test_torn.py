@@ -60,7 +60,8 @@ class Tap:
         """Answer a connection, on which nobody sends a script before the command in front of it was answered."""
         commands, heard = hiredis.Reader(), b""
         answers = {
-            "EVALSHA": b"-NOSCRIPT none\r\n",
+            "FCALL": b"-ERR Function not found\r\n",
+            "FUNCTION": b"-OOM none\r\n",
             "EVAL": MISSING,
             "TIME": hiredis.pack_command((int(time.time()), 0)),
         }
@@ -75,7 +76,7 @@ class Tap:
 
 
 async def bytes_of(call: Call, child: Turn, folder: Path, prefix: str) -> dict[str, bytes]:
-    """What a store sends for a call: EVALSHA, and EVAL to a server that doesn't know the script."""
+    """What a store sends for a call: FCALL, and EVAL to a server that takes no library."""
     tap = Tap()
     server = await asyncio.start_unix_server(tap.serve, folder / "tap")
     store = ConversationHistoryStore(connect(f"unix://{folder}/tap"), prefix=prefix, pin_seconds=PIN_SECONDS)
@@ -85,7 +86,7 @@ async def bytes_of(call: Call, child: Turn, folder: Path, prefix: str) -> dict[s
     finally:
         await store.close()
         server.close()
-    return {name: tap.heard[name] for name in ("EVALSHA", "EVAL")}
+    return {name: tap.heard[name] for name in ("FCALL", "EVAL")}
 
 
 @asynccontextmanager
@@ -150,7 +151,7 @@ async def cut_all(url: str, redis: Redis, prefix: str, command: bytes, lengths: 
     assert await dump(redis, prefix) == before
 
 
-NAME = pytest.mark.parametrize("name", ["EVALSHA", "EVAL"])
+NAME = pytest.mark.parametrize("name", ["FCALL", "EVAL"])
 CALL = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 

@@ -76,7 +76,7 @@ async def test_a_node_that_lost_the_scripts_gets_them_again(
 ) -> None:
     ids = await on_each(store, nodes, prefix)
     for node in nodes.primaries:
-        node.ask("SCRIPT", "FLUSH")
+        node.ask("FUNCTION", "FLUSH")
     for id in ids.values():
         assert await said(store, id) == ["one"]
 

@@ -99,7 +99,7 @@ def test_the_operations_that_are_tried_are_all_there_are() -> None:
         "settle",
         "refuse_long",
     }
-    parts = {"redact_here", "at_hand", "once_archived"}  # of what the others are made
+    parts = {"redact_here", "at_hand"}  # of what the others are made
     assert public(ConversationHistoryStore) == HISTORY_OPERATIONS.keys() | pure | parts | {"close"}
     assert public(Conversations) == CONVERSATION_OPERATIONS.keys() | {"new_id", "new_turn_id", "first_turn_id"}
     assert public(Jobs) == JOB_OPERATIONS.keys() | {"shards", "shard_of", "control"}

@@ -12,7 +12,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import Keyspace
 from store.redis import scripts
 from store.redis.connection import Argument
-from store.redis.scripts import Script, files_of, lua, text_of
+from store.redis.scripts import LIBRARY, MOST_BUILDS, Script, files_of, lua
 from tests.support.store.sample import TENANT, grow, said, turn
 
 AnyScript = Script[Any, ...]
@@ -71,25 +71,31 @@ def test_what_is_included_comes_once_and_before_what_includes_it() -> None:
     assert len(files) == len(set(files))
 
 
-def test_what_is_for_later_is_defined_within_a_function_behind_all_that_it_shares() -> None:
-    at_once, _, later = text_of("append").partition("local function evict_until(...)\n")
-    assert [lua(file) in at_once for file in ("pins", "room", "choosing")] == [True, True, False]
-    assert [text_of("append").count(lua(file)) for file in files_of("append")] == [1] * len(files_of("append"))
-    assert lua("choosing") in later.partition("return evict_until(...)")[0]
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.lua")), ids=lambda path: path.stem)
+def test_what_a_shared_file_keeps_of_one_call_begins_anew_with_each(path: Path) -> None:
+    """Locals without a value, which functions set, are set by its `begin_FILE`, too."""
+    text = path.read_text()
+    states = [name for line in re.findall(r"^local ([\w, ]+?)(?: --.*)?$", text, re.M) for name in line.split(", ")]
+    begin = re.search(rf"^local function begin_{path.stem}\(\)\n(.*?)^end$", text, re.M | re.S)
+    shared = path.stem in {file for script in ALL for file in files_of(script.file)[:-1]}
+    assert not shared or all(begin is not None and re.search(rf"\b{name}\b.* = ", begin[1]) for name in states)
+    calls = re.findall(r"^local (?!function).*redis\.call|^redis\.call", text, re.M)
+    assert not shared or not calls, "what is asked when a library is loaded is asked once"
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
 async def test_the_server_can_read_a_script(script: AnyScript, redis: Redis) -> None:
-    assert await redis.script_load(script.source) == script.sha
+    await redis.function_load(script.library, replace=True)
+    await redis.script_load(script.source)
 
 
 def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
     assert {path.stem for path in FOLDER.glob("*.lua")} == {file for script in ALL for file in files_of(script.file)}
-    assert len(ALL) == len({script.sha for script in ALL})
+    assert len(ALL) == len({script.function for script in ALL})
 
 
 def test_only_what_adds_something_is_refused_by_a_server_out_of_memory() -> None:
-    strict = {script.name for script in ALL if not script.source.startswith("#!lua flags=allow-oom")}
+    strict = {script.name for script in ALL if "allow-oom" not in script.flags}
     assert strict == {
         "append",
         "submit",
@@ -117,8 +123,34 @@ async def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values
 
 async def test_a_server_that_lost_the_scripts_gets_them_again(store: ConversationHistoryStore, redis: Redis) -> None:
     (root,) = await grow(store, "one")
-    await redis.script_flush()
+    await redis.function_flush()
     child = store.new_id(root)
     await store.append(TENANT, turn(child, root, text="two"))
-    await redis.script_flush()
+    await redis.function_flush()
     assert await said(store, child) == ["one", "two"]
+
+
+async def test_a_server_that_takes_no_library_runs_the_script_all_the_same(
+    store: ConversationHistoryStore, redis: Redis
+) -> None:
+    ids = await grow(store, "one", "two")
+    await redis.function_flush()
+    await redis.config_set("maxmemory", 1)
+    try:
+        assert await said(store, ids[-1]) == ["one", "two"]
+        await store.forget(TENANT, ids[0])
+        assert await redis.function_list(f"{LIBRARY}*") == []
+    finally:
+        await redis.config_set("maxmemory", 0)
+
+
+async def test_libraries_of_other_builds_are_bounded(store: ConversationHistoryStore, redis: Redis) -> None:
+    await redis.function_flush()
+    for number in range(MOST_BUILDS * len(ALL)):
+        name = f"{LIBRARY}older_{number}"
+        await redis.function_load(f"#!lua name={name}\nredis.register_function('{name}', function() end)")
+    (root,) = await grow(store, "one")
+    assert await said(store, root) == ["one"]
+    names = {script.function for script in ALL}
+    left = [dict(zip(each[::2], each[1::2], strict=True)) for each in await redis.function_list(f"{LIBRARY}*")]
+    assert {each[b"library_name"].decode() for each in left} <= names

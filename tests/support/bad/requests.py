@@ -31,7 +31,7 @@ BODIES: Table = {
     "an empty object": Bad({}, MISSING, "model", "'model'"),
     "no input": Bad({"model": MODEL}, MISSING, "input", "'input'"),
     "null for an input": Bad({"model": MODEL, "input": None}, MISSING, "input", "'input'"),
-    "an unknown model": Bad({"model": "m", "input": "hi"}, "model_not_found", "model", MODEL, 404),
+    "an unknown model": Bad({"model": "m", "input": "hi"}, "model_not_found", "model", "'demo'", 404),
 }
 
 PARAMETERS: Table = {

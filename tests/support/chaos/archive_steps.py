@@ -20,8 +20,8 @@ ARCHIVING, NOTING, ASKING = "archiving", "noting", "asking"
 CALL = "a call of "
 """What the steps of the archive's own calls begin with."""
 
-AGAIN = "EVAL"
-"""What a script is sent by a second time, where the server didn't have it: the same step."""
+LOADS = "FUNCTION"
+"""The command that gives a server a script that it didn't have: the step is the call behind it."""
 
 VERBS = ("get", "put", "delete", "list")
 
@@ -83,7 +83,7 @@ def _tell_of_commands(server: Server, at: At) -> None:
 
 def _telling(carry_out: Callable[..., Awaitable[Any]], at: At, *, call: bool = False) -> Callable[..., Awaitable[Any]]:
     async def told(*given: Any, **more: Any) -> Any:
-        if given[:1] != (AGAIN,):
+        if given[:1] != (LOADS,):
             await at(_deed.get())
         if call:
             await at(CALL + _deed.get())

@@ -34,6 +34,9 @@ IMAGES = {
 }
 """The images that compose.yaml and the Dockerfile name, each made of Debian's packages and of these lines."""
 
+COMMIT = "facade0facade0"
+"""The commit that git's files name there."""
+
 COMMAND_SECONDS = 120.0
 BUILD_SECONDS = 300.0
 DAEMON_SECONDS = 60.0
@@ -106,6 +109,8 @@ class Stack:
                 shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / name, folder / name)
+        (folder / ".git").mkdir()
+        (folder / ".git/HEAD").write_text(f"{COMMIT}\n")
         self.port, self.prometheus_port = free_port(), free_port()
         self.environment = docker.environment | {
             "HARMONIUM_PORT": str(self.port),

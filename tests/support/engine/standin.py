@@ -33,6 +33,12 @@ class Standin(Standing):
         """The better of the endpoints that it has."""
         self.older = False
         """Whether it has never heard of the other one."""
+        self.version = ""
+        """The version that it tells; a router tells none."""
+        self.rust: str | None = None
+        """The version of its frontend in Rust, where that speaks."""
+        self.aborts = True
+        """Whether it can end a generation."""
         self.defaults: dict[str, float] = {}
         """How it samples by default, as far as that isn't as everywhere."""
         self.tokens_an_event = 1
@@ -57,6 +63,7 @@ class Standin(Standing):
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/health", healthy)
+        router.add_get("/version", self._version)
         router.add_get("/v1/models", self._models)
         router.add_get("/metrics", self._metrics)
         router.add_post("/v1/completions/render", self._render)
@@ -69,6 +76,10 @@ class Standin(Standing):
     async def _metrics(self, request: web.Request) -> web.Response:
         running, waiting = self.others
         return web.Response(body=metrics_page(self.running + running, waiting, self.used, self.room))
+
+    async def _version(self, request: web.Request) -> web.Response:
+        told = {"version": self.version} | ({"rust_frontend_version": self.rust} if self.rust else {})
+        return as_json(told) if self.version else as_json({"detail": "Not Found"}, 404)
 
     async def _models(self, request: web.Request) -> web.Response:
         card = {
@@ -97,7 +108,7 @@ class Standin(Standing):
 
     async def _abort(self, request: web.Request) -> web.Response:
         """End generations; of an id that it doesn't know it says nothing."""
-        if self.endpoint is not Endpoint.GENERATE:
+        if self.endpoint is not Endpoint.GENERATE or not self.aborts:
             return self._disabled()
         for id in self.asked[-1].body["request_ids"]:
             self.end(id)

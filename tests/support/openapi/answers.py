@@ -91,12 +91,13 @@ class Health(Struct):
 
 class Backlog(Struct):
     """How many conversations wait to be archived, for how many seconds the first of them has, and whether the archive
-    is the store's, and no older copy.
+    is the store's, no older copy, and has room.
     """
 
     waiting: int
     oldest_seconds: float
     usable: bool
+    reason: Literal["archive_full"] | Left = UNSET
 
 
 class Readiness(Struct):
@@ -105,6 +106,7 @@ class Readiness(Struct):
     status: Literal["ok", "unavailable"]
     store: Literal["ok", "read-only", "mismatch", "unconfirmed", "unavailable"]
     engine: Literal["ok", "unavailable"]
+    engine_waits: str | Left = UNSET
     worker: Literal["ok", "paused", "broken"] | Left = UNSET
     archive: Backlog | Left = UNSET
 
@@ -116,6 +118,7 @@ class Welcome(Struct):
     version: str
     base_urls: dict[str, str]
     links: dict[str, str]
+    engine: Literal["demo"] | Left = UNSET
 
 
 # --- items as they are listed ---

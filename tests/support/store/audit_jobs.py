@@ -21,7 +21,7 @@ SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outb
 NOTES = re.compile(
     r"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]+|(?:limits|parallel):[^/]+/.+|"
     r"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
-    r"archive-away|archive-swept|archiver|short"
+    r"archive-away|archiver|short"
 )
 """What calls leave for their repeats, and what of approvals, containers, keyed requests, limits and usage is noted;
 these expire.

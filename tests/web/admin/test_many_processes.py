@@ -54,6 +54,7 @@ def test_a_deleted_key_opens_nothing_in_any_process_within_a_second(start: Start
 
 def test_keys_outlive_a_kill_of_the_service(start: Start) -> None:
     service = start(admin_key=ADMIN)
+    assert "no API keys" not in service.log
     with admin(service) as client:
         project, id, value = new_project(client)
         service.kill()

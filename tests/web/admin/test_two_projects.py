@@ -109,6 +109,7 @@ async def test_no_key_of_a_project_opens_any_route_of_administrators(settings: S
             for key in keys:
                 answer = await http.request(method, path, json=body_for(template), headers=head(key))
                 assert (answer.status_code, answer.json()["error"]["code"]) == (403, "insufficient_permissions"), path
+                assert "Use an administrator's key" in answer.text
                 assert not leaks(answer.text.replace(path, ""), victim)
             for way in AROUND:
                 answer = await http.request(method, way.format(path), json=body_for(template), headers=head(keys[0]))
@@ -126,6 +127,7 @@ async def test_no_key_of_an_administrator_opens_any_other_route(settings: Settin
                 assert (answer.status_code, answer.json()["error"]["code"]) == (403, "insufficient_permissions"), (
                     template
                 )
+                assert "Use a project's key: this one is an administrator's" in answer.text
 
 
 async def test_what_is_in_one_project_is_by_another_what_never_was(settings: Settings) -> None:

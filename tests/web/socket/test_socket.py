@@ -299,7 +299,7 @@ async def test_the_official_client_talks_over_it(settings: Settings) -> None:
 
 
 async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
-    keyed = Settings(**{**settings.model_dump(), "api_keys": TWO})
+    keyed = Settings(**{**settings.model_dump(exclude_unset=True), "api_keys": TWO})
     async with serving(keyed) as inside:
         with pytest.raises(InvalidStatus) as refused:
             async with socket(inside.url):
@@ -317,7 +317,7 @@ async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
 
 
 async def test_who_is_refused_fills_no_log(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    keyed = Settings(**{**settings.model_dump(), "api_keys": TWO})
+    keyed = Settings(**{**settings.model_dump(exclude_unset=True), "api_keys": TWO})
     async with serving(keyed) as inside:
         for _ in range(2 * STRANGERS_LOGGED):
             with pytest.raises(InvalidStatus):

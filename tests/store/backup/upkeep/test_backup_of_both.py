@@ -190,9 +190,33 @@ async def test_the_mark_of_an_erased_tenant_is_restored_into_an_archive_and_kept
     await both.save()
     await second.kept.archive_all()
     assert await second.kept.told(gone, OTHER) == [gone]
-    await moved(both, second)
-    assert await second.kept.told(gone, OTHER) is None
+    (unarchived,) = await grow(second.store, "gone, too", tenant=OTHER)
+    await both.kept.marks.erase(OTHER, micros())
+    both.file.unlink()
+    await both.save()
+    await grow(second.store, "made since", tenant=OTHER)
+    assert (await moved(both, second)).removed == 2
+    for id in (gone, unarchived):
+        assert await second.kept.told(id, OTHER) is None
+    assert (await moved(both, second)).removed == 0
     assert await second.kept.marks.held(TENANT)
+
+
+async def test_turns_that_only_the_file_knows_as_deleted_are_deleted_and_counted(both: Both, second: Both) -> None:
+    ids, (alone,) = await grow(both.store, "a", "b", "c"), await grow(both.store, "alone")
+    await both.kept.archive_all()
+    await both.save()
+    assert (await moved(both, second)).removed == 0
+    await both.store.forget(TENANT, ids[0])
+    await both.store.forget_tree(TENANT, alone)
+    await both.kept.archive_all()
+    both.file.unlink()
+    await both.save()
+    assert (await moved(both, second)).removed == 2
+    assert await second.kept.told(ids[2]) == ids
+    for id in (ids[0], alone):
+        assert await second.kept.told(id) is None
+    assert (await moved(both, second)).removed == 0
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same store", "another store"])
@@ -234,8 +258,13 @@ async def test_what_is_stored_after_a_restore_is_later_than_its_marks(both: Both
 
 
 async def test_what_of_the_archive_can_not_be_read_is_counted_and_all_else_is_saved(both: Both) -> None:
-    ids, other = await both.archived("a", "b"), await both.archived("c")
+    ids, other, forged = [await both.archived(*names) for names in ("ab", "c", "def")]
     archive = both.kept.archive
+    stored = await archive.get(key := key_of(TENANT, digits_of(forged[0])))
+    assert stored is not None
+    first, *rest = decoded(stored.value).turns
+    turns = (first, msgspec.structs.replace(rest[0], response=b"no JSON"), *rest[1:])
+    await archive.put(key, encoded(Part(turns)), only_if=stored.etag)
     stored = await archive.get(key := key_of(TENANT, digits_of(other[0])))
     assert stored is not None
     await archive.put(key, stored.value[:-1], only_if=stored.etag)
@@ -243,7 +272,7 @@ async def test_what_of_the_archive_can_not_be_read_is_counted_and_all_else_is_sa
     missing = key_of(TENANT, digits_of(both.store.new_id()))
     await archive.put(missing, encoded(Part(parts=2)), only_if=None)
     end = await both.save()
-    assert (end.turns, end.broken) == (2, 2)
+    assert (end.turns, end.broken) == (3, 4)
     assert await contents_of(both.file) == end
 
 

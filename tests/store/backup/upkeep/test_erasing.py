@@ -5,9 +5,10 @@ import time
 import pytest
 
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.marks import Marks, key_of
+from store.backup.archiving.marks import GONE, Marks, key_of
 from store.backup.archiving.parts import decoded
-from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all, tenants_erased
+from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all
+from store.backup.upkeep.walking import marks
 from store.errors import ArchiveDamaged, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
@@ -29,7 +30,7 @@ async def test_all_of_a_tenant_is_erased_and_nothing_of_another(both: Kept) -> N
     assert await both.told(ids[1]) is None
     assert await both.told(other, OTHER) == [other]
     assert not any(f"/t.{TENANT}/" in key for key in await both.keys())
-    assert await tenants_erased(both.archive) == [TENANT]
+    assert [whose async for whose, _ in marks(both.archive, GONE)] == [TENANT]
 
 
 async def test_who_still_has_turns_from_before_archives_none_of_them(both: Kept) -> None:

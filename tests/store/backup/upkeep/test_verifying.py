@@ -5,6 +5,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from store.backup.archiving.keeping import MOST_FAULTS
 from store.backup.archiving.parts import Part, decoded, encoded
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.verifying import MEANINGS, Verified, Verify
@@ -99,6 +100,8 @@ async def test_a_part_that_is_missing_is_told_and_an_empty_one_takes_its_place(b
     assert await whats(both) == ["no-part"]
     assert (await verified(both, repair=True)).left == 0
     assert await whats(both) == []
+    await write(both, key, encoded(Part(parts=1 << 40)))
+    assert MOST_FAULTS <= (await verified(both, memory=False)).found < 2 * MOST_FAULTS
 
 
 async def test_a_turn_without_its_parent_is_told(both: Kept) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from redis.asyncio import Redis
@@ -14,7 +13,6 @@ from store.history.history import ConversationHistoryStore
 from store.redis import connection
 from store.redis.connection import connect
 from tests.support.store.audit import complaints
-from tests.support.store.fake import FlaglessOperation, fake_server
 from tests.support.store.lossy import LossyOperation
 from tests.support.store.sample import TENANT
 
@@ -131,13 +129,6 @@ async def test_a_lost_reply_uses_nothing_up(
 
     assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") in (Use.NEW, Use.AGAIN)
     assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(), run="one") is Use.GONE
-
-
-@pytest.fixture
-def fake_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where a fakeredis listens."""
-    monkeypatch.setattr(connection, "Operation", FlaglessOperation)
-    yield from fake_server()
 
 
 async def test_fakeredis_does_the_same(fake_url: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
@@ -13,7 +13,6 @@ from store.listening import Listening
 from store.redis import connection
 from store.redis.connection import connect
 from tests.support.store.audit import complaints
-from tests.support.store.fake import FlaglessOperation, fake_server
 from tests.support.store.lossy import LossyOperation
 from tests.support.store.sample import TENANT, turn
 from tests.support.waiting import until
@@ -305,13 +304,6 @@ async def test_many_shards_share_them(server_url: str, redis: Redis, prefix: str
     assert min(sizes) > 0
     assert await complaints(redis, prefix) == []
     await store.close()
-
-
-@pytest.fixture
-def fake_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where a fakeredis listens."""
-    monkeypatch.setattr(connection, "Operation", FlaglessOperation)
-    yield from fake_server()
 
 
 async def test_fakeredis_does_the_same(fake_url: str) -> None:
