@@ -139,7 +139,7 @@ def test_fsck_judges_no_store_with_fewer_shards_than_it_has(settings: Settings) 
 
 def test_the_doctor_says_who_wrote_the_record_and_what_contradicts_it(settings: Settings) -> None:
     join(other(settings, shards=4))
-    assert f"{LAYOUT}, 4 shards, written by harmonium" in command(settings, "doctor", shards=4).output
+    assert f"{LAYOUT}, 4 shards, written by harmonium" in command(settings, "doctor", "--all", shards=4).output
     refused = command(settings, "doctor")
     assert refused.exit_code == 1
     assert "set HARMONIUM_SHARDS=4, or more" in refused.output

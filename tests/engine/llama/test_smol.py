@@ -48,18 +48,22 @@ async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) ->
     )
 
 
-async def test_it_knows_a_capital_and_samples_as_its_makers_recommend(settings: Settings) -> None:
+async def test_it_knows_a_capital_and_what_was_said_before(client: AsyncOpenAI) -> None:
+    first = await ask(client, "What is the capital of France?")
+    assert first.output_text == "The capital of France is Paris."
+    assert first.usage.output_tokens == 8
+    second = await ask(client, "And of Italy?", first)
+    assert second.output_text == "The capital of Italy is Rome."
+
+
+async def test_unasked_it_samples_as_its_makers_recommend_and_finds_an_end(settings: Settings) -> None:
     small()
     engine = LlamaLocalEngine(Path("smol"), OPTIONS, context_tokens=2048)
     async with serving(settings, engine) as inside, inside.client() as client:
-        first = await ask(client, "What is the capital of France?")
-        second = await ask(client, "And of Italy?", first)
         assert engine.model.max_output_tokens == 1_024
         told = await client.responses.create(model="smol", input="Say hi.", max_output_tokens=16)
         assert (told.temperature, told.top_p) == (0.2, 0.9)
-        assert (await client.responses.create(model="smol", input="Say hi.", temperature=1, top_p=1)).temperature == 1
-    assert (first.output_text, first.usage.output_tokens) == ("The capital of France is Paris.", 8)
-    assert second.output_text == "The capital of Italy is Rome."
+        assert (await ask(client, "Say hi.", temperature=1, top_p=1, max_output_tokens=16)).temperature == 1
 
 
 async def test_of_a_long_conversation_all_is_cached_but_what_is_new(client: AsyncOpenAI) -> None:
