@@ -43,7 +43,7 @@ async def _store_two(url: str) -> None:
     root = store.new_id()
     for id, parent in ((root, None), (store.new_id(root), root)):
         message = StoredMessage("user", WORDS.encode())
-        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, (message,), WORDS.encode()))
+        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, (message,), json.dumps({"text": WORDS}).encode()))
     await store.close()
 
 
