@@ -18,13 +18,20 @@ from store.guard import free_bytes
 ANSWER_SECONDS = 10.0
 """How long a program may take to answer."""
 
-QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.free", "--format=csv,noheader,nounits")
+QUERY = (
+    "nvidia-smi",
+    "--query-gpu=name,driver_version,compute_cap,memory.total,memory.free",
+    "--format=csv,noheader,nounits",
+)
 
 DRIVER = 580
 """The first branch of drivers that runs CUDA 13, which vLLM's images have."""
 
 COMPATIBLE = ("535", "570")
 """Older branches that run it on datacenter cards, by libraries of the image."""
+
+OLDEST = 8.0
+"""The first compute capability for which vLLM has kernels of gpt-oss' weights (MXFP4): Ampere's."""
 
 LEAST_MIB = 15_000
 """The memory of a card of 16 GB, as the driver counts it."""
@@ -47,6 +54,7 @@ class Gpu(NamedTuple):
 
     name: str
     driver: str
+    capability: str
     total: int
     free: int
 
@@ -59,7 +67,7 @@ def examine_gpu() -> list[Finding]:
         now, why = f"no NVIDIA GPU that can be used here: {error}", "gpt-oss on vLLM needs one"
         remedy = f"on the host, install NVIDIA's driver R{DRIVER} or newer, or have HARMONIUM_ENGINE_URL name another"
         return [finding("GPU", why, (Level.UNSAFE, now, remedy))]
-    return [_driver(gpus), _memory(gpus), _toolkit(), _disk()]
+    return [_driver(gpus), *_too_old(gpus), _memory(gpus), _toolkit(), _disk()]
 
 
 def _answer(command: Sequence[str]) -> str:
@@ -85,10 +93,10 @@ def _answer(command: Sequence[str]) -> str:
 
 def _gpus(said: str) -> list[Gpu]:
     """The GPUs that nvidia-smi lists. Raises Silent where these are none."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines() if line.count(",") == 3]
+    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines() if line.count(",") == 4]
     if not rows:
         raise Silent("nvidia-smi lists none")
-    return [Gpu(row[0], row[1], *(int(cell) if cell.isdecimal() else 0 for cell in row[2:])) for row in rows]
+    return [Gpu(row[0], row[1], row[2], *(int(cell) if cell.isdecimal() else 0 for cell in row[3:])) for row in rows]
 
 
 def _driver(gpus: Sequence[Gpu]) -> Finding:
@@ -99,6 +107,14 @@ def _driver(gpus: Sequence[Gpu]) -> Finding:
     if branch in COMPATIBLE and "GeForce" not in names:
         level, remedy = Level.WARN, f"set VLLM_ENABLE_CUDA_COMPATIBILITY=1 for vLLM on a datacenter card, or {remedy}"
     return finding("GPU driver", "vLLM's images have CUDA 13", (level, f"{driver}, for {names}", remedy))
+
+
+def _too_old(gpus: Sequence[Gpu]) -> list[Finding]:
+    """The GPUs that are too old for gpt-oss; nothing where none is, or the driver doesn't say."""
+    known = [gpu for gpu in gpus if gpu.capability.replace(".", "", 1).isdecimal()]
+    old = [f"{gpu.name} has {gpu.capability}" for gpu in known if float(gpu.capability) < OLDEST]
+    why, remedy = f"gpt-oss' weights need compute capability {OLDEST:g}", "take a GPU of Ampere's generation or newer"
+    return [finding("GPU generation", why, (Level.UNSAFE, "; ".join(old), remedy))] if old else []
 
 
 def _memory(gpus: Sequence[Gpu]) -> Finding:

@@ -482,7 +482,8 @@ async def _tell_ready(settings: Settings, url: str, terminal: Console | None, st
     if found.get("status") != "ok":
         away = away or "/ready says why"
     if terminal is not None:
-        terminal.print(card(settings, url, stored, env_file(), away), soft_wrap=True)
+        with suppress(OSError):  # it may be closed by now
+            terminal.print(card(settings, url, stored, env_file(), away), soft_wrap=True)
     elif away:
         logs.event(logger, logging.WARNING, "serving, but not ready", url=url, reason=away)
     else:

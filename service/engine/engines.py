@@ -62,7 +62,8 @@ class Member(msgspec.Struct, frozen=True):
     def card(self) -> ModelCard:
         """Its model, by its name here. Raises EngineUnavailable as long as the engine doesn't know it."""
         card = self.engine.model
-        return msgspec.structs.replace(card, id=self.name or card.id, max_output_tokens=self.max_output_tokens)
+        most = [each for each in (self.max_output_tokens, card.max_output_tokens) if each]
+        return msgspec.structs.replace(card, id=self.name or card.id, max_output_tokens=min(most, default=0))
 
     def known_as(self, name: str) -> str:
         """The engine's own name of the model that goes by this name here."""

@@ -152,13 +152,14 @@ async def saved(node: Node, messages: bytes | None, response: bytes | None) -> S
 
 
 def _unpacked(response: bytes | None) -> tuple[bytes | None, bytes | None]:
-    """The response and the input items of a blob. Raises ValueError where these are no JSON, and NewerFormat."""
-    if response is None:
-        return None, None
-    found = codec.decode_response(response)
-    if not are_json(*found):
-        raise ValueError("a response that is no JSON")
-    return found
+    """The response and the input items of a blob. Raises ValueError, and NewerFormat."""
+    return (None, None) if response is None else codec.decode_response(response)
+
+
+async def _is_whole(turn: Saved) -> bool:
+    said, items = turn.response or b"{}", turn.items or b"[]"
+    large = len(said) + len(items) > codec.THREAD_FROM_BYTES
+    return await asyncio.to_thread(are_json, said, items) if large else are_json(said, items)
 
 
 def be_patient(server: Server) -> None:
@@ -190,10 +191,11 @@ async def pause(turns_per_second: float, turns: int, began: float) -> None:
 class ShardReader:
     """Reads the conversations of one shard."""
 
-    def __init__(self, server: Server, shard: ShardKeys) -> None:
+    def __init__(self, server: Server, shard: ShardKeys, *, whole: bool = False) -> None:
+        """With `whole` a turn without JSON, which nobody could be served, is one that can't be read."""
         self.broken = self.unsettled = 0
         """Turns that could not be read, and conversations that were used each time they were."""
-        self._server, self._shard = server, shard
+        self._server, self._shard, self._whole = server, shard, whole
 
     async def members(self, tenant: str | None = None) -> AsyncGenerator[str]:
         """All conversations of the shard or of a tenant as TENANT/ROOT, each once. Raises StoreUnavailable."""
@@ -319,7 +321,10 @@ class ShardReader:
                     return None
                 node = nodes[0]
                 ((messages, response),) = await self._blobs(tenant, [node])
-            return await saved(node, messages, response)
+            turn = await saved(node, messages, response)
+            if self._whole and not await _is_whole(turn):
+                raise Unreadable(node.digits)
+            return turn
         except Unreadable:
             self.broken += 1
             return None

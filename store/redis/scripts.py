@@ -40,9 +40,10 @@ from typing import (
     get_type_hints,
 )
 
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from store.keys import ShardKeys, TurnKeys
+from store.redis.conditions import refuses_writes
 from store.redis.connection import Operation
 from store.redis.wire import Argument, Command
 
@@ -147,22 +148,24 @@ class Script(Generic[Names, P]):
         except ResponseError as refusal:  # a server that is new, or whose libraries are gone
             if _UNKNOWN not in str(refusal):
                 raise
-            async with operation.loading:
-                loaded = await self._load(operation, given[1])
-            if loaded:
-                return await self.in_a_row(operation, about, commands, ahead=ahead, **values)
-            replies = await operation.row(("EVAL", self.source, *given), *commands, at=given[1], ahead=ahead)
+            if self.flags != _READ_ONLY and not operation.loading.locked():  # what only reads, a replica runs as well
+                async with operation.loading:
+                    await self._load(operation, given[1])
+            whole = [("EVAL", self.source, *each[2:]) if each[1:2] == (self.function,) else each for each in commands]
+            replies = await operation.row(("EVAL", self.source, *given), *whole, at=given[1], ahead=ahead)
         operation.wrote |= self.flags != _READ_ONLY
         return replies
 
-    async def _load(self, operation: Operation, at: Argument) -> bool:
+    async def _load(self, operation: Operation, at: Argument) -> None:
         """Load this library into the server that has the key `at`, and all others, so that it has them if it is full or
-        a replica one day. False where it takes none now.
+        a replica one day. One that is full now takes none. Raises redis-py's errors.
         """
         try:
             await operation.command("FUNCTION", "LOAD", self.library, at=at)
         except ResponseError as refusal:
-            return _LOADED in str(refusal)
+            if _LOADED in str(refusal) or isinstance(refusal, OutOfMemoryError) or refuses_writes(refusal):
+                return
+            raise
         with suppress(ResponseError):  # it has one of them
             await operation.row(*(("FUNCTION", "LOAD", each.library) for each in ALL), at=at, ahead=True)
         listed = await operation.command("FUNCTION", "LIST", "LIBRARYNAME", f"{LIBRARY}*", at=at)
@@ -171,7 +174,6 @@ class Script(Generic[Names, P]):
             for name in names - {each.function for each in ALL}:
                 with suppress(ResponseError):  # somebody else has deleted it
                     await operation.command("FUNCTION", "DELETE", name, at=at)
-        return True
 
     def command(self, about: Names, **values: Argument) -> Command:
         """The command that runs the script where the server has it, to be sent in a row behind another call of it."""

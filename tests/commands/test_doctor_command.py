@@ -235,7 +235,7 @@ async def test_the_engine_is_asked_and_each_trouble_has_its_remedy() -> None:
 
 
 NO_GPU = "no NVIDIA GPU that can be used here: "
-H200 = "NVIDIA H200, {driver}, 143771, {free}"
+H200 = "NVIDIA H200, {driver}, 9.0, 143771, {free}"
 GPUS: dict[str, tuple[dict[str, str], int, dict[str, tuple[str, str]]]] = {
     "all is there": (
         {"nvidia-smi": H200.format(driver="580.65.06", free=143000), "docker": "", "nvidia-ctk": ""}, 90,
@@ -249,15 +249,21 @@ GPUS: dict[str, tuple[dict[str, str], int, dict[str, tuple[str, str]]]] = {
          "container toolkit": ("warn", "not installed"), "disk for a model": ("warn", "enough for neither")},
     ),
     "a card of a desktop": (
-        {"nvidia-smi": "NVIDIA GeForce RTX 3060, 570.1, 12288, 12000"}, 20,
+        {"nvidia-smi": "NVIDIA GeForce RTX 3060, 570.1, 8.6, 12288, 12000"}, 20,
         {"GPU driver": ("unsafe", "570.1, for NVIDIA GeForce"), "GPU memory": ("warn", "12 of 12 GiB free"),
          "container toolkit": ("ok", "no Docker here"),
          "disk for a model": ("ok", "huggingface: enough for gpt-oss-20b")},
     ),
     "memory that is not told, and two cards": (
-        {"nvidia-smi": "NVIDIA GB10, 590.1, [N/A], [N/A]\nNVIDIA GB10, 590.1, [N/A], [N/A]"}, 90,
+        {"nvidia-smi": "NVIDIA GB10, 590.1, [N/A], [N/A], [N/A]\nNVIDIA GB10, 590.1, [N/A], [N/A], [N/A]"}, 90,
         {"GPU driver": ("ok", "590.1, for NVIDIA GB10"), "GPU memory": ("warn", "not told; not told"),
          "container toolkit": ("ok", ""), "disk for a model": ("ok", "both")},
+    ),
+    "a card of an older generation": (
+        {"nvidia-smi": "Tesla T4, 580.1, 7.5, 15360, 15000"}, 90,
+        {"GPU driver": ("ok", "Tesla T4"), "GPU generation": ("unsafe", "Tesla T4 has 7.5"),
+         "GPU memory": ("ok", "15 of 15 GiB free"), "container toolkit": ("ok", ""),
+         "disk for a model": ("ok", "both")},
     ),
     "no program": ({}, 90, {"GPU": ("unsafe", f"{NO_GPU}there is no nvidia-smi")}),
     "no driver": (

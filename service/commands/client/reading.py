@@ -5,13 +5,16 @@ them, listed once or watched until somebody has seen enough.
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from shutil import get_terminal_size
 
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_NOT_FOUND, EXIT_USAGE, ClientError, Refused
 from service.commands.client.service import TERMINAL_STATUSES, Json, Service
+from store.ids import TREE_DIGITS
+from store.ids import tree_of as digits_of_tree
+from store.keys import SHARD_DIGITS
 
 TREES = "/console/api/trees"
 
@@ -39,38 +42,66 @@ MOST_TREES = 500
 MOST_CANDIDATES = 5
 """How many ids are named that begin alike."""
 
-_BEGIN = re.compile(r"(?:resp_)?([0-9a-f]{4,47})")
-_TREE_CHARS = len("resp_") + 20
-"""How much the ids of all turns of a tree have in common."""
+_BEGIN = re.compile(r"(?:resp_)?([0-9a-f]{4,48})")
+_SHARED = SHARD_DIGITS + TREE_DIGITS
+"""How many digits the ids of all responses of a tree have in common."""
 
 
 def whole_id(service: Service, id: str) -> str:
     """The id that is meant: by itself, by its beginning, or by LAST. A beginning that all turns of a tree have in
-    common means the newest. Raises ClientError where none of the trees looked through has it, or several have.
+    common means the newest response. Raises ClientError where none of the trees looked through has it, or several have.
     """
     begins = _BEGIN.fullmatch(id)
     if begins is None and id != LAST:
         return checked(id)
     pages = service.pages(TREES, limit=PAGE)
-    newest: list[Json] = [
-        tree["newest"] for page in islice(pages, MOST_TREES // PAGE if begins else 1) for tree in page["data"]
-    ]
+    trees: list[Json] = [tree for page in islice(pages, MOST_TREES // PAGE if begins else 1) for tree in page["data"]]
     if begins is None:
-        if not newest:
-            raise ClientError(f"there is no response that {LAST} could mean", EXIT_NOT_FOUND)
-        return max(newest, key=lambda turn: turn["created_at"])["id"]
-    begin = f"resp_{begins[1]}"
-    ids = [str(turn["id"]) for turn in newest if turn["id"].startswith(begin[:_TREE_CHARS])]
-    if len(begin) > _TREE_CHARS and ids:
-        turns: list[Json] = tree_of(service, ids[0])["turns"]
-        ids = [str(turn["id"]) for turn in turns if turn["id"].startswith(begin)]
+        return _last(service, trees)
+    begin = begins[1]
+    found = [tree for tree in trees if _shared(tree).startswith(begin[:_SHARED])]
+    ids = [str(tree["newest"]["id"]) for tree in found]
+    if len(found) == 1:
+        turns = _responses(service, found[0])
+        ids = [str(turn["id"]) for turn in turns if turn["id"].startswith(f"resp_{begin}")]
+        if len(begin) <= _SHARED:
+            ids = ids and [str(max(turns, key=_made)["id"])]
     if len(ids) == 1:
         return ids[0]
     if not ids:
-        among = f"the {len(newest)} conversations used last; give the whole id"
-        raise ClientError(f"no id begins with {begin!r} in {among}", EXIT_NOT_FOUND)
+        among = f"the {len(trees)} conversations used last; give the whole id"
+        raise ClientError(f"no id begins with 'resp_{begin}' in {among}", EXIT_NOT_FOUND)
     more = f" and {len(ids) - MOST_CANDIDATES} more" if len(ids) > MOST_CANDIDATES else ""
-    raise ClientError(f"{begin!r} begins {', '.join(ids[:MOST_CANDIDATES])}{more}; give more of it", EXIT_USAGE)
+    raise ClientError(f"'resp_{begin}' begins {', '.join(ids[:MOST_CANDIDATES])}{more}; give more of it", EXIT_USAGE)
+
+
+def _last(service: Service, trees: Sequence[Json]) -> str:
+    """The response of some trees that was made last; to read one uses its tree, too. Raises ClientError."""
+    newest: Json | None = None
+    for tree in trees:
+        if newest is not None and tree["last_used_at"] <= newest["created_at"]:
+            break
+        newest = max((*_responses(service, tree), *([newest] if newest else [])), key=_made, default=None)
+    if newest is None:
+        raise ClientError(f"there is no response that {LAST} could mean", EXIT_NOT_FOUND)
+    return str(newest["id"])
+
+
+def _responses(service: Service, tree: Json) -> list[Json]:
+    """The responses of a tree in a list that are not deleted."""
+    turns: list[Json] = tree_of(service, tree["newest"]["id"])["turns"]
+    return [turn for turn in turns if turn["kind"] == "response" and turn["status"] != "deleted"]
+
+
+def _made(turn: Json) -> tuple[int, int]:
+    """When a turn was made; of one second, the one that continues the other is later."""
+    return turn["created_at"], turn["depth"] or 0
+
+
+def _shared(tree: Json) -> str:
+    """The digits that the ids of all responses of a tree have in common."""
+    digits = str(tree["newest"]["id"]).partition("_")[2]
+    return digits[:SHARD_DIGITS] + digits_of_tree(digits)
 
 
 def tree_of(service: Service, id: str) -> Json:

@@ -19,7 +19,7 @@ import typer
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_USAGE, ClientError, Refused
 from service.commands.client.options import AsJson, AsLines, Id, argument, flag, option, talking
-from service.commands.client.reading import LAST, PAGE, TREES, checked, tree_of, whole_id
+from service.commands.client.reading import LAST, MOST_TREES, PAGE, TREES, checked, tree_of, whole_id
 from service.commands.client.service import Json, Service, object_in
 
 ARCHIVED_TREES = "/console/api/archived_trees"
@@ -352,7 +352,9 @@ def ls(
     as_json: AsLines = False,
 ) -> None:
     """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
-    filters, columns, is_empty = filters_of(status, model, since, metadata or []), printing.columns(), True
+    filters, is_empty = filters_of(status, model, since, metadata or []), True
+    found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
+    columns = printing.columns() if found_again else 0
     page: Json | None = None
     for page in trees(service, limit, filters, after):
         for tree in page["data"]:

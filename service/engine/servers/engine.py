@@ -454,10 +454,11 @@ class ServersEngine:
             return EngineOverloaded(
                 f"all {self._access.connections} generations of each {self._kind.name} server are under way"
             )
-        server = self._servers[0]
-        if server.away_since is not None:
-            return EngineAway(server.trouble, monotonic() - server.away_since)
-        return EngineUnavailable(server.trouble)
+        away = [(server.away_since, server.trouble) for server in self._servers if server.away_since is not None]
+        if not away:
+            return EngineUnavailable(self._servers[0].trouble)
+        since, trouble = max(away)  # the last one that answered
+        return EngineAway(trouble, monotonic() - since)
 
     async def _probe(self, servers: list[Server]) -> None:
         await asyncio.gather(*(server.probe() for server in servers))

@@ -60,7 +60,7 @@ class Backup:
         self._history, self._archive = history, archive
         self._keyspace, self._server = history.keyspace, history.server
         self._turns_per_second = turns_per_second
-        self._readers = [ShardReader(self._server, keys) for keys in self._keyspace.all_shards()]
+        self._readers = [ShardReader(self._server, keys, whole=True) for keys in self._keyspace.all_shards()]
         self._turns = self._unreadable = 0
         self._reading = asyncio.Lock()
         """Held by who has payloads in memory."""

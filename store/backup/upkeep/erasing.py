@@ -4,19 +4,18 @@ A tenant's mark comes first, so that nobody archives or returns a turn from befo
 way then may still be written after it: `erase` again removes it, and so does each round of `expire`.
 """
 
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Collection
 
 import msgspec
 
 from store.archive.archive import Archive
-from store.archive.port import MOST_DELETED
-from store.backup.archiving.keeping import Keeping, Scan
+from store.archive.port import MOST_DELETED, Stored
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.merging import News
-from store.backup.archiving.parts import Index
+from store.backup.archiving.merging import as_of
+from store.backup.archiving.parts import Part, decoded, encoded
 from store.backup.heads import Heads
 from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
-from store.errors import ArchiveDamaged, NotFound, NotTerminal, StoreError
+from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal, StoreError
 from store.history.delete import forget_tree
 from store.history.history import ConversationHistoryStore
 from store.history.listing import TreeListing
@@ -42,8 +41,8 @@ class OnHold(StoreError):
 
 
 class Erased(msgspec.Struct):
-    """How many values were deleted, and how many trees with later turns were cut; how many trees Redis had, and how
-    many stay as they are `under_way`.
+    """How many values were deleted, and how many were written anew without the turns from before the mark; how many
+    trees Redis had, and how many stay as they are `under_way`.
     """
 
     deleted: int = 0
@@ -74,11 +73,11 @@ async def erase(
 
 async def clear(archive: Archive, tenant: str, at: int) -> Erased:
     """Delete the turns from before a tenant's mark. Raises as `erase`."""
-    done, keeping, keys = Erased(), Keeping(archive), list[str]()
+    done, keys = Erased(), list[str]()
     async for tree in trees_of(archive, tenant):
-        if tree.changed >= at / 1e6 - CLOCK_SECONDS and await _is_later(keeping, tree, at):
-            with suppress(ArchiveDamaged):  # `verify --repair` moves what is damaged to where it is deleted
-                done.cut += await _cut(keeping, tree, at)
+        above = None if tree.changed < at / 1e6 - CLOCK_SECONDS else await _above_later(archive, tree, at)
+        if above is not None:
+            await _cut(archive, tree, at, above, done)
             continue
         keys += tree.keys
         if len(keys) >= MOST_DELETED:
@@ -107,31 +106,54 @@ async def forget_all(history: ConversationHistoryStore, tenant: str) -> tuple[in
     return forgotten, under_way
 
 
-async def _is_later(keeping: Keeping, tree: TreeParts, at: int) -> bool:
-    """Whether a tree has turns from after a time. A value that can't be read has none: nobody could read it before."""
-
-    async def look(scan: Scan) -> bool:
-        await scan.all()
-        scan.check()
-        return any(entry.created > at for entry in scan.index.entries.values())
-
-    return await keeping.look(tree.tenant, tree.digits, look, listed=tree.listed)
-
-
-async def _cut(keeping: Keeping, tree: TreeParts, at: int) -> bool:
-    """Delete the turns of a tree from before a time, of which those above later ones leave what these need; whether
-    there were any.
+async def _parts(
+    archive: Archive, tree: TreeParts
+) -> AsyncGenerator[tuple[int, Stored, Part | ArchiveDamaged | NewerFormat]]:
+    """The parts of a tree that are there, counted or not, in order: the number, the value, and what is in it or why
+    that can't be read. Raises ArchiveUnavailable.
     """
-    old: dict[str, bool] = {}
+    for number in sorted(tree.parts):
+        stored = await archive.get(tree.parts[number].key)
+        if stored is not None:
+            try:
+                part: Part | ArchiveDamaged | NewerFormat = decoded(stored.value)
+            except (ArchiveDamaged, NewerFormat) as error:
+                part = error
+            yield number, stored, part
 
-    async def news(index: Index) -> News:
-        nonlocal old
-        entries = index.entries.items()
-        old = {id: True for id, each in entries if each.created <= at and (each.messages or not each.deleted)}
-        return News(gone=old)
 
-    await keeping.change(tree.tenant, tree.digits, news)
-    return bool(old)
+async def _above_later(archive: Archive, tree: TreeParts, at: int) -> set[str] | None:
+    """The ids of turns that are continued by one from after a time; None where the tree has none of these. An
+    unreadable part has none: nobody could read its turns before.
+    """
+    parents, later, above = dict[str, str | None](), list[str](), set[str]()
+    async for _, _, part in _parts(archive, tree):
+        if isinstance(part, NewerFormat):
+            raise part
+        if isinstance(part, Part):
+            parents.update((turn.id, turn.parent) for turn in part.turns)
+            later += [turn.id for turn in part.turns if turn.created > at]
+    for id in later:
+        parent = parents[id]
+        while parent is not None and parent not in above:
+            above.add(parent)
+            parent = parents.get(parent)
+    return above if later else None
+
+
+async def _cut(archive: Archive, tree: TreeParts, at: int, above: Collection[str], done: Erased) -> None:
+    """Rewrite the parts of a tree without turns from before a time, of which those `above` later ones leave what these
+    need. A part that changed meanwhile is cut next time.
+    """
+    async for number, stored, part in _parts(archive, tree):
+        if isinstance(part, NewerFormat):
+            raise part
+        if isinstance(part, ArchiveDamaged):  # `verify --repair` moves it to where it is deleted
+            continue
+        left = tuple(as_of(turn, at) for turn in part.turns if turn.created > at or turn.id in above)
+        if left != part.turns:
+            value = encoded(msgspec.structs.replace(part, turns=left))
+            done.cut += await archive.put(tree.parts[number].key, value, only_if=stored.etag) is not None
 
 
 async def _delete(archive: Archive, keys: list[str], done: Erased) -> None:

@@ -135,6 +135,20 @@ def test_an_id_is_meant_by_its_beginning_and_the_newest_by_none() -> None:
     assert said("diff", first[:45], second[:45], status=1) == said("diff", first, second, status=1)
     assert said("rm", "--yes", "@last") == f"deleted {second}\n"
     assert said("show").startswith(first)
+    third, fourth = (id_of(run("ask", "--from", first, text)) for text in ("And mine?", "And yours?"))
+    assert said("show", third).startswith(third)  # which uses its branch last
+    assert said("show").startswith(fourth), "the newest is the one that was made last"
+    assert said("rm", "--yes", first[:15]) == f"deleted {fourth}\n"
+
+
+def test_the_newest_of_a_conversation_with_items_behind_it_is_a_response(service: ServiceProcess) -> None:
+    first, client = id_of(run("ask", "My name is Ada.")), service.client()
+    made = client.conversations.create()
+    second = client.responses.create(model="gpt-oss-20b", input="Hello.", conversation=made.id).id
+    client.conversations.items.create(made.id, items=[{"role": "user", "content": "Later."}])
+    assert said("show").startswith(second)
+    assert said("show", second[:15]).startswith(second)
+    assert said("show", first[:15]).startswith(first)
 
 
 @pytest.mark.usefixtures("service")

@@ -273,6 +273,7 @@ async def test_a_server_that_takes_no_writes_is_read_and_not_ready(
     with server(tmp_path, *PLAIN) as one:
         store = ConversationHistoryStore(connect(f"redis://{one.address}"), shards=4)
         (id,) = await grow(store, "one")
+        one.ask("FUNCTION", "FLUSH")  # as in a server that this build has never written to
         one.ask(*refuse)
         with pytest.raises(StoreReadOnly):
             await store.check()

@@ -84,6 +84,17 @@ def test_what_a_shared_file_keeps_of_one_call_begins_anew_with_each(path: Path) 
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_no_argument_has_the_name_of_what_an_included_file_defines(script: AnyScript) -> None:
+    included = "\n".join(map(lua, files_of(script.file)[:-1]))
+    defined = set(re.findall(r"^local function (\w+)", included, re.M))
+    defined |= {
+        name for line in re.findall(r"^local ([\w, ]+?)(?: [=-].*)?$", included, re.M) for name in line.split(", ")
+    }
+    assert not defined & {*script.arguments, *script.keys, "turns", "tenant", "digits"}
+    assert set(re.findall(r"^local (\w+) = \{\}", included, re.M)) <= {"job_repairs"}, "it would be filled by each call"
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
 async def test_the_server_can_read_a_script(script: AnyScript, redis: Redis) -> None:
     await redis.function_load(script.library, replace=True)
     await redis.script_load(script.source)
@@ -142,6 +153,18 @@ async def test_a_server_that_takes_no_library_runs_the_script_all_the_same(
         assert await redis.function_list(f"{LIBRARY}*") == []
     finally:
         await redis.config_set("maxmemory", 0)
+
+
+async def test_calls_in_a_row_behind_one_that_the_server_did_not_know_are_made(
+    store: ConversationHistoryStore, redis: Redis
+) -> None:
+    (id,) = await grow(store, "one")
+    keys = store.keyspace.turn(TENANT, id)
+    again = scripts.touch.command(keys, touches=True, idle_us=0)
+    await redis.function_flush()
+    async with store.server.operation() as operation:
+        first, second = await scripts.touch.in_a_row(operation, keys, [again], touches=True, idle_us=0)
+    assert first[0] == second[0] == b"ok"
 
 
 async def test_libraries_of_other_builds_are_bounded(store: ConversationHistoryStore, redis: Redis) -> None:

@@ -24,6 +24,9 @@ CTRL_C = b"\x03"
 COLUMNS, ROWS = 100, 40
 START_SECONDS = 30.0
 
+OTHERS = {"NO_COLOR", "COLUMNS", "LINES"}
+"""Variables that would speak of another terminal."""
+
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -34,7 +37,7 @@ class Terminal:
         """Starts it in `folder`; `settings` are those of service/settings/."""
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) and name != "NO_COLOR"}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) and name not in OTHERS}
         own = {variable(name): str(value) for name, value in settings.items()}
         self.process = subprocess.Popen(
             [HARMONIUM, *command],

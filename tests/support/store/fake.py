@@ -1,6 +1,7 @@
 """fakeredis as a server: a third implementation for the model's test, in this process.
 
-It lacks what every real server has: MEMORY USAGE, which here is the same for every key.
+It lacks what every real server has: MEMORY USAGE, which here is the same for every key; FUNCTION LIST without maps, and
+flags of scripts for EVAL, so that it is given the scripts as libraries at its start.
 """
 
 import threading
@@ -9,6 +10,9 @@ from collections.abc import Iterator
 from fakeredis import TcpFakeServer
 from fakeredis._commands import Key, command
 from fakeredis.commands_mixins.server_mixin import ServerCommandsMixin
+from redis import Redis
+
+from store.redis.scripts import ALL
 
 VALUE_BYTES = 100
 
@@ -27,6 +31,10 @@ def fake_server() -> Iterator[str]:
     with TcpFakeServer(("127.0.0.1", 0), server_type="redis", server_version=(7, 4)) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"redis://127.0.0.1:{server.server_address[1]}"
+        url = f"redis://127.0.0.1:{server.server_address[1]}"
+        with Redis.from_url(url) as client:
+            for script in ALL:
+                client.function_load(script.library)
+        yield url
         server.shutdown()
         thread.join()

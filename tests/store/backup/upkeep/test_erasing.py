@@ -55,6 +55,19 @@ async def test_what_a_late_archiver_wrote_is_not_told_and_goes_with_the_next_rou
     assert not await both.archive.list(f"v1/00/t.{TENANT}/")
 
 
+async def test_later_turns_stay_whose_archiver_has_yet_to_write_the_first_part(both: Kept) -> None:
+    at = micros()
+    await grow(both.store, "one")
+    await both.archive_all()
+    (first,) = await both.keys()
+    stored, second = await both.archive.get(first), f"{first[:-1]}1"
+    assert stored is not None
+    await both.archive.put(second, stored.value, only_if=None)
+    await both.archive.delete(first)
+    assert (await clear(both.archive, TENANT, at)).deleted == 0
+    assert await both.keys() == [second]
+
+
 async def test_a_tenant_that_comes_back_keeps_what_it_makes_from_then_on(both: Kept) -> None:
     (before,) = await grow(both.store, "before")
     await both.archive_all()
