@@ -42,7 +42,8 @@ MOST_TREES = 500
 MOST_CANDIDATES = 5
 """How many ids are named that begin alike."""
 
-_BEGIN = re.compile(r"(?:resp_)?([0-9a-f]{4,48})")
+_BEGIN = re.compile(r"(?:resp_)?([0-9a-f]{4,47})")
+_DIGITS = re.compile(r"[0-9a-f]{48}")
 _SHARED = SHARD_DIGITS + TREE_DIGITS
 """How many digits the ids of all responses of a tree have in common."""
 
@@ -53,7 +54,7 @@ def whole_id(service: Service, id: str) -> str:
     """
     begins = _BEGIN.fullmatch(id)
     if begins is None and id != LAST:
-        return checked(id)
+        return f"resp_{id}" if _DIGITS.fullmatch(id) else checked(id)
     pages = service.pages(TREES, limit=PAGE)
     trees: list[Json] = [tree for page in islice(pages, MOST_TREES // PAGE if begins else 1) for tree in page["data"]]
     if begins is None:
