@@ -14,6 +14,7 @@ in which a process was frozen, or waited for a disk, doesn't count.
 import asyncio
 import ctypes
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -52,6 +53,8 @@ def exit_on_signals(*, rereads: bool = False) -> None:
     def leave(received: int, frame: FrameType | None) -> None:
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
+        if parent_process() is not None:
+            logging.disable()  # a worker that serves nothing, whose half made parts would complain
         raise SystemExit(0)
 
     def hang_up(received: int, frame: FrameType | None) -> None:
