@@ -99,7 +99,7 @@ def test_a_conversation_is_compacted_on_its_way(codex: Codex, tmp_path: Path) ->
 
 
 def test_a_custom_tool_among_additional_ones_is_called(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "service", model=KNOWN)
+    service = ServiceProcess(tmp_path / "service", model_aliases=KNOWN)
     try:
         events = Codex(service.url, tmp_path, KNOWN).run('text("cob" + "alt") // use the exec tool')
     finally:
