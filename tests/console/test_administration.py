@@ -90,7 +90,7 @@ def test_a_project_shows_its_keys_accounts_limits_and_usage(
     assert letters.key not in page.content()
     expect(row(page, "Service accounts", "mailer")).to_be_visible()
     expect(row(page, "Limits", "all together").locator("td")).to_have_text(["600", "200,000", *[NONE] * 3, "Change…"])
-    expect(row(page, "Usage in all", MODEL).locator("td").first).to_have_text("3")
+    expect(row(page, "Usage in all", "demo").locator("td").first).to_have_text("3")
     expect(page.get_by_role("img", name="Tokens of the last week")).to_be_visible()
     page.get_by_label("Grouped by").select_option("key")
     expect(row(page, "Usage in all", "Secret Key").locator("td").first).to_have_text("3")
