@@ -1,4 +1,4 @@
-"""What a test of commands has to itself: a folder to run in, with their data, and a part of a store that runs."""
+"""Tests of commands have to themselves: a folder to run in, with their data, and a part of a store that runs."""
 
 import uuid
 from pathlib import Path

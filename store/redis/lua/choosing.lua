@@ -3,8 +3,8 @@
 --- include tombstones
 --- include using
 -- Shared by the scripts that make room: what goes next where it isn't simply the first leaf of the tenant that needs the room
--- (eviction.lua), and which tenant gives it. Most calls don't get here, and to define a function costs more than to call it: so
--- all this is defined within two functions.
+-- (eviction.lua), and which tenant gives it. Most calls don't get here; what one of
+-- them finds out is kept within two functions.
 -- Invariant: that of eviction.lua. A tenant's share of a cap is the cap, divided by the tenants that have something of it. Room
 -- is given by the tenant that has most, if that is more than its share, with what is to be stored counted to the one that needs
 -- the room. One whose turns all have to stay is passed over for the next. Where nobody is left who has more than a share, or many

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
+from service.engine.engines import Member
 from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
 from service.engine.port import Between, Generation, Take
@@ -60,7 +61,7 @@ async def test_unasked_it_samples_as_its_makers_recommend_and_finds_an_end(setti
     small()
     engine = LlamaLocalEngine(Path("smol"), OPTIONS, context_tokens=2048)
     async with serving(settings, engine) as inside, inside.client() as client:
-        assert engine.model.max_output_tokens == 1_024
+        assert engine.model.max_output_tokens == Member(engine).card.max_output_tokens == 1_024
         told = await client.responses.create(model="smol", input="Say hi.", max_output_tokens=16)
         assert (told.temperature, told.top_p) == (0.2, 0.9)
         assert (await ask(client, "Say hi.", temperature=1, top_p=1, max_output_tokens=16)).temperature == 1

@@ -76,7 +76,7 @@ class Tap:
 
 
 async def bytes_of(call: Call, child: Turn, folder: Path, prefix: str) -> dict[str, bytes]:
-    """What a store sends for a call: FCALL, and EVAL to a server that takes no library."""
+    """The bytes that a store sends for a call: FCALL, and EVAL to a server that takes no library."""
     tap = Tap()
     server = await asyncio.start_unix_server(tap.serve, folder / "tap")
     store = ConversationHistoryStore(connect(f"unix://{folder}/tap"), prefix=prefix, pin_seconds=PIN_SECONDS)
