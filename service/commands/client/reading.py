@@ -89,13 +89,13 @@ def _last(service: Service, trees: Sequence[Json]) -> str:
 
 
 def _responses(service: Service, tree: Json) -> list[Json]:
-    """The responses of a tree in a list that are not deleted."""
+    """The responses of a tree in a list that are not deleted; of several at one depth, the one made last is first."""
     turns: list[Json] = tree_of(service, tree["newest"]["id"])["turns"]
-    return [turn for turn in turns if turn["kind"] == "response" and turn["status"] != "deleted"]
+    return [turn for turn in reversed(turns) if turn["kind"] == "response" and turn["status"] != "deleted"]
 
 
 def _made(turn: Json) -> tuple[int, int]:
-    """When a turn was made; of one second, the one that continues the other is later."""
+    """When a turn was made: of one second, the deeper turn is later, and of one depth the first of `_responses`."""
     return turn["created_at"], turn["depth"] or 0
 
 
