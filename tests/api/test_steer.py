@@ -63,21 +63,6 @@ def test_what_a_job_keeps_of_its_request_gives_the_same_successor_as_the_request
     assert settled(kept, ID, SAID) == succeeding(request, ID, "Be kind.", STANDING, SAID)
 
 
-def test_what_an_earlier_release_has_kept_is_read() -> None:
-    kept = (
-        b'{"model":"m","input":[],"instructions":null,"previous_response_id":"","conversation":null,"tools":null,'
-        b'"parallel_tool_calls":true,"max_output_tokens":null,"max_tool_calls":null,"temperature":null,"top_p":null,'
-        b'"effort":"medium","metadata":{},"store":true,"background":true,"tier":"default","stream":false,'
-        b'"obfuscate":true,"safety_identifier":null,"prompt_cache_key":null,"tool_choice":null,"summary":null,'
-        b'"thoughts":"current_turn","format":null,"verbosity":"medium","include":[],"truncation":"disabled",'
-        b'"prompt":null,"sampling":{"presence_penalty":0.0,"frequency_penalty":0.0,"repetition_penalty":null,'
-        b'"seed":null,"top_k":null,"min_p":null},"stop":[],"top_logprobs":0,"cache_salt":null,"priority":null,'
-        b'"request_id":null,"response_messages":false,"previous_input_messages":null,"managing":null,"generate":true}'
-    )
-    bare = read({"model": "m", "input": "hi", "background": True})
-    assert settled(kept, ID, SAID) == succeeding(bare, ID, None, (), SAID)
-
-
 def test_a_text_is_a_message_of_the_user_s_and_others_stay_as_they_are() -> None:
     assert json.loads(messages_in(read_posted(b'{"input": "Be \\u00e9."}', ID))[0])["role"] == "user"
     said = (

@@ -20,7 +20,6 @@ from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker
 from tests.support.service import inside
 from tests.support.service.sockets import socket
-from tests.support.waiting import until
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.05, engine_away=Backoff(0.01, 0.05)))
 
@@ -79,12 +78,6 @@ async def test_whoever_keeps_the_conversation_sends_sealed_reasoning_back(
     assert messages[1]["reasoning_content"] == "I need a tool."
 
 
-async def test_tokens_are_counted_as_they_are_billed(client: AsyncOpenAI) -> None:
-    counted = await client.responses.input_tokens.count(model="speaker", input="Hello!", instructions="Be kind.")
-    answer = await client.responses.create(model="speaker", input="Hello!", instructions="Be kind.")
-    assert counted.input_tokens == answer.usage.input_tokens
-
-
 async def test_a_conversation_is_compacted_and_goes_on(client: AsyncOpenAI, speaker: Speaker) -> None:
     first = await client.responses.create(model="speaker", input="My number is 7.")
     compacted = await client.responses.compact(model="speaker", previous_response_id=first.id)
@@ -111,24 +104,6 @@ async def test_a_conversation_too_long_is_compacted_by_itself(client: AsyncOpenA
     assert "My number" not in speaker.prompts[-1]
 
 
-async def test_items_of_a_conversation_are_what_was_said(client: AsyncOpenAI) -> None:
-    conversation = await client.conversations.create()
-    for words in ("One.", "Two."):
-        await client.responses.create(model="speaker", input=words, conversation=conversation.id)
-    items = [item async for item in client.conversations.items.list(conversation.id, order="asc")]
-    assert [item.type for item in items] == ["message", "reasoning", "message"] * 2
-
-
-async def test_what_is_under_way_is_cancelled_and_keeps_what_was_said(settings: Settings) -> None:
-    async with serving(settings, Halting("qwen3", said)) as service, service.client() as client:
-        id = (await client.responses.create(model="speaker", input="Hello!", background=True)).id
-        await until(lambda: client.responses.retrieve(id), wanted=lambda found: found.output_text)
-        cancelled = await client.responses.cancel(id)
-    assert cancelled.status == "cancelled"
-    assert [item.status for item in cancelled.output] == ["completed", "incomplete"]
-    assert cancelled.output_text == "You"
-
-
 async def test_the_oldest_turns_of_what_is_too_long_for_the_model_are_left_out(
     client: AsyncOpenAI, speaker: Speaker
 ) -> None:
@@ -141,17 +116,6 @@ async def test_the_oldest_turns_of_what_is_too_long_for_the_model_are_left_out(
     second = await again(truncation="auto")
     assert second.output_text == "That is long."
     assert speaker.prompts[-1] == f"{START}user\nAgain: {long}{END}\n{ASSISTANT}"
-
-
-async def test_a_conversation_over_a_websocket_begins_with_what_was_read(settings: Settings, speaker: Speaker) -> None:
-    async with serving(settings, speaker) as service, socket(service.url) as ws:
-        await ws.send(model="speaker", input="Hello!", store=False)
-        first = (await ws.rest())[-1]["response"]
-        await ws.send(model="speaker", input="Hello again!", store=False, previous_response_id=first["id"])
-        second = (await ws.rest())[-1]["response"]
-    assert second["output"][-1]["content"][0]["text"] == "You said: Hello again!"
-    before, after = speaker.prompts
-    assert after.startswith(before + said(before))
 
 
 async def test_what_its_client_says_meanwhile_ends_an_answer_and_the_next_goes_on(settings: Settings) -> None:

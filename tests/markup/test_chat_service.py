@@ -137,13 +137,6 @@ async def test_a_model_whose_template_shows_no_tools_is_told_of_them(settings: S
     assert again == before + CALL + END + response
 
 
-async def test_a_model_whose_template_shows_no_tools_is_told_of_none_where_there_are_none(settings: Settings) -> None:
-    speaker = Speaker("hermes", said, shown=Shown(tools=False, calls=False, outputs=False))
-    async with serving(settings, speaker) as service, service.client() as client:
-        await ask(client, "Hello!", tools=[WEATHER], tool_choice="none")
-    assert speaker.prompts == [f"<|im_start|>user\nHello!{END}\n{ASSISTANT}"]
-
-
 async def test_what_it_sampled_is_told_as_ids_of_its_own_whose_texts_are_not_known(
     service: Inside, client: AsyncOpenAI, speaker: Speaker
 ) -> None:

@@ -15,7 +15,6 @@ from tests.support.responses.samples import harmony
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, ask, made, prompts, streamed, tags
-from tests.support.waiting import until
 
 SHELL: Any = {"type": "shell", "environment": {"type": "local"}}
 LOCAL: Any = {"type": "local_shell"}
@@ -485,56 +484,3 @@ async def test_a_found_tool_s_secrets_are_kept_nowhere(settings: Settings) -> No
 
     assert "s3cret" not in str(listed)
     assert "s3cret" not in str(chain.notes()["loaded_tools"])
-
-
-# --- in the background ---
-
-
-async def test_a_background_response_calls_for_a_command_and_goes_on(settings: Settings) -> None:
-    engine = scripted([RUN], [answer("Three.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-
-        async def ended(**body: Any) -> Response:
-            begun = await client.responses.create(model=MODEL, tools=[SHELL], background=True, **body)
-
-            async def now() -> Response:
-                return await client.responses.retrieve(begun.id)
-
-            return await until(now, wanted=lambda each: each.status == "completed")
-
-        first = await ended(input="How many?")
-        (call,) = first.output
-        assert call.type == "shell_call"
-        given: Any = {"type": "shell_call_output", "call_id": call.call_id, "output": [outcome(0, "3\n")]}
-        last = await ended(previous_response_id=first.id, input=[given])
-
-    assert call.action.commands == ["ls | wc -l"]
-    assert last.output_text == "Three."
-
-
-# --- the demo engine ---
-
-
-@pytest.mark.parametrize(
-    ("tool", "words", "said"),
-    [
-        (SHELL, 'Run the shell command "ls | wc -l" for me.', {"commands": ["ls | wc -l"]}),
-        (LOCAL, "Run a shell command.", {"command": ["bash", "-lc", "pwd"]}),
-        (SEARCH, 'Use a tool that knows of "lunch".', {"goal": "lunch"}),
-    ],
-    ids=lambda value: value["type"] if isinstance(value, dict) and "type" in value else None,
-)
-async def test_the_demo_engine_makes_such_calls(settings: Settings, tool: Any, words: str, said: Any) -> None:
-    async with serving(settings) as inside:
-        item = (await made(inside, input=words, tools=[tool]))["output"][-1]
-
-    asked = item.get("action") or item["arguments"]
-    assert {member: asked[member] for member in said} == said
-
-
-async def test_the_demo_engine_writes_a_patch(settings: Settings) -> None:
-    async with serving(settings) as inside:
-        found = await made(inside, input="Change a file.", tools=[PATCH], tool_choice={"type": "apply_patch"})
-
-    assert (found["status"], found["output"][-1]["type"]) == ("completed", "apply_patch_call")
-    assert found["output"][-1]["operation"]["path"]

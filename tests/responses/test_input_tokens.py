@@ -73,12 +73,6 @@ def test_it_refuses_what_creating_refuses_in_the_same_words(service: ServiceProc
     assert 400 <= counted.status_code < 500
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"model": 1}', b'{"input": "hi", "model": {}}', b"{"])
-def test_a_body_that_is_none_is_a_400(service: ServiceProcess, body: bytes) -> None:
-    headers = {"content-type": "application/json"}
-    assert service.http().post("/v1/responses/input_tokens", content=body, headers=headers).status_code == 400
-
-
 async def test_no_engine_is_asked_and_nothing_is_kept(settings: Settings) -> None:
     engine = scripted([answer("Ahoy.")])
     async with serving(settings, engine) as inside, inside.http() as http:

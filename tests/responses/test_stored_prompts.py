@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import BadRequestError
 
 from service.settings.settings import Settings, load_settings
 from tests.support.service.inside import answer, scripted, serving
@@ -53,21 +52,3 @@ async def test_a_stored_prompt_needs_no_model(shop: Settings) -> None:
     async with serving(shop, scripted([answer("Green tea.")])) as service, service.client() as client:
         made = await client.responses.create(prompt=named(goods="tea"))
     assert (made.model, made.output_text) == (MODEL, "Green tea.")
-
-
-@pytest.mark.parametrize(
-    ("prompt", "param"),
-    [
-        ({"id": "../shop"}, "prompt.id"),
-        ({"id": "shop", "version": "7"}, "prompt.version"),
-        ({"id": "shop"}, "prompt.variables.goods"),
-        ({"id": "shop", "variables": {"goods": "tea", "x": "y"}}, "prompt.variables"),
-        ({"id": "shop", "variables": {"goods": {"type": "input_image"}}}, "prompt.variables.goods"),
-        ({"id": "", "variables": {}}, "prompt.id"),
-    ],
-)
-async def test_what_is_wrong_with_a_prompt_is_a_400(shop: Settings, prompt: Any, param: str) -> None:
-    async with serving(shop, scripted([answer("hi")])) as service, service.client() as client:
-        with pytest.raises(BadRequestError) as caught:
-            await ask(client, prompt=prompt, input="Hi")
-    assert caught.value.param == param

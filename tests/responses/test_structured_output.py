@@ -3,15 +3,13 @@
 import json
 from typing import Any
 
-import pytest
-from openai import BadRequestError
 from pydantic import BaseModel
 
 from service.harmony.tokens import MESSAGE
 from service.settings.settings import Settings
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import addressed, ask, made, prompts, tags
+from tests.support.service.seen import addressed, made, prompts, tags
 
 
 class Boat(BaseModel):
@@ -83,31 +81,6 @@ async def test_a_function_may_be_called_instead_and_its_arguments_have_their_own
 
     assert [item["type"] for item in found["output"]] == ["function_call"]
     assert addressed(tags(engine)[0]) == {"final", "functions.look"}
-
-
-UNHELD: dict[str, tuple[Any, str]] = {
-    "not": ({"type": "object", "not": {"required": ["a"]}}, "not"),
-    "contains": ({"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}}, "contains"),
-    "if": ({"type": "object", "if": {}, "then": {}}, "if"),
-    "a remote reference": ({"$ref": "https://example.com/x"}, "$ref"),
-}
-
-
-@pytest.mark.parametrize(("schema", "keyword"), UNHELD.values(), ids=UNHELD)
-async def test_a_schema_that_can_not_be_held_is_a_400_that_names_the_keyword(
-    settings: Settings, schema: Any, keyword: str
-) -> None:
-    engine = scripted([answer("{}")])
-    deep = {"type": "object", "properties": {"a": schema}}
-    async with serving(settings, engine) as inside, inside.client() as client:
-        with pytest.raises(BadRequestError) as caught:
-            await ask(client, input="Go.", text=formed(deep, strict=True))
-        lenient = await ask(client, input="Go.", text=formed(deep))
-
-    assert caught.value.param == f"text.format.schema.properties.a.{keyword}"
-    assert keyword in caught.value.message
-    assert lenient.output_text == "{}"
-    assert tags(engine)[-1]["json_schema"] == {"type": "object"}
 
 
 CHECKED: Any = {"type": "object", "properties": {"n": {"type": "array", "items": {}, "uniqueItems": True}}}

@@ -3,8 +3,6 @@
 The talker's answers are the same every time at temperature 0, so they are compared word for word.
 """
 
-import json
-import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -123,14 +121,6 @@ def test_a_name_is_recalled_over_several_turns(client: OpenAI) -> None:
     assert response.output_text == "Your name is Alice."
 
 
-def test_a_fork_never_sees_its_sibling(client: OpenAI) -> None:
-    root = ask(client, "Why is the sky blue?")
-    forks = {name: ask(client, f"My name is {name}.", root) for name in ("Bob", "Mary")}
-    for name, fork in forks.items():
-        assert ask(client, "What is my name?", fork).output_text == f"Your name is {name}."
-    assert ask(client, "What is my name?", root).output_text == "You have not told me your name."
-
-
 def test_a_function_is_called_and_its_output_is_read(client: OpenAI) -> None:
     first = ask(client, "What is the weather in Paris?", tools=[WEATHER])
     thought, call = first.output
@@ -140,13 +130,6 @@ def test_a_function_is_called_and_its_output_is_read(client: OpenAI) -> None:
     second = ask(client, [output], first, tools=[WEATHER])
     assert second.output_text == "It is 21 degrees."
     assert ask(client, "Thank you.", second, tools=[WEATHER]).output_text == "You are welcome."
-
-
-def test_a_call_is_streamed(client: OpenAI) -> None:
-    events, final = streamed(client, "What is the weather in Paris?", tools=[WEATHER])
-    kinds = [event["type"] for event in events]
-    assert kinds.count("response.function_call_arguments.delta") > 1
-    assert final["output"][-1]["arguments"] == '{"city":"Paris"}'
 
 
 def test_a_budget_is_kept_to_the_token_and_what_was_said_can_be_continued(client: OpenAI) -> None:
@@ -212,20 +195,6 @@ def test_closing_a_stream_stops_the_server_s_work(service: ServiceProcess, clien
     stored = client.responses.retrieve(created.response.id)
     assert stored.status == "cancelled"
     assert stored.output_text.startswith("1")
-
-
-def test_hanging_up_on_a_plain_request_does_too(service: ServiceProcess, metrics: Metrics) -> None:
-    body = json.dumps({"model": MODEL, "input": "Count to 300.", "temperature": 0})
-    head = (
-        "POST /v1/responses HTTP/1.1",
-        "host: h",
-        f"authorization: Bearer {ACME_KEY}",
-        "content-type: application/json",
-    )
-    with socket.create_connection(("127.0.0.1", service.port), SECONDS) as raw:
-        raw.sendall("\r\n".join([*head, f"content-length: {len(body)}", "", body]).encode())
-        wait_until(lambda: metrics.running() == 1)
-    print(f"the server stopped {seconds_to_stop(metrics):.3f} s after the connection was closed")
 
 
 def seconds_to_stop(metrics: Metrics) -> float:

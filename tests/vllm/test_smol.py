@@ -40,7 +40,6 @@ TRIP: Any = {
     "additionalProperties": False,
 }
 TRAVEL: Any = {"type": "function", "name": "travel", "parameters": TRIP, "strict": True}
-FORMED: Any = {"format": {"type": "json_schema", "name": "trip", "schema": TRIP, "strict": True}}
 
 
 class OlderVllm(Vllm):
@@ -110,21 +109,6 @@ async def test_a_required_call_is_made_by_a_model_that_knows_none(client: AsyncO
     told = await ask(client, answer, asked, tools=[TRAVEL], tool_choice="none")
     assert told.output  # perhaps another call, which it copies: never one that is the caller's to answer
     assert "function_call" not in [item.type for item in told.output]
-
-
-async def test_a_format_is_held(client: AsyncOpenAI) -> None:
-    told = await ask(client, "Where is the Eiffel tower?", text=FORMED)
-    jsonschema_rs.validate(TRIP, json.loads(told.output_text))
-
-
-async def test_log_probabilities_are_those_of_its_own_tokens(client: AsyncOpenAI) -> None:
-    told = await ask(client, "Say hi.", include=["message.output_text.logprobs"], top_logprobs=2)
-    shown = told.output[0].content[0].logprobs
-    assert "".join(each.token for each in shown) == told.output_text
-    for each in shown:
-        first, second = each.top_logprobs
-        assert (each.token, each.logprob) == (first.token, first.logprob)
-        assert second.logprob <= first.logprob <= 0
 
 
 async def test_a_cancel_frees_the_server(client: AsyncOpenAI, smol_url: str) -> None:

@@ -114,16 +114,6 @@ async def away(stored: Stored) -> tuple[str, str]:
     return first, second
 
 
-async def test_who_has_a_response_has_it_also_once_that_has_left_memory(stored: Stored) -> None:
-    id = await say(stored.ada, "My name is Ada.")
-    async with stored.inside.http() as http:
-        whole = await http.get(f"/v1/responses/{id}", headers=ADA)
-        await stored.push_out(id)
-        again = await http.get(f"/v1/responses/{id}", headers=ADA | {"if-none-match": whole.headers["etag"]})
-        assert (again.status_code, again.headers["etag"]) == (304, whole.headers["etag"])
-    assert not await stored.in_memory(id)
-
-
 async def test_what_left_memory_is_read_where_it_is_and_continued_with_all_that_was_said_by_its_tenant_alone(
     stored: Stored, away: tuple[str, str]
 ) -> None:
@@ -447,17 +437,6 @@ async def test_where_the_settings_say_so_what_the_archive_lacks_makes_room(
     async with serving(settings.model_copy(update=changes)) as blind, blind.client(KEYS[0][1]) as ada:
         await until(lambda: redis.exists(f"{prefix}:{{00}}:archive"))
         await until(lambda: redis.exists(f"{prefix}:{{00}}:archive-away"))
-        for _ in range(2 * FEW):
-            await say(ada, "Count to 2.")
-
-
-async def test_without_an_archive_again_all_is_evicted_as_ever(
-    stored: Stored, settings: Settings, redis: Redis, prefix: str
-) -> None:
-    await say(stored.ada, "Count to 2.")
-    without = settings.model_copy(update={"archive_url": "none", "change_limits": True})
-    async with serving(without) as again, again.client(KEYS[0][1]) as ada:
-        await until(lambda: _lacks(redis, f"{prefix}:{{00}}:archive"))
         for _ in range(2 * FEW):
             await say(ada, "Count to 2.")
 

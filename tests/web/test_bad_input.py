@@ -14,7 +14,7 @@ from service.harmony.tokens import ASSISTANT, END, MESSAGE, START, encode
 from service.settings.settings import Settings
 from tests.support.bad.heavy import HEAVY, LEGAL
 from tests.support.bad.readers import content, over_http
-from tests.support.bad.table import LIMIT, MIB, UNKNOWN, USER, Bad, items
+from tests.support.bad.table import LIMIT, MIB, USER, Bad, items
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 
@@ -139,21 +139,3 @@ async def test_with_images_refused_one_is_a_400_wherever_it_stands(settings: Set
     async with serving(refusing, scripted([answer("Fine.")])) as inside, inside.http() as http:
         for bad in refused:
             check_refusal(bad, await http.post(bad.path, json=bad.body))
-
-
-async def test_a_service_that_stores_nothing_says_so(settings: Settings) -> None:
-    body = {"model": MODEL, "input": "hi"}
-    refused = {
-        "store": Bad({**body, "store": True}, "unsupported_parameter", "store", "stores no responses"),
-        "previous_response_id": Bad(
-            {**body, "previous_response_id": UNKNOWN}, "unsupported_parameter", "previous_response_id", "whole"
-        ),
-        "background": Bad(
-            {**body, "background": True}, "unsupported_parameter", "background", "can only be used when `store` is true"
-        ),
-    }
-    forgetful = settings.model_copy(update={"store": False})
-    async with serving(forgetful, scripted([answer("Fine.")])) as inside, inside.http() as http:
-        for bad in refused.values():
-            check_refusal(bad, await http.post(bad.path, json=bad.body))
-        assert (await http.post("/v1/responses", json=body)).json()["store"] is False

@@ -15,7 +15,7 @@ from service.errors import InvalidRequest
 from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
 from service.web.routes.containers import read_upload
-from tests.responses.tools.test_code_interpreter import AUTO, OUTPUTS, code, ran
+from tests.responses.tools.test_code_interpreter import OUTPUTS, code, ran
 from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -173,18 +173,6 @@ async def test_without_a_sandbox_there_are_none_and_none_can_be_made(settings: S
             await client.containers.create(name="none")
         with pytest.raises(NotFoundError):
             await client.containers.retrieve(NOBODY)
-
-
-async def test_a_container_of_code_that_ran_is_there_too(settings: Settings, sandbox: LocalSandbox) -> None:
-    engine = scripted(
-        [code("open('/mnt/data/a.txt', 'w').write('hello') and None")], [answer("See sandbox:/mnt/data/a.txt")]
-    )
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input="Write.", tools=[AUTO])
-        message: Any = response.output[-1]
-        (note,) = message.content[0].annotations
-        content = await client.containers.files.content.retrieve(note.file_id, container_id=note.container_id)
-        assert content.read() == b"hello"
 
 
 def form(content: bytes, name: str = "a.bin", part: str = "file") -> bytes:

@@ -53,13 +53,6 @@ def test_all_conversations_are_listed_page_by_page_the_newest_first(own: OpenAI)
     assert len(listed(own)["data"]) == 20
 
 
-def test_a_list_may_end_with_a_full_page(own: OpenAI) -> None:
-    ids = [own.conversations.create().id for _ in range(4)]
-    page = listed(own, limit=4)
-    assert (page["last_id"], page["has_more"]) == (ids[0], False)
-    assert listed(own, limit=4, after=ids[0])["data"] == []
-
-
 def test_a_list_shows_what_is_there_and_as_it_is(own: OpenAI) -> None:
     kept, gone = own.conversations.create(metadata={"a": "1"}), own.conversations.create()
     own.conversations.update(kept.id, metadata={"b": "2"})

@@ -13,14 +13,13 @@ from tests.responses.test_continue import WEATHER
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
 from tests.support.oracles.open_responses import check_response, check_stream
-from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
+from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.scraped import scraped
 from tests.support.service.streams import parsed, sent
 
 Json = dict[str, Any]
 OPEN = "/open-responses/v1"
-SHELL = {"type": "custom", "name": "shell", "description": "A shell."}
 NAMES = {
     "response.reasoning_text.delta": "response.reasoning.delta",
     "response.reasoning_text.done": "response.reasoning.done",
@@ -120,52 +119,6 @@ async def test_an_error_in_a_stream_stands_inside_its_member(settings: Settings)
     events = sent(given.text)
     assert check_stream(events)["status"] == "failed"
     assert events[-2]["error"].keys() == {"type", "code", "message", "param"}
-
-
-async def test_a_custom_tool_is_a_function_here(settings: Settings) -> None:
-    engine = scripted([called("shell", '{"input":"ls -l"}')], [answer("Two files.")])
-    body = {"model": MODEL, "input": "What is there?", "tools": [SHELL], "stream": True}
-    async with serving(settings, engine) as inside, inside.http() as http:
-        events = sent((await http.post(f"{OPEN}/responses", json=body)).text)
-        first = check_stream(events)
-        call = first["output"][-1]
-        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "a b"}
-        second = {"input": [result], "previous_response_id": first["id"], "stream": False}
-        given = await http.post(f"{OPEN}/responses", json={**body, **second})
-    assert (call["type"], call["name"], call["arguments"]) == ("function_call", "shell", "ls -l")
-    deltas = [event["delta"] for event in events if event["type"] == "response.function_call_arguments.delta"]
-    assert "".join(deltas) == "ls -l"
-    assert given.status_code == 200, given.text
-
-
-async def test_log_probabilities_are_the_same_wherever_they_stand(settings: Settings) -> None:
-    body = {"model": MODEL, "input": "hi", "top_logprobs": 2, "include": ["message.output_text.logprobs"]}
-    engine = scripted([[*thought("Birds."), *then(answer("Une grue 🏗️."))]])
-    async with serving(settings, engine) as inside, inside.http() as http:
-        ours = (await http.post("/v1/responses", json=body)).json()
-        plain = (await http.post(f"{OPEN}/responses", json=body)).json()
-        stored = (await http.get(f"{OPEN}/responses/{ours['id']}")).json()
-        events = sent((await http.post(f"{OPEN}/responses", json={**body, "stream": True})).text)
-    shown = ours["output"][-1]["content"][0]["logprobs"]
-    assert bytes(byte for each in shown for byte in each["bytes"]).decode() == "Une grue 🏗️."
-    assert [each["output"][-1]["content"][0]["logprobs"] for each in (plain, stored, check_stream(events))] == [
-        shown
-    ] * 3
-    done = {event["type"]: event for event in events}
-    assert done["response.output_text.done"]["logprobs"] == shown
-    assert done["response.content_part.done"]["part"]["logprobs"] == shown
-    assert done["response.output_item.done"]["item"]["content"][0]["logprobs"] == shown
-
-
-async def test_a_tool_that_is_not_here_is_reasoning_here(settings: Settings) -> None:
-    engine = scripted([[*thought("Hm."), *then(called("rhubarb", '{"stalks":2}'))]], [answer("I can't look.")])
-    body = {"model": MODEL, "input": "Look.", "stream": True, "tools": [{"type": "web_search"}]}
-    async with serving(settings, engine) as inside, inside.http() as http:
-        given = await http.post(f"{OPEN}/responses", json=body)
-    response = check_stream(sent(given.text))
-    assert {item["type"] for item in response["output"]} <= {"reasoning", "message"}
-    assert response["tools"] == []
-    assert given.headers["x-harmonium-tools-left-out"] == "web_search"
 
 
 async def test_hosted_tools_are_named_in_every_kind_of_answer(settings: Settings) -> None:

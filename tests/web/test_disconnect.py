@@ -9,9 +9,9 @@ import pytest
 from service.engine.port import Generation
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Stall, Step
-from tests.support.engine.watched import Engine, WatchedDemo
+from tests.support.engine.watched import Engine
 from tests.support.service.beside import ServiceBeside
-from tests.support.service.inside import CARD, Inside, opened, scripted, serving
+from tests.support.service.inside import Inside, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess, raw_request
 from tests.support.store.counted import usage
 from tests.support.waiting import until, wait_until
@@ -69,13 +69,6 @@ async def test_a_client_that_hangs_up_stops_the_engine_and_what_was_said_is_kept
         assert response["output"][-1]["status"] == "incomplete"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_the_demo_engine_stops_within_a_tenth_of_a_second_too(settings: Settings, stream: bool) -> None:
-    engine = WatchedDemo(CARD, tokens_per_second=20)
-    async with serving(settings, engine) as inside:
-        assert await seconds_to_stop(inside, engine, raw_request(stream=stream), None) < STOP_SECONDS
-
-
 async def test_what_a_vanished_client_was_told_can_be_continued(settings: Settings) -> None:
     talk = Talk()
     engine = scripted(talk, [opened("Still here.")])
@@ -122,15 +115,6 @@ def test_a_client_that_stops_reading_costs_no_memory_and_is_dropped(start: Calla
         wait_until(lambda: service.connections() == 0, 5)
     assert "outcome=cancelled" in service.log
     assert "Traceback" not in service.log
-
-
-def test_a_client_that_leaves_in_the_middle_of_its_request_is_logged_as_gone(service: ServiceProcess) -> None:
-    with socket.create_connection(("127.0.0.1", service.port)) as raw:
-        raw.sendall(raw_request()[:-10])
-        wait_until(lambda: service.connections() > 0, 5)
-    wait_until(lambda: "status=499" in service.log, 5)
-    (line,) = [line for line in service.log.splitlines() if "status=499" in line]
-    assert "client=gone" in line
 
 
 def test_a_body_that_never_arrives_gives_its_place_back(beside: Callable[..., ServiceBeside]) -> None:

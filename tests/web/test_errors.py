@@ -61,14 +61,6 @@ def test_an_unknown_response_is_not_found(service: ServiceProcess) -> None:
     assert refusal.value.param == "response_id"
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("PUT", "/v1/responses"), ("GET", "/nothing")])
-def test_what_is_not_there_answers_in_the_envelope_too(service: ServiceProcess, method: str, path: str) -> None:
-    answer = service.http().request(method, path, headers={"content-type": "application/json"})
-    assert answer.status_code in (404, 405)
-    assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
-    assert path in answer.json()["error"]["message"]
-
-
 async def test_a_bug_in_the_service_is_a_server_error_in_the_envelope(settings: Settings) -> None:
     def burst(generation: object) -> list[list[int]]:
         raise ZeroDivisionError("marmalade")

@@ -44,12 +44,6 @@ def test_an_update_changes_the_format_of_the_answer() -> None:
     assert made.rules.answer is not None
 
 
-def test_a_fault_in_an_updated_format_is_named_by_its_place() -> None:
-    update = {"type": "configuration_update", "text": {"format": {"type": "poem"}}}
-
-    assert (refusal(USER, update).param or "").startswith("input[1].text.format")
-
-
 def test_added_tools_are_called_like_the_request_s_own() -> None:
     added = {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "extra"}]}
     made = prompt(input=[added, USER], tools=[{"type": "function", "name": "own"}])
@@ -57,12 +51,6 @@ def test_added_tools_are_called_like_the_request_s_own() -> None:
     assert [callee.name for callee in made.rules.callees] == ["own", "extra"]
     assert "type extra" in decode(made.tokens)
     assert listed(added)["tools"] == added["tools"]
-
-
-def test_a_fault_in_an_added_tool_is_named_by_its_place() -> None:
-    added = {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "a b"}]}
-
-    assert refusal(USER, added).param == "input[1].tools[0].name"
 
 
 def test_the_key_of_an_added_server_is_not_listed() -> None:

@@ -13,7 +13,7 @@ from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
 from service.settings.settings import Settings
-from tests.support.chat.standin import BREAK, CHAT, ChatStandin, Say, answer, chatting, delta, spoken, stall
+from tests.support.chat.standin import BREAK, CHAT, ChatStandin, Say, answer, chatting, delta, spoken
 from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin_wire import DONE
 from tests.support.markup.writing import Turn
@@ -21,7 +21,6 @@ from tests.support.oracles.event_grammar import check_stream
 from tests.support.service import inside
 from tests.support.service.background import ended
 from tests.support.tools.server import McpServer, mcp_server
-from tests.support.waiting import until
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.02, engine_away=Backoff(0.01, 0.02)))
 
@@ -149,41 +148,6 @@ async def test_an_answer_in_a_format_is_asked_for_and_checked(settings: Settings
     assert failed.status == "failed"
 
 
-async def test_an_undeclared_tool_is_answered_and_it_goes_on(settings: Settings) -> None:
-    async with asked(settings, *says(Turn("", "", [("rob_bank", {})]), HELLO)) as (client, server):
-        response = await ask(client, "Go.", tools=[WEATHER])
-    assert (response.status, response.output_text) == ("completed", HELLO.text)
-    assert "rob_bank can't be called here" in messages(server)[-1]["content"]
-    assert response.usage.input_tokens == 80
-
-
-async def test_log_probabilities_are_shown_where_the_server_gives_them(settings: Settings) -> None:
-    def likely(text: str) -> dict[str, Any]:
-        return {"content": [{"token": text, "logprob": -0.5, "top_logprobs": [{"token": text, "logprob": -0.5}]}]}
-
-    def say(_: object) -> Iterator[bytes]:
-        for move in answer(Turn("", "Hello, friend!", [])):
-            found = json.loads(move[6:]) if b"content" in move else {}
-            text = found["choices"][0]["delta"].get("content") if found.get("choices") else ""
-            if text:
-                found["choices"][0]["logprobs"] = likely(text)
-            yield b"data: " + json.dumps(found).encode() + b"\n\n" if text else move
-
-    async with asked(settings, say) as (client, _):
-        told = await ask(client, "Hi", include=["message.output_text.logprobs"], top_logprobs=1)
-    shown = told.output[0].content[0].logprobs
-    assert "".join(each.token for each in shown) == "Hello, friend!"
-    assert all(each.logprob == -0.5 and len(each.top_logprobs) == 1 for each in shown)
-
-
-async def test_the_reasoning_is_sealed_and_comes_back(settings: Settings) -> None:
-    include: Any = ["reasoning.encrypted_content"]
-    async with asked(settings, *says(HELLO)) as (client, server):
-        first = await ask(client, "Hello!", store=False, include=include)
-        await ask(client, [{"role": "user", "content": "Hello!"}, *(each.to_dict() for each in first.output)])
-    assert messages(server)[1]["reasoning_content"] == HELLO.reasoning
-
-
 async def test_a_prompt_that_the_server_forbids_keeps_nobody_else_from_it(settings: Settings) -> None:
     async with asked(settings, *says(HELLO)) as (client, server):
         server.instead[CHAT] = Instead((b'{"error": {"message": "flagged; your key is sk-1"}}',), 403)
@@ -219,14 +183,6 @@ async def test_what_had_shown_nothing_begins_anew_and_what_had_fails(settings: S
         assert (failed.status, len(server.chats)) == ("failed", 1)
         assert failed.error is not None
         assert "broke" in failed.error.message
-
-
-async def test_it_is_cancelled_and_the_server_is_hung_up_on(settings: Settings) -> None:
-    async with asked(settings, lambda _: [*spoken(HELLO), stall]) as (client, server):
-        id = (await ask(client, "Hello!", background=True)).id
-        await until(lambda: client.responses.retrieve(id), wanted=lambda found: found.output_text == HELLO.text)
-        assert (await client.responses.cancel(id)).status == "cancelled"
-        await until(lambda: server.running == 0)
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
 from service.engine.demo.functions import read_signature
-from service.engine.demo.sampling import sampled_answer
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, MESSAGE, encode
 from service.harmony.typescript import Function
-from tests.support.engine.prompts import WEATHER, Answer, answer, final, parsed, prompt, user
+from tests.support.engine.prompts import WEATHER, Answer, answer, parsed, prompt, user
 from tests.support.oracles.harmony import Oracle
 
 Schema = dict[str, Any]
@@ -89,18 +88,9 @@ def test_asked_to_use_a_tool_it_uses_one(oracle: Oracle, words: str) -> None:
     assert is_valid(FUNCTIONS[0].parameters, said.arguments)
 
 
-def test_asked_to_use_a_tool_it_uses_the_nearest(oracle: Oracle) -> None:
-    assert ask(oracle, "Use a tool and do something to my house.").called == "paintHouse"
-
-
 @pytest.mark.parametrize("words", ["Hello!", "My name is Ada.", "count to 5", "Write a long poem.", "Thank you"])
 def test_it_calls_nothing_that_nobody_asked_for(oracle: Oracle, words: str) -> None:
     assert not ask(oracle, words).called
-
-
-def test_it_recalls_rather_than_calls(oracle: Oracle) -> None:
-    lookup = Function("lookup_name", "Looks a name up.", schema("name", name=STRING))
-    assert ask(oracle, "My name is Ada. What is my name?", [lookup]).final == "Your name is Ada."
 
 
 def test_at_high_effort_a_preamble_comes_before_the_call(oracle: Oracle) -> None:
@@ -115,19 +105,6 @@ def test_a_call_is_sampled_in_the_order_that_gpt_oss_has(oracle: Oracle) -> None
     assert any(tokens[i : i + len(header)] == header for i in range(len(tokens)))
     last = parsed(oracle, tokens)[-1]
     assert (last["recipient"], last["channel"]) == ("functions.get_weather", "commentary")
-
-
-def test_a_forced_call_is_completed(oracle: Oracle) -> None:
-    start = [CHANNEL, *encode("commentary to=functions.get_weather")]
-    rest = [token for piece in sampled_answer([*prompt(user("Paris"), developer=WEATHER), *start]) for token in piece]
-    (called,) = parsed(oracle, [*start, *rest])
-    assert called["recipient"] == "functions.get_weather"
-    assert called["content"] == [{"type": "text", "text": '{"city":"Paris"}'}]
-
-
-def test_a_function_is_called_again_for_a_new_question(oracle: Oracle) -> None:
-    chain = [user("weather in Paris"), final("18C"), user("And the weather in Oslo?")]
-    assert answer(prompt(*chain, developer=WEATHER)).arguments == {"city": "Oslo"}
 
 
 _NULLABLE: Schema = {"type": ["string", "null"]}

@@ -10,7 +10,6 @@ from jsonschema_rs import is_valid
 
 from service.api.tools.callee import Callee
 from service.engine.demo.engine import likelihood
-from service.engine.demo.sampling import sampled_answer
 from service.engine.port import EngineRefused
 from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
 from service.harmony.tokens import (
@@ -103,12 +102,6 @@ def test_who_may_not_call_answers(words: str) -> None:
     assert "<channel>final<message>" in written(whole)
 
 
-def test_what_is_not_allowed_is_not_called_where_nothing_has_to_be() -> None:
-    rules = Rules(CALLEES, "auto", frozenset(["agents.spawn"]))
-    assert not called(said(asking(), header_tag(rules, NEXT)))
-    assert called(said(asking("spawn Ada"), header_tag(rules, NEXT))) == [("agents.spawn", '{"name":"Ada"}')]
-
-
 def test_a_tool_has_to_be_called_even_behind_what_a_tool_said() -> None:
     chain = [user(TWO), call("get_weather", "{}"), output("get_weather", "18C")]
     assert called(said(prompt(*chain, developer=TOOLS), header_tag(Rules(CALLEES, "required"), NEXT)))
@@ -118,11 +111,6 @@ def test_several_calls_follow_each_other_where_a_call_is_no_stop() -> None:
     whole = said(asking(), None, (RETURN,))
     assert [json.loads(text)["city"] for _, text in called(whole)] == ["Paris", "London"]
     assert written(whole).endswith("<call><start>assistant<channel>final<message>I wait for what comes of it.<return>")
-
-
-def test_two_things_asked_for_are_two_calls() -> None:
-    whole = said(asking("Get the weather in Oslo for 5 days and tell me the current time"), None, (RETURN,))
-    assert called(whole) == [("functions.get_weather", '{"city":"Oslo","days":5}'), ("functions.current_time", "{}")]
 
 
 def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it() -> None:
@@ -191,28 +179,10 @@ def test_an_answer_goes_on_wherever_it_was_broken_off(words: str, stop_ids: tupl
         assert said([*asking(words, "high"), *whole[:cut]], None, stop_ids) == whole[cut:]
 
 
-def test_behind_its_last_word_it_has_no_more_to_say() -> None:
-    pieces = sampled_answer(prompt(user("hello")), None, ())
-    tokens = [token for _, piece in zip(range(60), pieces, strict=False) for token in piece]
-    assert "<return><start>assistant<channel>final<message>I have no more to say.<return>" in written(tokens)
-
-
 def test_a_conversation_is_summed_up_when_that_is_asked_for() -> None:
     chain = [user("my name is Ada"), final("Fine."), user("count to 3"), final("1\n2\n3")]
     asked = prompt(*chain, message("developer", "Write a summary of the conversation above. Don't call any tool."))
     assert 'The user said "my name is Ada", then "count to 3".' in written(said(asked))
-
-
-def test_what_a_developer_says_between_is_not_taken_for_the_users_words() -> None:
-    asked = prompt(user("count to 3"), message("developer", "Be brief."))
-    assert written(said(asked)).endswith("1\n2\n3<return>")
-
-
-def test_an_error_of_a_tool_that_is_not_there_is_passed_on() -> None:
-    begun = said(asking("call current_time"))
-    told = message("functions.current_time to=assistant", "There is no such tool.", "commentary")
-    asked = [*asking("call current_time"), *begun, *told, START, ASSISTANT]
-    assert "There is no such tool." in written(said(asked))
 
 
 @pytest.mark.parametrize(

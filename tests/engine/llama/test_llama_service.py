@@ -10,7 +10,6 @@ from openai import AsyncOpenAI
 
 from service.engine.llama.servers import Llama
 from service.engine.servers.engine import Access, ServersEngine
-from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from tests.support.llama.talker import KEY, LlamaProcess
 from tests.support.service.inside import Inside, serving
@@ -82,15 +81,6 @@ async def test_more_than_it_has_slots_wait_for_their_turn(client: AsyncOpenAI) -
     assert [answer.output_text.splitlines()[-1] for answer in answers] == [str(n) for n in range(3, 15)]
 
 
-async def test_clients_that_hang_up_free_their_slots(client: AsyncOpenAI) -> None:
-    streams = [await ask(client, "Count to 300.", stream=True) for _ in range(4)]
-    for stream in streams:
-        await anext(aiter(stream))
-        await stream.close()
-    async with asyncio.timeout(START_SECONDS):
-        assert (await ask(client, "Hello!")).output_text == "Hello! How can I help you today?"
-
-
 @pytest.mark.full
 async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
     server = LlamaProcess()
@@ -112,13 +102,3 @@ async def _sampled(client: AsyncOpenAI, id: str) -> bool:
 
 def _ended(response: Any) -> bool:
     return response.status not in ("queued", "in_progress")
-
-
-async def test_tenants_share_no_cache(settings: Settings, llama_url: str) -> None:
-    secret = type(settings.engine_api_key)
-    keys = (ApiKey("a", secret("key-a-0123456789")), ApiKey("b", secret("key-b-0123456789")))
-    update = {"engine": "llama", "engine_url": (llama_url,), "engine_api_key": secret(KEY), "api_keys": keys}
-    async with serving(settings.model_copy(update=update)) as inside:
-        for key in keys * 2:
-            async with inside.client(key.key.get_secret_value()) as client:
-                assert (await ask(client, "Hello!")).usage.input_tokens_details.cached_tokens == 0

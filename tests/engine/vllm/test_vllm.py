@@ -1,9 +1,8 @@
 """The whole service before a vLLM server, which is a stand-in: what passes through, and what its troubles look like."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -16,7 +15,7 @@ from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
-from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.standin_wire import DONE, error_event
@@ -26,11 +25,6 @@ from tests.support.service.streams import Event, parsed
 from tests.support.waiting import until
 
 CARD = ModelCard(MODEL, 0, 4096)
-WEATHER: Any = {
-    "type": "function",
-    "name": "get_weather",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-}
 NEVER_SECONDS = 300.0
 
 
@@ -85,47 +79,6 @@ async def test_a_conversation_is_held_and_what_it_keeps_is_cached(client: AsyncO
     assert 0 < second.usage.input_tokens_details.cached_tokens < second.usage.input_tokens
 
 
-async def test_a_function_is_called_and_its_result_is_told(client: AsyncOpenAI) -> None:
-    said = "What is the weather in Paris?"
-    asked = await client.responses.create(model=MODEL, input=said, tools=[WEATHER], tool_choice="required")
-    call: Any = asked.output[-1]
-    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "get_weather", {"city": "Paris"})
-    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
-    told = await client.responses.create(model=MODEL, input=[output], tools=[WEATHER], previous_response_id=asked.id)
-    assert "21 degrees" in told.output_text
-
-
-async def test_a_format_is_held(client: AsyncOpenAI) -> None:
-    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
-    closed = schema | {"additionalProperties": False}
-    text: Any = {"format": {"type": "json_schema", "name": "x", "schema": closed, "strict": True}}
-    answer = await client.responses.create(model=MODEL, input="Hello!", text=text)
-    assert json.loads(answer.output_text)["ok"] in (True, False)
-
-
-async def test_a_stream_is_what_it_ends_with(client: AsyncOpenAI) -> None:
-    deltas, ended = "", None
-    async for event in await client.responses.create(model=MODEL, input="Count to 30.", stream=True):
-        deltas += event.delta if event.type == "response.output_text.delta" else ""
-        ended = event
-    assert deltas == "\n".join(map(str, range(1, 31)))
-    assert ended is not None
-    assert ended.type == "response.completed"
-
-
-async def test_a_client_that_hangs_up_leaves_nothing_running_on_the_server(settings: Settings) -> None:
-    async with AsyncExitStack() as stack:
-        spoken = scripted([opened("Said so far."), Stall()])
-        server = await stack.enter_async_context(standing_in(spoken))
-        inside = await stack.enter_async_context(serving(pointed(settings, server)))
-        client = await stack.enter_async_context(inside.client())
-        stream = await client.responses.create(model=MODEL, input="hi", stream=True)
-        await anext(aiter(stream))
-        await until(lambda: server.running == 1)
-        await stream.close()
-        await until(lambda: server.running == 0)
-
-
 async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
     async with standing_in(scripted([opened("Half"), Stall()])) as server:
         adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=0.05))
@@ -145,13 +98,6 @@ async def test_what_the_engine_refuses_is_the_clients_to_know(client: AsyncOpenA
     with pytest.raises(BadRequestError, match=r"No such thing\.") as refused:
         await client.responses.create(model=MODEL, input="hi")
     assert refused.value.code == "engine_refused"
-
-
-async def test_many_at_once_do_not_mix(client: AsyncOpenAI) -> None:
-    answers = await asyncio.gather(
-        *(client.responses.create(model=MODEL, input=f"Count to {n}.") for n in range(3, 15))
-    )
-    assert [answer.output_text.splitlines()[-1] for answer in answers] == [str(n) for n in range(3, 15)]
 
 
 async def _begun(client: AsyncOpenAI, id: str) -> bool:
@@ -268,27 +214,3 @@ async def test_a_clients_wish_beats_the_servers_default_and_either_is_echoed(set
         asked = [each.body["sampling_params"] for each in server.generations]
     assert [(each["temperature"], each["top_p"]) for each in (usual, own)] == [(0.6, 0.9), (0, 0.5)]
     assert [(each["temperature"], each["top_p"], each["top_k"]) for each in asked] == [(0.6, 0.9, 20), (0, 0.5, 20)]
-
-
-@pytest.mark.parametrize("named", [False, True])
-async def test_a_conversation_stays_on_one_of_several_servers(settings: Settings, named: bool) -> None:
-    async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(standing_in(DemoEngine(CARD))) for _ in range(4)]
-        inside = await stack.enter_async_context(
-            serving(settings, ServersEngine(Vllm(), Access(tuple(server.url for server in servers))))
-        )
-        previous: dict[str, str] = {}
-        for turn in range(6):
-            key = {"prompt_cache_key": "ada"} if named else {}
-            answer = await post(inside, input=f"Count to {turn}.", **previous, **key)
-            previous = {} if named else {"previous_response_id": answer.json()["id"]}
-        assert sorted(len(server.generations) for server in servers) == [0, 0, 0, 6]
-
-
-async def test_a_server_that_never_answers_costs_no_more_than_the_requests_time(settings: Settings) -> None:
-    hurried = settings.model_copy(update={"request_seconds": 0.2})
-    async with before(hurried) as (inside, server):
-        server.instead[Endpoint.GENERATE] = Instead((), 0, Then.STALL)
-        answer = await post(inside)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
-        await until(lambda: server.open_connections <= 1)

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from service.engine.port import Chunk, EngineOverloaded, EngineUnavailable
+from service.engine.port import EngineOverloaded, EngineUnavailable
 from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.servers import Endpoint
-from tests.support.engine.connected import SAID, ask, connected, failure, generation, hold, scripted
+from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted
 from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
@@ -73,15 +73,6 @@ async def test_closing_ends_a_generation_wherever_it_waits(waiting: Waiting) -> 
         await until(lambda: server.running == 0 and server.open_connections == 0, 2)
 
 
-async def test_closing_the_generator_hangs_up_at_once() -> None:
-    async with standing_in(scripted([[5], Stall()])) as server, connected(server) as engine:
-        chunks = generated(engine, generation())
-        assert await anext(chunks) == Chunk([5])
-        assert server.running == 1
-        await chunks.aclose()
-        await until(lambda: server.running == 0, 0.5)
-
-
 async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() -> None:
     async with standing_in(scripted()) as server, connected(server) as engine:
         for _ in range(3):
@@ -90,22 +81,6 @@ async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() ->
                 pass
             await chunks.aclose()
         assert server.connections == 1
-
-
-@pytest.mark.parametrize("endpoint", Endpoint)
-async def test_connections_are_used_again(endpoint: Endpoint) -> None:
-    async with standing_in(scripted(), endpoint=endpoint) as server, connected(server) as engine:
-        for _ in range(10):
-            await ask(engine)
-        assert (len(server.generations), server.connections) == (10, 1)
-
-
-async def test_a_connection_that_the_server_has_closed_meanwhile_is_no_failure() -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        await ask(engine)
-        await server.die()
-        await server.start()
-        assert (await ask(engine)).tokens == [token for ids in SAID for token in ids]
 
 
 async def test_closing_leaves_no_task_and_no_connection() -> None:
@@ -117,14 +92,6 @@ async def test_closing_leaves_no_task_and_no_connection() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         await until(lambda: server.open_connections + other.open_connections == 0, 2)
         await until(lambda: asyncio.all_tasks() <= before, 2)
-
-
-async def test_a_closed_engine_may_start_again() -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        await engine.close()
-        assert "closed" in str(await failure(engine))
-        await engine.start()
-        assert (await ask(engine)).finish
 
 
 async def test_no_more_generations_are_under_way_than_allowed() -> None:

@@ -9,7 +9,6 @@ from service.harmony import tokens
 from service.responses.prompt.compaction import INSTRUCTION
 from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, ScriptedEngine
-from tests.support.oracles.open_responses import check_item, check_usage
 from tests.support.service.inside import answer, opened, scripted, serving, thought
 from tests.support.service.process import MODEL, ServiceProcess
 
@@ -90,23 +89,6 @@ async def test_what_outgrew_the_context_is_compacted_where_truncation_is_allowed
     assert again.status_code == 200
 
 
-async def test_a_chain_that_truncation_let_grow_is_compacted_and_goes_on(settings: Settings) -> None:
-    engine = ScriptedEngine(ModelCard(MODEL, 0, 2000), [answer(SUMMARY)])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        last = None
-        for _ in range(8):
-            last = await client.responses.create(
-                model=MODEL, input="word " * 300, truncation="auto", previous_response_id=last.id if last else None
-            )
-        trigger: Any = [{"type": "compaction_trigger"}]
-        made = await client.responses.create(
-            model=MODEL, input=trigger, truncation="auto", previous_response_id=last.id if last else None
-        )
-        more = await client.responses.create(model=MODEL, input="Go on.", previous_response_id=made.id)
-    assert [item.type for item in made.output] == ["compaction"]
-    assert more.status == "completed"
-
-
 async def test_what_was_compacted_before_is_compacted_again(settings: Settings) -> None:
     engine = scripted([answer(SUMMARY)], [answer("Shorter still.")], [answer("Ahoy.")])
     async with serving(settings, engine) as inside, inside.http() as http:
@@ -141,14 +123,6 @@ async def test_half_a_summary_is_none(settings: Settings) -> None:
     assert given.status_code == 500
     assert given.json()["error"]["code"] == "compaction_failed"
     assert given.headers["x-should-retry"] == "true"
-
-
-async def test_the_open_responses_dialect_has_its_own_form_of_it(settings: Settings) -> None:
-    async with serving(settings, scripted([answer(SUMMARY)])) as inside, inside.http() as http:
-        given = await compacted(http, "/open-responses/v1", input=CONVERSATION, prompt_cache_key="boats")
-    for item in given["output"]:
-        check_item(item)
-    check_usage(given["usage"])
 
 
 def test_the_sdk_compacts_and_goes_on(service: ServiceProcess) -> None:

@@ -111,20 +111,6 @@ async def test_a_chain_forgets_half_a_summary(settings: Settings) -> None:
     assert "The boat" not in text
 
 
-def test_the_sdk_goes_on_with_a_conversation_that_compacts_itself(service: ServiceProcess) -> None:
-    client = service.client()
-    first = client.responses.create(model=MODEL, input="My boat is called Vesper.")
-    second = client.responses.create(
-        model=MODEL,
-        input="What is my boat called?",
-        previous_response_id=first.id,
-        context_management=[{"type": "compaction", "compact_threshold": 50}],
-    )
-    assert second.output[0].type == "compaction"
-    assert second.output_text
-    client.responses.create(model=MODEL, input="And now?", previous_response_id=second.id)
-
-
 KNOWN = ["web_search_call.action.sources", "code_interpreter_call.outputs"]
 """What changes nothing here, as no tool gave any; test_included.py has the others."""
 

@@ -11,13 +11,9 @@ from typing import Any
 import openai
 import pytest
 
-from service.api.outcome import HostedCall
-from service.api.tools.callee import Hosted
 from service.harmony import tokens
-from service.settings.mcp import BadServers, Connection, read_servers
+from service.settings.mcp import BadServers, read_servers
 from service.settings.settings import Settings
-from service.tools.port import Listing, ToolResult
-from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
@@ -87,15 +83,6 @@ async def test_files_are_searched_and_the_model_reads_what_was_found(searching: 
     assert "vs_1" not in first
     assert "<|start|>file_search.msearch to=assistant<|channel|>commentary<|message|>[{" in last
     assert "High water is at ten." in last
-
-
-async def test_nobody_is_shown_results_who_did_not_ask_for_them(searching: Settings) -> None:
-    engine = scripted([call("tides")], [answer("At ten.")])
-    async with serving(searching, engine) as service, service.client() as client:
-        response = await ask(client)
-
-    assert response.output[0].to_dict()["results"] is None
-    assert "High water" in prompts(engine)[-1]
 
 
 async def test_a_stream_has_the_events_of_the_api(searching: Settings) -> None:
@@ -194,29 +181,6 @@ async def test_a_model_that_says_something_else_searches_nothing(
     assert library.given(folder) == before
 
 
-@pytest.mark.parametrize("arguments", ["", "tides", "{}", '{"queries": []}', '{"queries": [1]}', '{"queries": "x"}'])
-async def test_arguments_that_no_engine_held_to_the_form_are_told_and_nothing_is_searched(arguments: str) -> None:
-    tool = Hosted("library", "search", True, "file_search", '{"vector_store_ids":["vs_1"]}')
-    run = ToolRun({("file_search", "library"): Connection("library", "http://127.0.0.1:9/mcp")}, lambda _: Unasked())
-    outcome = await run.call(HostedCall("fs_1", tool, arguments))
-
-    assert (outcome.status, outcome.shown) == ("failed", {})
-    assert "Error: The arguments are no" in outcome.told
-
-
-class Unasked:
-    """A session with a server that nobody should ask."""
-
-    async def list_tools(self) -> Listing:
-        raise AssertionError("asked for its tools")
-
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        raise AssertionError(f"asked for {name}")
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
 async def test_a_text_with_the_results_will_do_and_what_a_tool_does_not_take_is_refused(
     settings: Settings, shelf: McpServer, tmp_path: Path
 ) -> None:
@@ -289,15 +253,6 @@ async def test_it_is_named_by_its_type_alone_whatever_a_request_labels(
     assert [item.type for item in both.output] == ["mcp_list_tools", "file_search_call", "message"]
 
 
-async def test_a_choice_of_it_makes_the_model_search(searching: Settings) -> None:
-    engine = scripted([call("tides")], [answer("At ten.")])
-    async with serving(searching, engine) as service, service.client() as client:
-        response = await ask(client, tool_choice={"type": "file_search"}, max_tool_calls=1)
-
-    assert [item.type for item in response.output] == ["file_search_call", "message"]
-    assert response.to_dict()["tool_choice"] == {"type": "file_search"}
-
-
 @pytest.mark.parametrize(
     ("members", "param"),
     [
@@ -325,16 +280,6 @@ async def test_a_declaration_that_is_wrong_is_refused(searching: Settings, membe
             await ask(client, tools=[FILES | members])  # type: ignore[list-item]
 
     assert refused.value.param == param
-
-
-async def test_it_is_declared_once_and_beside_no_namespace_of_its_name(searching: Settings) -> None:
-    function = {"type": "function", "name": "f", "parameters": {"type": "object"}}
-    named: Any = {"type": "namespace", "name": "file_search", "description": "x", "tools": [function]}
-    async with serving(searching, scripted([answer("So.")])) as service, service.client() as client:
-        with pytest.raises(openai.BadRequestError, match="declared twice"):
-            await ask(client, tools=[FILES, FILES])
-        with pytest.raises(openai.BadRequestError, match="namespace has the same name"):
-            await ask(client, tools=[FILES, named])
 
 
 async def test_a_background_response_searches_and_its_conversation_goes_on(searching: Settings) -> None:
@@ -387,14 +332,6 @@ async def test_the_server_of_the_document_searches_folders(settings: Settings, t
     assert (result["text"], result["score"], result["attributes"]) == ("High water is at ten.", 1.0, {})
 
 
-async def test_the_demo_engine_searches_files(searching: Settings) -> None:
-    async with serving(searching) as service, service.client() as client:
-        response = await ask(client, input='Search my files for "high water".', include=INCLUDE)
-
-    assert [item.type for item in response.output if item.type != "reasoning"] == ["file_search_call", "message"]
-    assert "High water is at ten." in response.output_text
-
-
 @pytest.mark.parametrize(
     ("table", "why"),
     [
@@ -414,9 +351,3 @@ async def test_the_demo_engine_searches_files(searching: Settings) -> None:
 def test_a_server_that_stands_for_what_it_can_not_is_refused_at_start(table: str, why: str) -> None:
     with pytest.raises(BadServers, match=why):
         read_servers(f'[library]\nurl = "http://127.0.0.1/mcp"\n{table}\n')
-
-
-def test_one_server_stands_for_a_type() -> None:
-    table = 'url = "http://127.0.0.1/mcp"\ntype = "file_search"\ntool = "a"\n'
-    with pytest.raises(BadServers, match=r"\[two\]: \[one\] has the same type"):
-        read_servers(f"[one]\n{table}[two]\n{table}")

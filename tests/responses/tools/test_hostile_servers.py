@@ -303,15 +303,6 @@ async def test_a_server_is_not_asked_for_what_it_says_by_itself_for_ever() -> No
     assert asked_for == 30
 
 
-async def test_many_tools_are_too_many() -> None:
-    async def many(_: web.Request, asked: Any) -> web.StreamResponse:
-        return answer(asked, tools=[{**TOOL, "name": f"t{number}"} for number in range(21)])
-
-    async with server(instead("tools/list", many)) as session:
-        with pytest.raises(ToolFailure, match="more than 20 tools"):
-            await session.list_tools()
-
-
 async def test_a_server_on_a_private_address_is_not_reached_on_a_requests_word() -> None:
     reached: list[Any] = []
 

@@ -111,21 +111,6 @@ async def test_a_call_that_is_to_be_approved_ends_the_response_and_is_made_in_th
     assert third.output_text == "It is 42."
 
 
-async def test_an_approved_call_counts_in_the_usage_as_any_other(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
-        second = await goes_on(
-            client, first, fixture, input=[says(first.output[-1]), {"role": "user", "content": "Thanks."}]
-        )
-
-    assert second.usage is not None
-    assert second.usage.input_tokens == len(engine.generations[-1].prompt)
-    assert second.usage.output_tokens == len(answer("42."))
-    assert 0 < second.usage.output_tokens_details.to_dict()["tool_output_tokens"] < 20  # type: ignore[operator]
-    assert prompts(engine)[-1].endswith(f"{TOLD}42<|end|><|start|>user<|message|>Thanks.<|end|><|start|>assistant")
-
-
 @pytest.mark.parametrize(("reason", "told"), [(None, DENIED), ("Too risky.", f"{DENIED} Too risky.")])
 async def test_a_call_that_is_denied_is_told_to_the_model(
     settings: Settings, fixture: McpServer, reason: str | None, told: str

@@ -63,18 +63,6 @@ async def test_the_sdk_makes_a_project_whose_key_makes_responses(settings: Setti
         assert key.redacted_value.endswith(account.api_key.value[-4:])
 
 
-async def test_a_key_that_is_deleted_opens_nothing_any_more(settings: Settings) -> None:
-    async with administered(settings) as (inside, client):
-        project = await client.admin.organization.projects.create(name="Chat")
-        id, value = await new_key(client, project.id)
-        _, other = await new_key(client, project.id)
-        async with inside.client(value) as user, inside.client(other) as another:
-            await user.models.list()
-            await client.admin.organization.projects.api_keys.delete(id, project_id=project.id)
-            await refused(user, "invalid_api_key")
-            await another.models.list()
-
-
 async def test_an_open_web_socket_makes_no_response_with_a_deleted_key(settings: Settings) -> None:
     async with administered(settings) as (inside, client):
         project = await client.admin.organization.projects.create(name="Chat")
@@ -228,26 +216,6 @@ async def opens(ops: AsyncOpenAI) -> bool:
     except openai.AuthenticationError:
         return False
     return True
-
-
-async def test_what_is_in_one_project_is_not_found_in_another(settings: Settings) -> None:
-    async with administered(settings) as (_, client):
-        projects = client.admin.organization.projects
-        one, other = await projects.create(name="one"), await projects.create(name="other")
-        account = await projects.service_accounts.create(one.id, name="web")
-        assert account.api_key is not None
-        for attempt in (
-            projects.service_accounts.retrieve(account.id, project_id=other.id),
-            projects.service_accounts.delete(account.id, project_id=other.id),
-            projects.service_accounts.update(account.id, project_id=other.id, name="mine"),
-            projects.service_accounts.api_keys.create(account.id, project_id=other.id),
-            projects.api_keys.retrieve(account.api_key.id, project_id=other.id),
-            projects.api_keys.update(account.api_key.id, project_id=other.id, scopes=[]),
-            projects.api_keys.delete(account.api_key.id, project_id=other.id),
-        ):
-            with pytest.raises(openai.NotFoundError):
-                await attempt
-        assert [each async for each in projects.api_keys.list(other.id)] == []
 
 
 async def test_the_audit_log_says_who_did_what(settings: Settings) -> None:

@@ -1,7 +1,6 @@
 """What one process works on at once: of several tenants none can take all of it, and few large bodies are prepared."""
 
 import asyncio
-from collections.abc import Generator
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from service.metrics.counters import make_metrics
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from service.shares import RESERVED, Share
-from service.steps import in_steps, pause_after
+from service.steps import pause_after
 from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
@@ -39,12 +38,6 @@ def filled(share: Share, tenant: str, amount: int = 1) -> int:
 
 def test_a_tenant_alone_has_all_of_it() -> None:
     assert filled(Share(80, several=lambda: False), "a") == 80
-
-
-def test_of_several_one_leaves_an_eighth_to_who_comes() -> None:
-    share = Share(80, several=lambda: True)
-    assert filled(share, "a") == 70
-    assert filled(share, "b") == 10
 
 
 def test_who_comes_gets_a_share_as_soon_as_the_others_end_something() -> None:
@@ -195,21 +188,3 @@ def paused(seconds: float) -> float:
     pause = pause_after.get()
     assert pause is not None
     return pause(seconds)
-
-
-async def test_who_says_for_how_long_is_told_how_long_each_step_took() -> None:
-    taken: list[float] = []
-
-    def work() -> Generator[None, None, str]:
-        yield
-        yield
-        return "done"
-
-    def pause(seconds: float) -> float:
-        taken.append(seconds)
-        return 0.0
-
-    pause_after.set(pause)
-    assert await in_steps(work()) == "done"
-    assert len(taken) == 2
-    assert all(0 <= seconds < 1 for seconds in taken)

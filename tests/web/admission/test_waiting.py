@@ -99,16 +99,6 @@ async def test_who_finds_no_slot_has_the_next_one_that_comes_free() -> None:
     assert await gate.wait_until_empty(0)
 
 
-async def test_the_slot_goes_to_the_tenant_that_was_served_least() -> None:
-    gate = admission()
-    acme, more, globex = await clients(gate, "acme", "acme", "globex")
-    acme.served = (1000, 1000)
-    await acme.end()
-    assert (more.has_slot, globex.has_slot) == (False, True)
-    await globex.end()
-    await more.end()
-
-
 async def test_who_comes_finds_room_though_others_wait() -> None:
     gate = admission(requests=8, several=True)
     held = await clients(gate, *["acme"] * 9)
@@ -133,18 +123,6 @@ async def test_who_waits_for_too_long_is_told_for_how_long_and_when_to_come_back
     assert refused.retry_after is not None
     assert second.waited[0] >= SOON
     assert metrics.refused.labels("requests")._value.get() == 1  # pyright: ignore[reportPrivateUsage]
-    await first.end()
-    (third,) = await clients(gate, "acme")
-    assert third.has_slot
-    await third.end()
-
-
-async def test_without_time_to_wait_who_finds_no_slot_is_refused_at_once() -> None:
-    gate = admission(seconds=0)
-    first, second = await clients(gate, "acme", "acme")
-    refused = await second.refusal()
-    assert refused.message.startswith("This process serves 1 requests already. Try again in a moment")
-    assert second.waited == []
     await first.end()
     (third,) = await clients(gate, "acme")
     assert third.has_slot

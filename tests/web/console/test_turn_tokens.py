@@ -220,10 +220,3 @@ def test_a_page_that_makes_no_sense_is_refused_by_name(service: ServiceProcess, 
     answer = service.http().get(f"{TURNS}/{made.id}/tokens?{query}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
     assert len(answer.text) < 1_000
-
-
-@pytest.mark.parametrize(
-    "id", ["x", "resp_", "resp_" + "g" * 48, "conv_" + "0" * 48, UNKNOWN, "%00", "msg_" + "0" * 48]
-)
-def test_an_id_that_nothing_has_is_not_found(service: ServiceProcess, id: str) -> None:
-    assert service.http().get(f"{TURNS}/{id}/tokens").status_code == 404

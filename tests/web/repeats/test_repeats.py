@@ -14,7 +14,6 @@ from openai import AsyncOpenAI
 from service.engine.port import EngineUnavailable, Generation
 from service.settings.settings import Settings, load_settings
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import KeyedRequests
 from store.keys import NO_RESPONSES, mark_of
 from store.turn import Status, Turn
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
@@ -23,8 +22,6 @@ from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.waiting import until
 
 KEY = "the key of a test"
-DEAD = "d" * 24
-"""Who makes a request and is never heard of."""
 
 SECONDS = 20.0
 
@@ -366,15 +363,6 @@ async def test_what_a_service_that_stops_cuts_off_is_made_by_another_for_who_ask
         assert len(engine.generations) == len(await responses(inside)) == 1
 
 
-async def died(inside: Inside, body: bytes, *, named: str = "", route: str = "/v1/responses") -> None:
-    """Somebody took a request, perhaps said as what it will be stored, and died."""
-    them = KeyedRequests(inside.store, lease_seconds=0.5)
-    request = await them.request("default", route, KEY.encode(), body)
-    await them.take(request, DEAD)
-    if named:
-        assert await them.name(request, DEAD, named, kept=True)
-
-
 async def post(inside: Inside, body: bytes = BODY, route: str = "/v1/responses") -> httpx.Response:
     """The answer to a request with a key, of just these bytes."""
     async with inside.http() as raw:
@@ -424,15 +412,6 @@ async def test_a_response_that_was_deleted_since_is_not_found_and_not_made_again
         assert len(engine.generations) == 2
 
 
-async def test_headers_that_clients_send_by_themselves_are_no_keys(settings: Settings) -> None:
-    headers = {"x-client-request-id": "thread_1", "x-stainless-retry-count": "1", "x-request-id": "req_1"}
-    async with one(settings) as (inside, client, _):
-        for _ in range(2):
-            await client.responses.create(model=MODEL, input="hi", extra_headers=headers)
-        assert len(await responses(inside)) == 2
-        assert await known(inside) == 0
-
-
 async def test_what_can_be_no_key_is_refused_by_each_route_that_takes_one(settings: Settings) -> None:
     routes = ("/v1/responses", "/v1/conversations", f"/v1/conversations/conv_{'0' * 48}/items")
     async with serving(settings) as inside, inside.http() as raw:
@@ -442,17 +421,6 @@ async def test_what_can_be_no_key_is_refused_by_each_route_that_takes_one(settin
                 refused = await raw.post(route, content=BODY, headers=headers)
                 error = refused.json()["error"]
                 assert (refused.status_code, error["code"], error["param"]) == (400, "invalid_idempotency_key", None)
-
-
-async def test_without_a_key_the_store_is_asked_for_nothing_more(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(KeyedRequests, "take", lambda *_: asked.append("take"))
-    async with one(settings) as (_, client, _):
-        await client.responses.create(model=MODEL, input="hi")
-        await client.conversations.create()
-    assert asked == []
 
 
 async def test_repeats_are_counted_and_in_the_log_without_their_keys(

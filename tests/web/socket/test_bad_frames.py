@@ -199,17 +199,6 @@ def test_an_upgrade_that_is_not_right_is_a_426_that_says_how(service: ServicePro
     assert b"x-request-id: req_" in answer
 
 
-@pytest.mark.parametrize("path", ["/v1/conversations", "/health", "/v1/responses/resp_1", "/", "/v1/responses/"])
-def test_elsewhere_the_wish_for_a_socket_is_ignored(service: ServiceProcess, path: str) -> None:
-    headers = {
-        "upgrade": "websocket",
-        "connection": "upgrade",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": base64.b64encode(bytes(16)).decode(),
-    }
-    assert service.http().get(path, headers=headers).status_code in (200, 404, 405)
-
-
 def test_33_lanes_are_one_too_many_and_the_nameless_does_not_count(service: ServiceProcess) -> None:
     with opened(service) as ws:
         ws.send(json.dumps({**ASKED, "temperature": 9}))

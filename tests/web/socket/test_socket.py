@@ -8,13 +8,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from service.engine.port import EngineUnavailable, Generation
 from service.harmony.tokens import encode
 from service.settings.settings import Settings
-from service.web.gate import STRANGERS_LOGGED
 from service.web.socket.protocol import SocketProtocol
 from tests.support.bad.frames import raw
 from tests.support.engine.scripted import Die, Stall, Step
@@ -285,19 +283,6 @@ async def test_a_failure_is_told_once_and_the_socket_stays(settings: Settings) -
         assert said(await ws.answer("hi")) == "Fine."
 
 
-async def test_the_official_client_talks_over_it(settings: Settings) -> None:
-    async with (
-        serving(settings) as inside,
-        AsyncOpenAI(base_url=f"{inside.url}/v1", api_key="none") as client,
-        client.responses.connect() as connection,
-    ):
-        await connection.response.create(model=MODEL, input="Say hello.")
-        async for event in connection:
-            if event.type == "response.completed":
-                assert event.response.output_text
-                break
-
-
 async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
     keyed = Settings(**{**settings.model_dump(exclude_unset=True), "api_keys": TWO})
     async with serving(keyed) as inside:
@@ -314,16 +299,6 @@ async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
             first = await acme.answer("Hello! My name is Ada.")
             await globex.ask("What is my name?", previous_response_id=first["id"])
             assert (await globex.rest())[-1]["error"]["code"] == "previous_response_not_found"
-
-
-async def test_who_is_refused_fills_no_log(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    keyed = Settings(**{**settings.model_dump(exclude_unset=True), "api_keys": TWO})
-    async with serving(keyed) as inside:
-        for _ in range(2 * STRANGERS_LOGGED):
-            with pytest.raises(InvalidStatus):
-                async with socket(inside.url):
-                    pass
-    assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
 async def test_one_too_many_is_a_503_with_a_time_to_come_back(

@@ -152,20 +152,6 @@ async def test_a_thought_is_heard_to_its_end_and_kept(settings: Settings) -> Non
     assert "Unheard" not in answers.text
 
 
-async def test_what_nothing_is_said_of_yet_ends_at_once(settings: Settings) -> None:
-    paused, answers = Paused([]), Answers()
-    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
-        await ws.ask("Why?")
-        frames = [await ws.next()]
-        await paused.reached.wait()
-        await steer(ws, frames[0]["response"]["id"])
-        frames += await ws.rest()
-        target, successor = checked(frames), checked(await ws.rest())
-    assert (target["output"], target["incomplete_details"]) == ([], {"reason": "steered"})
-    assert successor["previous_response_id"] == target["id"]
-    assert "Why?<|end|><|start|>user<|message|>Be brief.<|end|>" in answers.text
-
-
 async def test_several_are_said_in_the_order_in_which_they_came(settings: Settings) -> None:
     before = thought("Let me think")[:-1]
     paused, answers = Paused(before, [tokens.END]), Answers()
@@ -565,19 +551,6 @@ async def test_the_room_of_what_was_said_is_given_back(settings: Settings) -> No
 
 
 # --- real clients, a real pace ---
-
-
-async def test_numbers_are_in_order_however_fast_the_engine_is(settings: Settings) -> None:
-    async with serving(settings) as inside, socket(inside.url) as ws:
-        await ws.ask("Count to 2000.")
-        frames = await rest(ws, "response.output_text.delta")
-        for _ in range(4):
-            await steer(ws, frames[0]["response"]["id"], "Count to 2.")
-        frames += await ws.rest()
-        assert numbers(frames) == list(range(len(frames)))
-        kinds = [frame["type"] for frame in frames]
-        if "response.steer.accepted" in kinds:
-            assert checked(await ws.rest())["output"][-1]["content"][0]["text"] == "1\n2"
 
 
 class Lagged(ScriptedEngine):
