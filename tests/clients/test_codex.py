@@ -138,9 +138,7 @@ def under_way(service: ServiceProcess) -> bool:
 
 
 @pytest.mark.parametrize("end", [ServiceProcess.kill, ServiceProcess.stop], ids=["killed", "stopped"])
-def test_a_service_that_is_restarted_in_the_middle_of_a_turn_is_found_again(
-    tmp_path: Path, end: Callable[[ServiceProcess], None]
-) -> None:
+def test_a_service_restarted_amid_a_turn_is_found_again(tmp_path: Path, end: Callable[[ServiceProcess], None]) -> None:
     service = ServiceProcess(tmp_path / "service", demo_tokens_per_second=30, shutdown_seconds=15)
     try:
         codex = Codex(service.url, tmp_path, websockets=True)

@@ -81,9 +81,7 @@ def webui(service: ServiceProcess, tmp_path: Path) -> Iterator[str]:
         process.wait(STOP_SECONDS)
 
 
-def test_a_chat_goes_on_has_a_title_and_folds_the_reasoning(
-    service: ServiceProcess, webui: str, tmp_path: Path
-) -> None:
+def test_a_chat_goes_on_has_a_title_and_folds_thoughts(service: ServiceProcess, webui: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [ENVIRONMENT / "python", BROWSER, f"{webui}/?models={MODEL}", tmp_path],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},

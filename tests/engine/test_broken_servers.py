@@ -88,9 +88,7 @@ async def server(voice: Voice) -> AsyncIterator[Standing]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_its_error_and_the_next_generation_is_served(
-    voice: Voice, server: Standing, fault: str
-) -> None:
+async def test_each_fault_is_its_error_and_the_next_one_is_served(voice: Voice, server: Standing, fault: str) -> None:
     make, kind, words = FAULTS[fault]
     async with connected(server, context_tokens=CARD.context_tokens) as engine:
         server.instead[voice.path] = make(voice)

@@ -54,9 +54,7 @@ def access(*servers: Standin, **fields: Any) -> Access:
     return Access(tuple(server.url for server in servers), **given)
 
 
-async def test_a_server_that_is_taken_out_ends_what_it_has_and_begins_nothing_more(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_server_that_is_taken_out_ends_what_it_has_and_begins_none(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     go_on = asyncio.Event()
     async with several([[5], Stall(go_on), [6]], [[7]]) as (leaving, staying), connected(leaving) as engine:

@@ -125,9 +125,7 @@ FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "changed", "expected"), FORMS)
-def test_a_value_that_has_another_form_there_gets_it(
-    kind: str, changed: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_a_value_of_another_form_there_gets_it(kind: str, changed: dict[str, Any], expected: dict[str, Any]) -> None:
     assert expected.items() <= body(kind, sampling(kind, **changed)).items()
 
 
@@ -234,9 +232,7 @@ async def test_what_is_passed_on_is_salted_where_a_server_knows_salts_and_refuse
         (True, ["a", "a", "a"], [False, False, False]),
     ],
 )
-def test_llama_caches_prompts_as_long_as_they_are_of_one_salt(
-    shared: bool, salts: list[str | None], cached: list[bool]
-) -> None:
+def test_llama_caches_prompts_of_one_salt(shared: bool, salts: list[str | None], cached: list[bool]) -> None:
     kind = Llama(shared=shared)
     generations = [Generation("", (1,), ALL_SET, cache_salt=each) for each in salts]
     asked = [kind.request(Facts("/completion", "m", 9), each).body for each in generations]
@@ -276,9 +272,7 @@ def whole(kind: str, *sizes: int) -> bytes:
 @pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("step", [1, 2, 7, 100, 10_000])
-def test_a_stream_is_its_ids_its_finish_and_what_was_cached_wherever_it_is_cut(
-    kind: str, line_end: bytes, step: int
-) -> None:
+def test_a_stream_is_its_ids_its_finish_and_its_cache_wherever_it_is_cut(kind: str, line_end: bytes, step: int) -> None:
     stream = whole(kind, 1, 3, 2).replace(b"\n", line_end)
     chunks = read(kind, *(stream[a:b] for a, b in pairwise([*range(0, len(stream), step), len(stream)])))
     assert tokens(chunks) == list(range(65, 71))
@@ -491,9 +485,7 @@ def faults() -> Iterator[tuple[str, bytes, type[EngineError], str]]:
 
 
 @pytest.mark.parametrize(("kind", "piece", "error", "words"), list(faults()))
-def test_tokens_before_an_error_are_handed_over_before_it_is_raised(
-    kind: str, piece: bytes, error: type[EngineError], words: str
-) -> None:
+def test_tokens_before_an_error_are_handed_over(kind: str, piece: bytes, error: type[EngineError], words: str) -> None:
     reader = answer(kind)
     before = b"" if kind == S else VOICES[kind].tokens([65], 1)
     chunks = reader.feed(before + piece + DONE)

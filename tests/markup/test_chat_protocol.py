@@ -63,9 +63,7 @@ async def client(settings: Settings, speaker: Speaker) -> AsyncIterator[AsyncOpe
         yield client
 
 
-async def test_whoever_keeps_the_conversation_sends_sealed_reasoning_back(
-    client: AsyncOpenAI, speaker: Speaker
-) -> None:
+async def test_whoever_keeps_the_history_sends_sealed_reasoning_back(client: AsyncOpenAI, speaker: Speaker) -> None:
     include: Any = ["reasoning.encrypted_content"]
     asked: list[Any] = [{"role": "user", "content": "How is the weather?"}]
     ask = partial(client.responses.create, model="speaker", store=False, include=include, tools=[WEATHER])
@@ -104,9 +102,7 @@ async def test_a_conversation_too_long_is_compacted_by_itself(client: AsyncOpenA
     assert "My number" not in speaker.prompts[-1]
 
 
-async def test_the_oldest_turns_of_what_is_too_long_for_the_model_are_left_out(
-    client: AsyncOpenAI, speaker: Speaker
-) -> None:
+async def test_the_oldest_turns_of_what_is_too_long_are_left_out(client: AsyncOpenAI, speaker: Speaker) -> None:
     """Its tokens are characters, so it has far more of them than Harmony would."""
     long = "long " * 4000
     first = await client.responses.create(model="speaker", input=long)

@@ -103,9 +103,7 @@ async def test_a_prompt_that_ends_inside_of_reasoning_goes_on_there(settings: Se
 
 
 @pytest.mark.parametrize("behind", ["", "\n\nAnd more."])
-async def test_a_call_that_can_not_be_read_fails_the_response_and_is_its_last_item(
-    settings: Settings, behind: str
-) -> None:
+async def test_a_call_that_can_not_be_read_fails_the_response_as_its_last(settings: Settings, behind: str) -> None:
     call = '<tool_call>\n{"name": "get_weather", "arguments": {city: Paris}}\n</tool_call>'
     speaker = Speaker("qwen3", lambda _: f"Look.\n{call}{behind}{END}")
     async with serving(settings, speaker) as service, service.client() as client:

@@ -55,9 +55,7 @@ CALLED = ["mcp_list_tools", "reasoning", "mcp_call", "message", "mcp_call", "mes
 
 
 @pytest.mark.parametrize("pieces", [1, 5])
-async def test_outcomes_are_read_and_the_conversation_goes_on(
-    settings: Settings, tools: McpServer, pieces: int
-) -> None:
+async def test_outcomes_are_read_and_the_next_turn_has_them(settings: Settings, tools: McpServer, pieces: int) -> None:
     speaker = Speaker("qwen3", said, pieces=pieces)
     given = settings.model_copy(update={"mcp_allow": (tools.url,)})
     async with serving(given, speaker) as service, service.client() as client:

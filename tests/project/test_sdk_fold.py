@@ -64,9 +64,7 @@ def test_a_stream_that_the_sdk_trips_over_is_refused(breaking: Any) -> None:
         check_fold(stream)
 
 
-def test_every_stream_that_is_checked_is_read_by_the_sdk_and_what_it_knows_is_read_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_checked_stream_is_read_by_the_sdk_and_what_it_knows_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Json] = []
     monkeypatch.setattr(sdk_fold, "construct_type", lambda type_, value: read.append(value) or construct(type_, value))
     for stream in (STREAM, STREAM, BROWSED, STREAM, BROWSED):

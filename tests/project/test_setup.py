@@ -204,9 +204,7 @@ def lines(checkout: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("answer", ["y\n", "n\n", "\n"])
-def test_who_wants_to_serve_is_asked_before_anything_is_installed_outside_the_checkout(
-    checkout: Path, answer: str
-) -> None:
+def test_who_wants_to_serve_is_asked_before_anything_is_installed_elsewhere(checkout: Path, answer: str) -> None:
     (checkout / "no-ensurepip").touch()
     status, shown = at_a_terminal(checkout, "serve", answer)
     assert f"Run {COMMAND} now? [y/N]" in shown

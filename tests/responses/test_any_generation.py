@@ -74,9 +74,7 @@ def any_script(random: Random) -> list[Step]:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-async def test_whatever_a_model_says_its_stream_is_whole_and_the_conversation_goes_on(
-    settings: Settings, seed: int
-) -> None:
+async def test_whatever_a_model_says_its_stream_is_whole_and_goes_on(settings: Settings, seed: int) -> None:
     random = Random(seed)
 
     def play(generation: Generation) -> Script:

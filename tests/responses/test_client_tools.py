@@ -411,9 +411,7 @@ async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Set
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "items[1].tools[0].name")
 
 
-async def test_of_what_was_loaded_the_oldest_goes_where_there_is_no_more_room(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_room_the_oldest_loaded_tool_goes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.responses.prompt.read.MAX_TOOLS", 3)
     engine = scripted([LOOK], [LOOK], [answer("Ready.")])
     many = [{"type": "function", "name": f"f{number}"} for number in range(4)]

@@ -27,9 +27,7 @@ def echo(generation: Generation) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_sixty_four_continuations_of_one_response_share_its_chain_and_nothing_else(
-    settings: Settings, stream: bool
-) -> None:
+async def test_sixty_four_continuations_of_one_response_share_only_its_chain(settings: Settings, stream: bool) -> None:
     said = answer("I am the parent.")
     engine = scripted([said], echo)
     async with serving(settings, engine) as inside, inside.http() as http:

@@ -99,9 +99,7 @@ async def test_a_call_is_answered_however_far_back_in_the_chain_or_in_the_input_
 
 
 @pytest.mark.parametrize(("strict", "asks"), [({"strict": True}, 2), ({}, 2), ({"strict": False}, 1)])
-async def test_a_strict_function_s_arguments_are_asked_for_with_a_tag_of_their_own(
-    settings: Settings, strict: Any, asks: int
-) -> None:
+async def test_a_strict_function_s_arguments_are_asked_for_by_a_tag(settings: Settings, strict: Any, asks: int) -> None:
     tool = {"type": "function", "name": "weather", "parameters": CITY, **strict}
     engine = scripted([[*thought("Paris."), *then(called("weather", '{"city":"Paris"}'))]])
     async with serving(settings, engine) as inside:

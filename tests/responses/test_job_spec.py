@@ -224,9 +224,7 @@ async def test_a_stream_that_is_over_has_let_go_of_its_parent(service: Service, 
     assert await pins(service, parent) == 0
 
 
-async def test_a_tool_that_the_model_was_trained_with_is_in_the_prompt_and_the_rules_of_its_job(
-    service: Service,
-) -> None:
+async def test_a_tool_that_the_model_was_trained_with_is_in_the_prompt_and_its_rules(service: Service) -> None:
     known = Interpreter().builtin
     running = msgspec.structs.replace(
         service, toolbox=Toolbox({}, (), no_server, allowing="", back_ends=[Interpreter()])

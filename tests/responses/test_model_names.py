@@ -40,9 +40,7 @@ async def test_each_name_is_served_listed_and_echoed_and_the_engine_hears_one(se
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_demo_engine_says_that_it_answers_whatever_it_is_asked_for_by(
-    settings: Settings, stream: bool
-) -> None:
+async def test_the_demo_engine_answers_whatever_it_is_called(settings: Settings, stream: bool) -> None:
     async with serving(settings) as inside, inside.client() as client, inside.http() as http:
         listed = {model.id: (model.model_extra or {})["root"] async for model in client.models.list()}
         answers = [

@@ -31,9 +31,7 @@ async def test_what_was_asked_and_answered_is_referred_to_by_its_ids(settings: S
     assert prompt.index("My boat.") < prompt.index("A fine heron.") < prompt.index("And now?")
 
 
-async def test_stored_items_are_no_longer_together_than_a_body(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stored_items_are_no_longer_than_a_body(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.responses.references.MAX_REFERENCED_BYTES", 1000)
     async with serving(settings, scripted([answer("Ok.")])) as inside, inside.http() as http:
         ids = await ids_of(http, "x" * 600, "y" * 600)

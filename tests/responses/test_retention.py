@@ -83,9 +83,7 @@ def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(beside: 
     assert "'previous_response_not_found'" in creates.pop()
 
 
-def test_a_store_whose_every_response_is_needed_is_full_and_says_when_to_come_back(
-    beside: Start, redis_url: str
-) -> None:
+def test_a_store_whose_every_response_is_needed_is_full_and_says_for_how_long(beside: Start, redis_url: str) -> None:
     service = beside(archive_url="none", max_responses=2, demo_tokens_per_second=50)
     client, http = service.client(), service.http()
     first, second = created(client, "one"), created(client, "two")

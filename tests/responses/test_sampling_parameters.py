@@ -24,9 +24,7 @@ ASKED: dict[str, Any] = {
 }
 
 
-async def test_the_engine_samples_as_the_request_says_in_the_foreground_and_in_the_background(
-    settings: Settings,
-) -> None:
+async def test_the_engine_samples_as_the_request_says_in_front_and_in_the_background(settings: Settings) -> None:
     engine = scripted([answer("Fine.")])
     async with serving(settings, engine) as inside, inside.client() as client:
         found = await made(inside, input="Hi", max_output_tokens=99, **ASKED)
@@ -57,9 +55,7 @@ async def test_what_is_left_out_is_the_model_s_own(settings: Settings) -> None:
     ("stop", "text"),
     [("three", "One, two, "), (["four", ", t"], "One"), ([], "One, two, three."), ("1", "One, two, three.")],
 )
-async def test_an_answer_ends_before_a_stop_text_and_a_thought_does_not(
-    settings: Settings, stop: Any, text: str
-) -> None:
+async def test_an_answer_ends_before_a_stop_and_a_thought_does_not(settings: Settings, stop: Any, text: str) -> None:
     engine = scripted([[token] for token in [*thought("One, two, three, four."), *then(answer("One, two, three."))]])
     async with serving(settings, engine) as inside:
         events = await streamed(inside, input="Count.", stop=stop)

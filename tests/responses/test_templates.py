@@ -71,9 +71,7 @@ async def test_what_stands_for_a_variable_is_not_filled_in_again(folder: Path) -
 
 
 @pytest.mark.parametrize("version", ["1", "2", None])
-async def test_a_version_is_the_file_of_that_name_or_what_the_current_one_says(
-    folder: Path, version: str | None
-) -> None:
+async def test_a_version_is_its_file_or_what_the_current_one_says(folder: Path, version: str | None) -> None:
     variables = {} if version == "1" else {"goods": "tea", "who": "Ann"}
     filled = await fill(prompt(version=version, **variables), str(folder))
 

@@ -95,9 +95,7 @@ async def test_names_that_are_no_text_are_left_out(documents: Path) -> None:
     assert [found.title for found in await Folder(documents).search(Query("tides"))] == ["Tides in Brest", "The moon"]
 
 
-async def test_an_index_that_takes_long_keeps_no_threads_but_its_own(
-    documents: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_index_that_takes_long_keeps_its_own_threads(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, ready = Folder(documents), threading.Event()
 
     def files() -> Iterator[tuple[str, tuple[int, int]]]:

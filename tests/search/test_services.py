@@ -41,9 +41,7 @@ async def test_it_finds_nothing(searcher: Searcher) -> None:
     assert await searcher(Query("none")) == []
 
 
-async def test_domains_are_told_to_the_service_and_hold_whatever_it_answers(
-    searcher: Searcher, services: Services
-) -> None:
+async def test_domains_are_told_to_the_service_and_always_hold(searcher: Searcher, services: Services) -> None:
     found = await searcher(Query("tides", ("port.example",)))
 
     assert [result.url for result in found] == ["https://port.example/fr/"]

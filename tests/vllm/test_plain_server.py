@@ -82,9 +82,7 @@ class TestConformanceOverCompletions(TalkerConformance):
         await engine.close()
 
 
-async def test_a_server_without_scale_out_is_asked_over_completions(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_without_scale_out_completes_prompts(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     assert await endpoint_of(serve(Endpoint.COMPLETIONS).url, caplog) == Endpoint.COMPLETIONS
 
 

@@ -58,9 +58,7 @@ def undisturbed(vllm_url: str, folder: Path) -> str:
         service.stop()
 
 
-async def test_an_answer_whose_worker_is_killed_is_the_undisturbed_one(
-    fleet: Fleet, vllm_url: str, tmp_path: Path
-) -> None:
+async def test_an_answer_whose_worker_is_killed_is_undisturbed(fleet: Fleet, vllm_url: str, tmp_path: Path) -> None:
     expected = await asyncio.to_thread(undisturbed, vllm_url, tmp_path / "undisturbed")
     followers = [follower(fleet) for _ in range(RESPONSES)]
     tasks = [asyncio.create_task(each.create(model=MODEL, input=COUNTING, temperature=0)) for each in followers]

@@ -89,9 +89,7 @@ def test_what_is_not_declared_is_not_called(service: ServiceProcess) -> None:
     assert response.output_text == "I cannot add numbers."
 
 
-async def test_what_the_model_read_before_a_call_it_need_not_read_again(
-    settings: Settings, vllm_url: str, maths: McpServer
-) -> None:
+async def test_what_was_read_before_a_call_is_cached(settings: Settings, vllm_url: str, maths: McpServer) -> None:
     recorder = Recorder(ServersEngine(Vllm(), Access((vllm_url,))))
     allowing = settings.model_copy(update={"mcp_allow": (maths.url,)})
     previous: dict[str, str] = {}

@@ -150,9 +150,7 @@ async def test_what_is_deleted_after_it_left_stays_deleted(
         assert answer.output_text == "Your name is Ada."
 
 
-async def test_a_conversation_that_is_deleted_as_a_whole_is_gone_with_all_its_forks(
-    stored: Stored, away: tuple[str, str]
-) -> None:
+async def test_a_conversation_deleted_as_a_whole_is_gone_with_its_forks(stored: Stored, away: tuple[str, str]) -> None:
     fork = await say(stored.ada, "Count to 4.", away[0])
     await stored.push_out(away[0])
     async with stored.inside.http() as http:
@@ -429,9 +427,7 @@ async def _is_full(client: AsyncOpenAI) -> bool:
     return False
 
 
-async def test_where_the_settings_say_so_what_the_archive_lacks_makes_room(
-    settings: Settings, redis: Redis, prefix: str
-) -> None:
+async def test_the_settings_let_what_the_archive_lacks_make_room(settings: Settings, redis: Redis, prefix: str) -> None:
     changes = {"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none", "archive_when_down": "evict"}
     await redis.set(f"{prefix}:{{00}}:secret", bytes(32))
     async with serving(settings.model_copy(update=changes)) as blind, blind.client(KEYS[0][1]) as ada:

@@ -288,9 +288,7 @@ async def test_a_tunnel_is_refused(connect: Connect) -> None:
         GET + b"Connection: Upgrade\r\nConnection: close\r\nUpgrade: h2c\r\n\r\n",
     ],
 )
-async def test_a_wish_for_another_protocol_on_a_connection_that_closes_is_ignored_too(
-    connect: Connect, head: bytes
-) -> None:
+async def test_a_wish_for_another_protocol_on_a_closing_connection_is_ignored(connect: Connect, head: bytes) -> None:
     reader, writer = await connect()
     writer.write(head)
     assert (await answer_to(reader)).startswith(b"HTTP/1.1 200 ")
@@ -319,9 +317,7 @@ async def test_a_connection_with_a_second_request_under_way_keeps_its_place(conn
     assert b"1 bytes, 3 headers" in await asyncio.wait_for(reader.readuntil(b"headers"), DEADLINE_SECONDS)
 
 
-async def test_a_request_with_another_behind_it_learns_that_its_client_is_gone(
-    connect: Connect, server: uvicorn.Server
-) -> None:
+async def test_a_request_with_another_behind_it_learns_of_a_hang_up(connect: Connect, server: uvicorn.Server) -> None:
     _, writer = await connect()
     writer.write(b"GET /waiting HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET + b"\r\n")
     await until(lambda: server.server_state.tasks)
@@ -337,9 +333,7 @@ async def test_a_head_behind_a_request_under_way_has_its_time_from_the_answer_on
 
 
 @pytest.mark.parametrize("limits", [ConnectionLimits(send_seconds=0.05)])
-async def test_an_answer_that_nobody_reads_does_not_keep_a_closed_connection(
-    connect: Connect, server: uvicorn.Server
-) -> None:
+async def test_an_answer_that_nobody_reads_keeps_no_closed_connection(connect: Connect, server: uvicorn.Server) -> None:
     _, writer = await connect()
     for protocol in await until(lambda: list(server.server_state.connections)):
         protocol.transport.write(b"x" * 60_000_000)

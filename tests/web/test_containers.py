@@ -29,9 +29,7 @@ def sandbox() -> Iterator[LocalSandbox]:
         yield made
 
 
-async def test_a_container_and_its_files_live_as_the_official_client_has_them(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_a_container_and_its_files_live_as_the_client_has_them(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted(
         [code("open('/mnt/data/in.csv').read()")], [code("open('out.txt', 'w').write('5')")], [answer("5")]
     )
@@ -97,9 +95,7 @@ def everything(client: AsyncOpenAI, id: str) -> list[Any]:
     ]
 
 
-async def test_another_tenants_container_looks_as_if_it_did_not_exist(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_another_tenants_container_looks_as_if_it_were_none(settings: Settings, sandbox: LocalSandbox) -> None:
     keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
     async with (
         serving(keys, scripted([answer("No.")]), sandbox=sandbox) as service,
@@ -135,9 +131,7 @@ async def test_a_file_that_does_not_fit_or_has_no_name_is_refused(settings: Sett
         assert [each async for each in client.containers.files.list(made.id)] == []
 
 
-async def test_whose_a_file_is_does_not_get_lost_among_others_that_change_their_container(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_whose_a_file_is_outlives_changes_of_other_files(settings: Settings, sandbox: LocalSandbox) -> None:
     wait = "import os, time\nwhile not os.path.exists('/mnt/data/last.csv'):\n    time.sleep(0.01)"
     async with (
         serving(settings, scripted([code(wait)], [answer("Done.")]), sandbox=sandbox) as service,

@@ -121,9 +121,7 @@ async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry
         ("/health", "GET, HEAD, OPTIONS"),
     ],
 )
-def test_a_method_that_a_path_lacks_is_answered_with_those_that_it_has(
-    service: ServiceProcess, path: str, allowed: str
-) -> None:
+def test_a_method_that_a_path_lacks_is_answered_with_its_own(service: ServiceProcess, path: str, allowed: str) -> None:
     answer = service.http().request("PUT", path, headers={"content-type": "application/json"})
     assert answer.status_code == 405
     assert answer.headers["allow"] == allowed

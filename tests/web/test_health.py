@@ -40,9 +40,7 @@ def test_a_service_that_works_is_alive_and_ready(service: ServiceProcess) -> Non
     assert ready == {"status": "ok", "store": "ok", "engine": "ok", "worker": "ok"}
 
 
-def test_a_store_that_hangs_makes_it_unready_within_its_timeout_and_no_less_alive(
-    start: Callable[..., ServiceProcess],
-) -> None:
+def test_a_store_that_hangs_makes_it_unready_within_its_timeout(start: Callable[..., ServiceProcess]) -> None:
     service = start(store_timeout_seconds=0.5)
     with stopped(service.redis_pid()):
         begun = time.monotonic()
@@ -70,9 +68,7 @@ async def test_an_engine_that_is_not_ready_is_named(settings: Settings) -> None:
         assert (await http.get("/health")).status_code == 200
 
 
-async def test_a_store_that_takes_no_writes_is_named_and_its_responses_are_read(
-    tmp_path: Path, settings: Settings
-) -> None:
+async def test_a_store_that_takes_no_writes_is_named_and_still_read(tmp_path: Path, settings: Settings) -> None:
     with server(tmp_path, *PLAIN) as redis:
         own = settings.model_copy(update={"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 2.0})
         async with serving(own, scripted([answer("Hello.")])) as inside, inside.http() as http:

@@ -65,9 +65,7 @@ async def crowd(service: ServiceProcess, clients: int, tries: int) -> None:
         assert stored == expected  # every answer stands behind its question, in one order
 
 
-async def test_two_hundred_clients_of_one_conversation_come_one_after_the_other(
-    start: Callable[..., ServiceProcess],
-) -> None:
+async def test_two_hundred_clients_of_one_conversation_take_turns(start: Callable[..., ServiceProcess]) -> None:
     await crowd(start(max_concurrent_requests=FEW + 50), FEW, 3)
 
 

@@ -93,9 +93,7 @@ def test_a_route_is_found_by_method_and_path(method: str, path: str, template: s
         ("GET", "/v1/files", [], "Nothing is there; /openapi.json lists each path."),
     ],
 )
-def test_what_is_not_there_is_refused_with_the_way_to_what_is(
-    method: str, path: str, allow: list[str], advice: str
-) -> None:
+def test_what_is_not_there_is_refused_with_a_way_out(method: str, path: str, allow: list[str], advice: str) -> None:
     refusal = ROUTES.missing(method, path)
     assert ROUTES.find(method, path).route is None
     assert (refusal.status, refusal.allow) == (405 if allow else 404, allow)

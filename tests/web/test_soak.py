@@ -50,9 +50,7 @@ async def test_a_while_of_everything_leaves_the_store_whole(start: Callable[...,
 
 @pytest.mark.full
 @pytest.mark.timeout(4500)
-async def test_an_hour_of_everything_leaves_memory_and_the_loop_as_they_were(
-    start: Callable[..., ServiceProcess],
-) -> None:
+async def test_an_hour_of_everything_leaves_memory_and_loop_as_they_were(start: Callable[..., ServiceProcess]) -> None:
     service = start(**LONG)
     clients = await soak(service, LONG_SECONDS)
     assert growth(clients.samples, lambda sample: sample.process_bytes) <= MOST_GROWTH

@@ -101,9 +101,7 @@ ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
     ],
 )
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_the_loop_never_stops_for_long_over_an_answer(
-    settings: Settings, name: str, stream: bool, path: str
-) -> None:
+async def test_the_loop_never_stops_long_over_an_answer(settings: Settings, name: str, stream: bool, path: str) -> None:
     script, build = ANSWERS[name]
     async with serving(settings, scripted(script)) as inside:
         body = fresh(lambda word: build(word) | {"stream": stream})

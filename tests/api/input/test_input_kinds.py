@@ -230,9 +230,7 @@ FOUND = [{"file_id": "f", "filename": "a.txt", "score": 0.9, "text": "The <|star
     ],
     ids=lambda value: value["type"] if isinstance(value, dict) else None,
 )
-def test_what_a_tool_elsewhere_was_asked_and_told_is_shown_as_its_call_and_its_answer(
-    item: Json, shown: list[str]
-) -> None:
+def test_what_a_tool_elsewhere_was_asked_and_told_is_a_call_and_its_answer(item: Json, shown: list[str]) -> None:
     made = prompt(input=[item, USER])
     (again,) = listed(item)
 

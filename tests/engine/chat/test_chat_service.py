@@ -106,9 +106,7 @@ async def test_functions_are_called_in_parallel_and_their_outputs_go_round(setti
     assert [each["tool_call_id"] for each in tools] == [call.call_id for call in calls]
 
 
-async def test_one_call_alone_where_no_more_are_wanted_and_a_named_one_is_the_only_one_shown(
-    settings: Settings,
-) -> None:
+async def test_one_call_alone_where_no_more_are_wanted_and_a_named_one_alone_is_shown(settings: Settings) -> None:
     other = {"type": "function", "name": "other", "parameters": {"type": "object", "properties": {}}}
     async with asked(settings, *says(LOOKING)) as (client, server):
         one = await ask(
@@ -161,9 +159,7 @@ async def test_a_prompt_that_the_server_forbids_keeps_nobody_else_from_it(settin
 
 
 @pytest.mark.parametrize("background", [False, True])
-async def test_where_nobody_tells_the_prompt_s_length_it_is_what_was_thought(
-    settings: Settings, background: bool
-) -> None:
+async def test_where_nobody_tells_the_prompt_s_length_it_is_guessed(settings: Settings, background: bool) -> None:
     untold = [*spoken(HELLO, ids=False), delta({}, "stop"), DONE]
     async with asked(settings, lambda _: untold) as (client, _):
         response = await ask(client, "Hello!", background=background)
@@ -192,9 +188,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 
 
 @pytest.mark.parametrize("background", [False, True])
-async def test_tools_that_the_service_runs_are_further_requests(
-    settings: Settings, tools: McpServer, background: bool
-) -> None:
+async def test_tools_that_the_service_runs_are_requests(settings: Settings, tools: McpServer, background: bool) -> None:
     add = Turn("I add.", "", [("add", {"a": 2, "b": 40})])
     declared: Any = {
         "type": "mcp",

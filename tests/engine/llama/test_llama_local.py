@@ -46,9 +46,7 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-async def test_it_serves_the_file_by_its_name_until_it_is_closed_and_again_when_it_is_started(
-    engine: LlamaLocalEngine,
-) -> None:
+async def test_it_serves_the_file_until_it_is_closed_and_again_when_it_is_started(engine: LlamaLocalEngine) -> None:
     assert (engine.model.id, engine.model.context_tokens) == ("talker", CONTEXT_TOKENS)
     assert engine.servers() == {"llama-local": True}
     pid = process_of(engine)

@@ -124,9 +124,7 @@ FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object",
 
 
 @pytest.mark.parametrize("request_", [{"parallel_tool_calls": False}, {}, {"tools": [FUNCTION | {"strict": False}]}])
-async def test_what_was_cached_is_known_though_a_generation_was_broken_off(
-    settings: Settings, request_: dict[str, Any]
-) -> None:
+async def test_what_was_cached_is_known_of_a_broken_generation(settings: Settings, request_: dict[str, Any]) -> None:
     async with before(settings) as (inside, server):
         answers = [await post(inside, input="Use the look tool.", **{"tools": [FUNCTION]} | request_) for _ in range(2)]
         asked = len(server.generations)
@@ -189,9 +187,7 @@ async def test_a_server_that_is_full_is_worth_another_try(settings: Settings) ->
     assert events[-1]["type"] == "response.failed"
 
 
-async def test_a_server_that_dies_in_the_middle_is_a_clean_failure_and_its_return_is_noticed(
-    settings: Settings,
-) -> None:
+async def test_a_server_that_dies_is_a_clean_failure_and_its_return_is_noticed(settings: Settings) -> None:
     async with before(settings, scripted([opened("Half"), Stall()])) as (inside, server):
         request = asyncio.create_task(streamed(inside))
         await until(lambda: server.running == 1)

@@ -172,9 +172,7 @@ async def test_a_load_that_is_given_up_leaves_no_process(talker: str) -> None:
     assert not gone(list(before))
 
 
-async def test_a_core_that_is_killed_fails_what_is_running_and_the_check(
-    engine: WatchedLocal, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_core_that_is_killed_fails_what_runs(engine: WatchedLocal, caplog: pytest.LogCaptureFixture) -> None:
     processes, consumer = cores(), await begin(engine, prompt(user("Count to 300.")))
     os.kill(processes[0].pid, signal.SIGKILL)
     async with asyncio.timeout(NOTICED_SECONDS):

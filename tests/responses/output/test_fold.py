@@ -40,9 +40,7 @@ def terminal(stream: list[Event]) -> Any:
 
 @hundreds
 @given(ids=samples.streams, ending=endings, rules=samples.all_rules)
-def test_the_fold_of_a_stream_is_the_response_of_its_terminal_event(
-    ids: list[int], ending: Ending, rules: Rules
-) -> None:
+def test_the_fold_of_a_stream_is_its_terminal_response(ids: list[int], ending: Ending, rules: Rules) -> None:
     stream = run(samples.machine(rules), [ids], ending)
     whole, but_last = Fold(), Fold()
     whole.add(stream)

@@ -97,9 +97,7 @@ def test_alternatives_keep_their_order_and_events_have_no_bytes() -> None:
 
 @hundreds
 @given(content=samples.contents, places=samples.cuts)
-def test_the_bytes_of_the_tokens_are_the_text_also_across_split_characters(
-    content: tuple[int, ...], places: list[int]
-) -> None:
+def test_the_bytes_of_the_tokens_are_the_text_across_characters(content: tuple[int, ...], places: list[int]) -> None:
     stream = sampled(answer(list(content)), places)
     output = check_stream([as_json(event) for event in stream])["output"]
     (part,) = output[0]["content"]

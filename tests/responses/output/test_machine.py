@@ -106,9 +106,7 @@ def finished(text: str, ending: Ending) -> tuple[str, str | None, str | None]:
         (Ending.ERROR, ("failed", None, "incomplete")),
     ],
 )
-def test_the_ending_decides_the_status_of_the_response_and_of_the_open_item(
-    ending: Ending, expected: tuple[str, str | None, str | None]
-) -> None:
+def test_the_ending_decides_the_statuses(ending: Ending, expected: tuple[str, str | None, str | None]) -> None:
     assert finished("<|channel|>final<|message|>4", ending) == expected
 
 

@@ -62,9 +62,7 @@ async def test_code_runs_and_the_answer_knows_what_it_printed(settings: Settings
     assert second.endswith("python to=assistantanalysis42\nassistant")
 
 
-async def test_outputs_are_shown_later_if_they_were_asked_for_when_the_response_was_made(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_outputs_are_shown_later_only_if_they_were_asked_for(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("6 * 7")], [answer("42")], [code("6 * 7")], [answer("42")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
         without = await ask(client, input="6 * 7?")
@@ -79,9 +77,7 @@ async def test_outputs_are_shown_later_if_they_were_asked_for_when_the_response_
     assert (found[1].output_text, ran(shown)[0].outputs) == ("42", None)
 
 
-async def test_variables_outlive_a_response_and_its_container_is_that_of_the_conversation(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_variables_outlive_a_response_of_one_conversation(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("x = 20")], [answer("Kept.")], [code("x + 1")], [code("x + 2")], [answer("21 and 22.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
         first = await ask(client, input="Keep 20.")
@@ -105,9 +101,7 @@ async def test_any_number_of_responses_one_after_the_other_run_code_and_the_olde
     assert [each.status for each in kept] == ["running", *["expired"] * 8, *["running"] * 2]
 
 
-async def test_a_container_may_be_named_and_its_client_may_keep_the_conversation(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_a_container_may_be_named_without_a_stored_history(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("20")], [code("x")], [answer("20")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
         first = await ask(client, input="Keep 20.", include=OUTPUTS, store=False)
@@ -121,9 +115,7 @@ async def test_a_container_may_be_named_and_its_client_may_keep_the_conversation
     assert {ran(each)[0].container_id for each in (second, third)} == {id}
 
 
-async def test_what_a_cell_raises_is_shown_and_told_and_the_call_is_complete(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_what_a_cell_raises_is_shown_and_the_call_completes(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("1 / 0")], [answer("It can't be.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
         response = await ask(client, input="1/0?", include=OUTPUTS)
@@ -134,9 +126,7 @@ async def test_what_a_cell_raises_is_shown_and_told_and_the_call_is_complete(
     assert "ZeroDivisionError" in prompts(engine)[1]
 
 
-async def test_a_lost_container_is_told_and_another_one_takes_its_place(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_a_lost_container_is_told_and_another_is_made(settings: Settings, sandbox: LocalSandbox) -> None:
     crash = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
     engine = scripted([code("x = 1")], [code(crash)], [code("'x' in globals()")], [answer("Gone.")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
@@ -179,9 +169,7 @@ async def test_a_container_that_is_deleted_amid_a_response_is_not_made_anew(
     assert "The container was lost, with its variables and files." in prompts(engine)[3]
 
 
-async def test_a_container_that_was_named_and_deleted_meanwhile_stays_deleted(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_a_container_named_and_deleted_meanwhile_is_gone(settings: Settings, sandbox: LocalSandbox) -> None:
     go = asyncio.Event()
     engine = scripted([Stall(go), code("1 + 1")], [answer("2")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
@@ -199,9 +187,7 @@ async def test_a_container_that_was_named_and_deleted_meanwhile_stays_deleted(
     assert "The container was lost" in prompts(engine)[1]
 
 
-async def test_the_file_that_code_wrote_is_cited_while_the_answer_streams(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_the_file_that_code_wrote_is_cited_in_the_stream(settings: Settings, sandbox: LocalSandbox) -> None:
     write = "open('/mnt/data/notes.txt', 'w').write('hello') and None"
     engine = scripted([code(write)], [answer("See [it](sandbox:/mnt/data/notes.txt).")])
     async with (
@@ -227,9 +213,7 @@ async def test_the_file_that_code_wrote_is_cited_while_the_answer_streams(
     ]
 
 
-async def test_another_tenants_container_looks_as_if_it_did_not_exist(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
+async def test_another_tenants_container_looks_as_if_it_were_none(settings: Settings, sandbox: LocalSandbox) -> None:
     keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
     engine = scripted([code("1")], [answer("1")])
     async with (

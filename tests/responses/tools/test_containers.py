@@ -121,9 +121,7 @@ async def test_no_session_is_left_that_nobody_knows_of(containers: Containers, r
     assert sandbox.sessions == []
 
 
-async def test_who_goes_while_a_session_is_opened_leaves_a_container_behind(
-    containers: Containers, sandbox: Sandbox
-) -> None:
+async def test_who_goes_while_a_session_is_opened_leaves_it_behind(containers: Containers, sandbox: Sandbox) -> None:
     sandbox.opening.clear()
     id = containers.new_id(TENANT)
     response = asyncio.create_task(called(containers, "1", id))

@@ -109,9 +109,7 @@ async def test_a_stream_has_the_events_of_the_api(searching: Settings) -> None:
     assert told[start + 4]["item"]["results"] == SHOWN
 
 
-async def test_what_the_request_says_of_the_search_is_the_server_s_to_know_and_not_the_model_s(
-    searching: Settings, folder: Path
-) -> None:
+async def test_the_terms_of_a_search_go_to_the_server_and_not_to_the_model(searching: Settings, folder: Path) -> None:
     filters = {"type": "and", "filters": [{"type": "eq", "key": "year", "value": 2026}]}
     filters["filters"].append({"type": "in", "key": "kind", "value": ["table", "chart"]})  # type: ignore[attr-defined]
     ranking = {"ranker": "auto", "score_threshold": 0.5}
@@ -168,9 +166,7 @@ async def test_a_search_that_fails_is_shown_as_failed_and_told(
 @pytest.mark.parametrize(
     "arguments", ['{"queries": ["a"], "vector_store_ids": ["vs_of_another"]}', '{"queries": []}', "{}"]
 )
-async def test_a_model_that_says_something_else_searches_nothing(
-    searching: Settings, folder: Path, arguments: str
-) -> None:
+async def test_a_model_that_says_something_else_does_nothing(searching: Settings, folder: Path, arguments: str) -> None:
     before = library.given(folder)
     engine = scripted([call(arguments=arguments)], [answer("Oh.")])
     async with serving(searching, engine) as service, service.client() as client:
@@ -227,9 +223,7 @@ async def test_a_server_that_is_away_is_a_424_before_anything_is_sampled(setting
     assert other.output_text == "Hi."
 
 
-async def test_what_signs_in_to_the_server_is_told_nowhere(
-    settings: Settings, shelf: McpServer, tmp_path: Path
-) -> None:
+async def test_what_signs_in_to_the_server_stays_secret(settings: Settings, shelf: McpServer, tmp_path: Path) -> None:
     secret = standing(settings, tmp_path, shelf.url, more='[library.headers]\nX-Key = "hunter2-hunter2"\n')
     engine = scripted([call("secret")], [answer("Hm.")])
     async with serving(secret, engine) as service, service.client() as client:

@@ -79,9 +79,7 @@ def body_of(asked: Any, said: Any, kind: str) -> bytes:
     st.sampled_from([200, 200, 200, 202, 204, 400, 401, 404, 500]),
 )
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_is_answered_a_call_and_a_list_come_to_a_result_or_a_failure(
-    method: str, said: Any, kind: str, status: int
-) -> None:
+def test_whatever_is_answered_comes_to_a_result_or_a_failure(method: str, said: Any, kind: str, status: int) -> None:
     async def odd(_: web.Request, asked: Any) -> web.StreamResponse:
         headers = {"content-type": kind} if kind else {}
         return web.Response(status=status, body=body_of(asked, said, kind), headers=headers)

@@ -150,9 +150,7 @@ async def test_a_conversation_that_goes_on_without_an_answer_goes_without_the_ca
     assert (error["param"], "waits for an answer" in error["message"]) == ("input", True)
 
 
-async def test_several_calls_are_asked_for_at_once_and_answered_in_their_order(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_several_calls_are_asked_for_at_once_and_made_in_order(settings: Settings, fixture: McpServer) -> None:
     calls = [*call("add", ADD), *then(call("fail", "{}")), *then(call("add", '{"a":1,"b":1}'))]
     engine = scripted([calls], [answer("So.")])
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
@@ -293,9 +291,7 @@ async def test_an_answer_to_nothing_is_refused(
     assert "No approval request" in error["message"]
 
 
-async def test_a_request_is_answered_once_in_an_input_and_not_sent_beside_its_conversation(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_a_request_is_answered_once_and_not_sent_beside_its_turn(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("So.")])
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
@@ -311,9 +307,7 @@ async def test_a_request_is_answered_once_in_an_input_and_not_sent_beside_its_co
     )
 
 
-async def test_what_was_denied_stays_so_in_its_conversation_whatever_an_input_refers_to(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_what_was_denied_stays_so_whatever_an_input_refers_to(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("So.")])
     before = fixture.began("add")
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
@@ -334,9 +328,7 @@ async def test_what_was_denied_stays_so_in_its_conversation_whatever_an_input_re
 
 
 @pytest.mark.parametrize("tools", ["none", "filtered"])
-async def test_an_approval_of_a_tool_that_is_not_offered_is_refused_and_stays(
-    settings: Settings, fixture: McpServer, tools: str
-) -> None:
+async def test_an_approval_of_a_tool_not_offered_is_refused(settings: Settings, fixture: McpServer, tools: str) -> None:
     engine = scripted([call("add", ADD)], [answer("42.")])
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
@@ -457,9 +449,7 @@ async def test_a_history_whose_call_is_another_one_by_now_is_refused(settings: S
     assert fixture.began("add") == before + 1
 
 
-async def test_a_history_with_a_denial_or_without_an_answer_tells_the_model(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_a_history_with_a_denial_or_no_answer_is_told(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("Fine.")])
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
@@ -543,9 +533,7 @@ async def test_over_a_websocket_an_approval_is_asked_and_given(
     assert second["output"][0]["output"] == "42"
 
 
-async def test_a_response_that_is_deleted_meanwhile_can_be_approved_by_its_items_alone(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_a_deleted_response_can_be_approved_by_its_items_alone(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("42.")])
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
@@ -560,9 +548,7 @@ async def test_a_response_that_is_deleted_meanwhile_can_be_approved_by_its_items
     assert kinds(second) == ["mcp_call", "message"]
 
 
-async def test_what_the_caller_says_beside_an_approval_is_counted_and_kept(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_what_is_said_beside_an_approval_is_counted_and_kept(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("42.")], [answer("Yes.")])
     said: Any = {"role": "user", "content": "Be brief."}
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
@@ -594,9 +580,7 @@ async def test_a_conversation_is_shortened_but_for_the_call_that_waits(settings:
     assert "Hello." not in prompts(engine)[-1]
 
 
-async def test_a_compaction_makes_no_call_and_goes_on_without_the_approval(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_a_compaction_makes_no_call_and_needs_no_approval(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("In short: sums.")], [answer("So.")])
     trigger: Any = {"type": "compaction_trigger"}
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:

@@ -47,9 +47,7 @@ async def test_a_conversation_that_compacts_itself_calls_tools_behind_that(
     assert last.startswith(behind)
 
 
-async def test_the_sdk_folds_the_stream_into_the_response_that_is_stored(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_the_sdk_folds_the_stream_into_what_is_stored(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([[*thought("I add."), *then(call("add", ADD))]], [answer("It is 42.")])
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         async with client.responses.stream(

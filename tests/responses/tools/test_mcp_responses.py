@@ -116,9 +116,7 @@ async def test_what_was_cancelled_before_it_began_showed_no_tools(settings: Sett
     assert kinds(then) == ["mcp_list_tools", "message"]
 
 
-async def test_a_client_that_keeps_the_conversation_sends_the_items_back(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_a_client_that_keeps_the_history_sends_the_items_back(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")], [answer("Yes.")])
     question: Any = {"role": "user", "content": "2 + 40?"}
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
@@ -249,9 +247,7 @@ async def test_a_tool_may_be_chosen(settings: Settings, fixture: McpServer) -> N
 
 
 @pytest.mark.parametrize(("path", "why"), [("/nowhere", "HTTP 404")])
-async def test_a_server_without_a_list_is_a_424_that_says_why(
-    settings: Settings, fixture: McpServer, path: str, why: str
-) -> None:
+async def test_a_server_without_a_list_is_a_424(settings: Settings, fixture: McpServer, path: str, why: str) -> None:
     url = fixture.url.removesuffix("/mcp")
     opened = settings.model_copy(update={"mcp_allow": (url, "http://127.0.0.1:9")})
     async with serving(opened, scripted([answer("So.")])) as service, service.http() as http:
@@ -274,9 +270,7 @@ async def test_any_public_server_is_no_private_one(settings: Settings, fixture: 
 # --- the operator's servers ---
 
 
-async def test_an_operators_server_is_named_by_its_label(
-    settings: Settings, fixture: McpServer, tmp_path: Path
-) -> None:
+async def test_an_operators_server_is_named_by_label(settings: Settings, fixture: McpServer, tmp_path: Path) -> None:
     path = tmp_path / "mcp.toml"
     path.write_text(
         f"""

@@ -9,9 +9,7 @@ from tests.support.tools.server import McpServer
 from tests.support.waiting import until
 
 
-async def test_what_is_not_stored_goes_on_from_memory_and_lists_the_tools_once(
-    settings: Settings, fixture: McpServer
-) -> None:
+async def test_what_is_not_stored_goes_on_and_lists_the_tools_once(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")])
     tools = [server(fixture)]
     async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:

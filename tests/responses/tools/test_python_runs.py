@@ -82,9 +82,7 @@ def call(number: int = 1) -> HostedCall:
 
 
 @pytest.mark.parametrize("cell", [Cell("ok", "42\n"), Cell("lost", "The session is lost.\n")])
-async def test_what_code_said_counts_though_the_store_goes_away_meanwhile(
-    cell: Cell, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_code_said_counts_though_the_store_is_away(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
     run, _, cells, _, _ = stage(cell)
     cells.seconds, cells.store_goes = 2 * FRESH_SECONDS, True
     outcome = await run.call(call())

@@ -85,9 +85,7 @@ async def test_a_program_lists_and_answers_in_one_process() -> None:
     await until(lambda: not lives(int(pid)))
 
 
-async def test_a_program_knows_nothing_of_the_services_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_program_knows_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HARMONIUM_API_KEYS", "not for servers")
     said = "text = json.dumps([sorted(os.environ), os.environ.get('MINE'), os.getcwd()])"
     command = json.dumps(list(program(during=said).command))

@@ -276,9 +276,7 @@ TENANTS = st.dictionaries(st.sampled_from("abcde"), st.tuples(SIZES, st.sampled_
 
 @settings(max_examples=40, deadline=None)
 @given(TENANTS)
-def test_tenants_that_always_wait_are_served_by_their_weights_whatever_they_ask_for(
-    tenants: dict[str, tuple[Size, float]],
-) -> None:
+def test_tenants_that_always_wait_are_served_by_their_weights(tenants: dict[str, tuple[Size, float]]) -> None:
     weights = {tenant: weight for tenant, (_, weight) in tenants.items()}
     server = Server({tenant: size for tenant, (size, _) in tenants.items()}, weights)
     for _ in range(300):

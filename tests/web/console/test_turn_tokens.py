@@ -151,9 +151,7 @@ def test_to_look_is_no_use(service: ServiceProcess) -> None:
     assert http.get("/console/api/trees", params={"limit": 1}).json()["data"][0]["id"] == other.id
 
 
-def test_what_was_deleted_is_not_found_and_what_somebody_added_has_tokens_without_usage(
-    service: ServiceProcess,
-) -> None:
+def test_what_was_deleted_is_not_found_and_what_somebody_added_has_no_usage(service: ServiceProcess) -> None:
     client, http = service.client(), service.http()
     first = client.responses.create(model=MODEL, input="My name is Ada.")
     client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)

@@ -16,9 +16,7 @@ from tests.web.passing.conftest import ENGINE_KEY
 STREAMS = 3
 
 
-async def test_a_kill_in_the_middle_of_streams_leaves_no_work_on_the_server(
-    start: Callable[..., ServiceProcess],
-) -> None:
+async def test_a_kill_amid_streams_leaves_no_work_on_the_server(start: Callable[..., ServiceProcess]) -> None:
     async with standing_in(scripted(), api_key=ENGINE_KEY) as server:
         settings = {"engine": "vllm", "engine_url": server.url, "engine_api_key": ENGINE_KEY}
         service = await asyncio.to_thread(start, **settings)

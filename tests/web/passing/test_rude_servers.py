@@ -86,9 +86,7 @@ async def rude(settings: Settings, *said: bytes, **more: object) -> AsyncIterato
     ids=["100", "headers", "a header", "a length", "an extension", "two lengths", "101", "another protocol"],
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_without_end_or_sense_is_an_error(
-    settings: Settings, said: tuple[bytes, ...], stream: bool
-) -> None:
+async def test_an_answer_without_end_or_sense_fails(settings: Settings, said: tuple[bytes, ...], stream: bool) -> None:
     async with rude(settings, *said, request_seconds=3.0) as (inside, server), inside.http() as http:
         answer = await http.post(CHAT, json={**ASKED, "stream": stream})
         assert answer.status_code >= 500 or b'"error"' in answer.content

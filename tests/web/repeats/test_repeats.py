@@ -343,9 +343,7 @@ async def test_a_service_that_stops_lets_nobody_wait_there(settings: Settings) -
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_a_service_that_stops_cuts_off_is_made_by_another_for_who_asks_again(
-    settings: Settings, stream: bool
-) -> None:
+async def test_what_a_service_that_stops_cuts_off_is_made_by_another_service(settings: Settings, stream: bool) -> None:
     held, body = Held(), body_of(stream=stream)
     async with one(settings) as (inside, _, engine):
         async with one(settings, held) as (stopping, _, _):

@@ -185,9 +185,7 @@ nonsense = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 
 @nonsense
-def test_whatever_is_sent_over_a_socket_is_answered_or_refused(
-    fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_whatever_is_sent_over_a_socket_gets_an_answer(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture) -> None:
     fuzz(fuzzed, caplog, 300)
 
 

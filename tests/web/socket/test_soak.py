@@ -119,7 +119,5 @@ async def test_a_soak_leaves_no_task(settings: Settings) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-async def test_a_long_soak_leaves_memory_places_and_connections_as_they_were(
-    start: Callable[..., ServiceProcess],
-) -> None:
+async def test_a_long_soak_leaves_memory_places_and_sockets_as_they_were(start: Callable[..., ServiceProcess]) -> None:
     await soak_a_process(start(**LIMITS), 240)

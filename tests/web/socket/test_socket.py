@@ -301,9 +301,7 @@ async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
             assert (await globex.rest())[-1]["error"]["code"] == "previous_response_not_found"
 
 
-async def test_one_too_many_is_a_503_with_a_time_to_come_back(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_too_many_is_a_503_with_a_time_to_retry(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.app.MAX_SOCKETS", 1)
     async with serving(settings) as inside:
         async with socket(inside.url):

@@ -487,9 +487,7 @@ async def test_what_was_accepted_comes_back_where_no_successor_can_be_made(
     assert "Be brief." not in answers.text
 
 
-async def test_what_is_pending_comes_back_before_the_connection_is_closed(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_pending_comes_back_before_the_close(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.web.socket.connection.OPEN_SECONDS", 1.0)
     call = called("lookup", "{}")
     paused = Paused(call[:-1], call[-1:])
