@@ -22,16 +22,6 @@ CITY: Any = {
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": CITY, "strict": False}
 CLOCK: Any = {"type": "function", "name": "clock", "parameters": CITY, "strict": False}
 NOTE: Any = {"type": "custom", "name": "note", "description": "Takes a note."}
-CODE: Any = {
-    "type": "custom",
-    "name": "code",
-    "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+=[0-9]+"},
-}
-SUM: Any = {
-    "type": "custom",
-    "name": "sum",
-    "format": {"type": "grammar", "syntax": "lark", "definition": 'start: NUMBER "+" NUMBER\nNUMBER: /[0-9]+/'},
-}
 CRM: Any = {
     "type": "namespace",
     "name": "crm",
@@ -161,31 +151,6 @@ async def test_a_custom_tool_s_text_comes_out_of_its_wrapping_and_goes_back_in(s
     kept, replayed = prompts(engine)[-2:]
     assert '{"input":"Tea\\nand \\u00e9clairs"}<|call|>' in kept
     assert '{"input":"Tea\\nand éclairs"}<|call|>' in replayed
-
-
-GRAMMARS = {
-    "a regex": (CODE, "x=42", "x=", "regex", "failed"),
-    "a lark grammar": (SUM, "17+4", "17+", "grammar", "completed"),
-}
-"""With the status where an engine doesn't hold what it said it would: what takes long to check is taken at its word."""
-
-
-@pytest.mark.parametrize(("tool", "right", "wrong", "kind", "status"), GRAMMARS.values(), ids=GRAMMARS)
-async def test_a_custom_tool_s_grammar_is_held_on_the_bare_text(
-    settings: Settings, tool: Any, right: str, wrong: str, kind: str, status: str
-) -> None:
-    call = f"<|channel|>commentary to=functions.{tool['name']}<|message|>{{}}<|call|>"
-    engine = scripted([harmony(call.format(right))], [harmony(call.format(wrong))])
-    async with serving(settings, engine) as inside:
-        good, bad = [await made(inside, input="Go.", tools=[tool]) for _ in range(2)]
-
-    assert (good["output"][0]["type"], good["output"][0]["input"]) == ("custom_tool_call", right)
-    assert (bad["status"], bad["output"][0]["input"]) == (status, wrong)
-    first, second, *_ = tags(engine)
-    assert first is None
-    assert second["type"] == kind
-    assert "lark" not in second
-    assert tool["format"]["definition"].splitlines()[0] in prompts(engine)[0]
 
 
 async def test_a_namespace_s_functions_are_called_and_answered_in_it(settings: Settings) -> None:

@@ -60,14 +60,6 @@ def test_a_response_is_given_the_conversation_and_joins_it(service: ServiceProce
     assert said[-1] == ("assistant", last.output_text)
 
 
-def test_a_conversation_is_named_by_an_object_too(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create().id
-    response = client.responses.create(model=MODEL, input="hi", conversation={"id": id})
-    assert response.conversation is not None
-    assert response.conversation.id == id
-
-
 def test_a_stream_joins_before_its_last_event(service: ServiceProcess) -> None:
     client = service.client()
     id = client.conversations.create().id

@@ -5,10 +5,7 @@ Seals by themselves, foreign and forged ones among them, are in test_sealed_cont
 
 from typing import Any
 
-import pytest
-
 from service.settings.settings import Settings
-from tests.support.responses.samples import harmony
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed
@@ -20,7 +17,6 @@ LOOK: Any = {
     "strict": False,
 }
 USER: Any = {"role": "user", "content": "Look around."}
-HM = "<|channel|>analysis<|message|>Hm.<|end|>"
 LOOKED = [*thought("I look."), *then(called("look", "{}"))]
 SEALED: Any = ["reasoning.encrypted_content"]
 
@@ -71,19 +67,6 @@ async def test_a_stateless_client_s_prompt_is_the_store_s_token_for_token(settin
     assert stateless == [stored, stored]
 
 
-@pytest.mark.parametrize("id", [{}, {"id": None}, {"id": "rs_mine"}, {"id": ""}])
-async def test_reasoning_of_the_client_s_own_making_is_taken(settings: Settings, id: Any) -> None:
-    item = {"type": "reasoning", "summary": [], "encrypted_content": None, **id}
-    item["content"] = [{"type": "reasoning_text", "text": "Mine."}]
-    call = {"type": "function_call", "call_id": "call_mine", "name": "look", "arguments": "{}"}
-    output = {"type": "function_call_output", "call_id": "call_mine", "output": "so"}
-    engine = scripted([answer("Fine.")])
-    async with serving(settings, engine) as inside:
-        assert (await made(inside, input=[USER, item, call, output], tools=[LOOK]))["status"] == "completed"
-
-    assert "<|channel|>analysis<|message|>Mine.<|end|><|start|>assistant to=functions.look" in prompts(engine)[0]
-
-
 async def test_analysis_stays_while_tools_are_called_and_goes_with_the_final_answer(settings: Settings) -> None:
     engine = scripted([LOOKED], [[*thought("Trees it is."), *then(answer("Trees."))]], [answer("Yes.")])
     async with serving(settings, engine) as inside:
@@ -103,22 +86,3 @@ async def test_analysis_stays_while_tools_are_called_and_goes_with_the_final_ans
     assert "Trees it is." not in after
     assert after.count("to=functions.look") == amid.count("to=functions.look") == 1
     assert everything.index("I look.") < everything.index("Trees it is.") < everything.index("Sure?")
-
-
-async def test_commentary_is_a_message_of_its_phase_and_stays_in_every_prompt(settings: Settings) -> None:
-    said = f"{HM}<|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
-    final = "<|channel|>final<|message|>Trees.<|return|>"
-    engine = scripted([harmony(said + final)], [answer("Yes.")])
-    async with serving(settings, engine) as inside:
-        first = await made(inside, input=[USER])
-        messages = [item for item in first["output"] if item["type"] == "message"]
-        await made(inside, input="Sure?", previous_response_id=first["id"])
-        await made(inside, input=[USER, *first["output"], {"role": "user", "content": "Sure?"}])
-        unsaid = [{key: value for key, value in item.items() if key != "phase"} for item in messages]
-        await made(inside, input=[USER, *unsaid, {"role": "user", "content": "Sure?"}])
-
-    assert [item["phase"] for item in messages] == ["commentary", "final_answer"]
-    _, stored, replayed, unsaid_prompt = prompts(engine)
-    assert stored == replayed
-    assert "<|channel|>commentary<|message|>I look.<|end|>" in stored
-    assert "<|channel|>final<|message|>I look.<|end|>" in unsaid_prompt

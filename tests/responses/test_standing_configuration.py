@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import openai
 import pytest
 from openai import AsyncOpenAI
 
@@ -131,23 +130,3 @@ async def test_what_is_in_effect_costs_no_token(settings: Settings) -> None:
             await ask(client, id)
     prompts = [list(generation.prompt) for generation in engine.generations]
     assert prompts[:2] == prompts[2:]
-
-
-@pytest.mark.parametrize("form", [{"type": "poem"}, {"type": "json_schema", "name": "x"}, 5])
-async def test_a_format_that_can_not_be_is_refused_at_once(settings: Settings, form: Any) -> None:
-    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
-        id = await begun(client)
-        with pytest.raises(openai.BadRequestError) as refusal:
-            await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}, update(form=form)])
-        assert str(refusal.value.param).startswith("items[1].text.format")
-        assert (await client.conversations.items.list(id)).data == []
-
-
-async def test_a_background_response_leaves_it_in_effect_too(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
-        id = await begun(client)
-        stream = await ask(client, id, update("low"), background=True, stream=True)
-        async for event in stream:
-            if event.type == "response.completed":
-                break
-        assert (await ask(client, id)).reasoning.effort == "low"

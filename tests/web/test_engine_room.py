@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import pytest
 
 from service.background.timing import Timing
@@ -24,9 +23,6 @@ from tests.support.waiting import until
 TIMING = Timing(poll_seconds=0.05, engine_away=Backoff(0.01, 0.05))
 SMALL = 1000
 """Room for one prompt, and for no other beside it."""
-
-LONG = "word " * 600
-"""A prompt that takes a while."""
 
 
 @asynccontextmanager
@@ -108,68 +104,3 @@ async def test_what_is_passed_on_waits_for_room_too(settings: Settings) -> None:
         served = await http.post("/v1/chat/completions", json=chat)
     assert (refused.status_code, served.status_code) == (503, 200)
     assert 1 <= int(refused.headers["retry-after"]) <= 60
-
-
-async def test_a_conversation_waits_for_the_server_that_has_it_while_another_is_idle(settings: Settings) -> None:
-    go_on = {number: asyncio.Event() for number in range(2)}
-    async with _two_servers(settings) as (inside, servers), inside.http() as http:
-
-        async def post(**body: Any) -> httpx.Response:
-            return await http.post("/v1/responses", json={"model": MODEL, **body})
-
-        await post(input="Hi")
-        first = await post(input=LONG)
-        (home,) = [number for number, server in enumerate(servers) if _longest(server) > len(LONG.split())]
-        for number, server in enumerate(servers):
-            server.compute_seconds = 0
-            server.engine = ScriptedEngine(server.engine.model, [opened("Hello"), Stall(go_on[number]), [RETURN]])
-        busy = [asyncio.create_task(post(input=LONG)) for _ in range(2)]
-        await until(lambda: all(server.running for server in servers))
-        again = asyncio.create_task(post(input="More", previous_response_id=first.json()["id"]))
-
-        async def waits() -> bool:
-            return "harmonium_engine_waiting 1.0" in (await http.get("/metrics")).text
-
-        await until(waits)
-        go_on[1 - home].set()
-        await until(lambda: not servers[1 - home].running)
-        assert await waits(), "its home is worth it"
-        go_on[home].set()
-        said = await again
-        assert {(await each).status_code for each in busy} == {200}
-    assert (said.status_code, said.json()["usage"]["input_tokens_details"]["cached_tokens"] > len(LONG.split())) == (
-        200,
-        True,
-    )
-
-
-@asynccontextmanager
-async def _two_servers(settings: Settings) -> AsyncIterator[tuple[Inside, list[Standin]]]:
-    """A service before two servers that take their time to compute prompts, each with room for one long one."""
-    model = ModelCard(MODEL, 0, 131_072)
-    async with (
-        standing_in(ScriptedEngine(model, [[*opened("Hello"), RETURN]]), room=1500) as one,
-        standing_in(ScriptedEngine(model, [[*opened("Hello"), RETURN]]), room=1500) as two,
-    ):
-        one.compute_seconds = two.compute_seconds = 0.003
-        urls = (one.url, two.url)
-        update = {"engine": "vllm", "engine_url": urls, "model": MODEL, "max_output_tokens": 400}
-        async with serving(settings.model_copy(update=update)) as inside:
-            yield inside, [one, two]
-
-
-def _longest(server: Standin) -> int:
-    """How many tokens the longest prompt of a server had."""
-    return max((len(each.body["token_ids"]) for each in server.generations), default=0)
-
-
-async def test_servers_may_be_listed_by_name(settings: Settings) -> None:
-    engine = ScriptedEngine(ModelCard(MODEL, 0, 131_072), [[*opened("Hello"), RETURN]])
-    async with standing_in(engine) as server:
-        update = {"engine": "vllm", "engine_url": (f"dns+http://localhost:{server.port}",), "model": MODEL}
-        async with serving(settings.model_copy(update=update)) as inside, inside.http() as http:
-            said = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})
-            metrics = (await http.get("/metrics")).text
-    assert said.status_code == 200
-    assert f'harmonium_engine_up{{server="127.0.0.1:{server.port}"}} 1.0' in metrics
-    assert {each.headers["host"] for each in server.asked} == {f"localhost:{server.port}"}

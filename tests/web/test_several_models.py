@@ -131,13 +131,6 @@ async def test_a_models_own_bound_of_the_output_holds(settings: Settings, tmp_pa
     assert [each.body["sampling_params"]["max_tokens"] for each in second.generations] == [16, 16]
 
 
-async def test_an_engine_has_a_room_of_its_own(settings: Settings, tmp_path: Path) -> None:
-    async with two(settings, tmp_path, kv_tokens=5000) as (inside, first, second), inside.http() as http:
-        text = (await http.get("/metrics")).text
-    assert f'harmonium_engine_room_tokens{{server="{second.url.removeprefix("http://")}"}} 5000.0' in text
-    assert f'harmonium_engine_room_tokens{{server="{first.url.removeprefix("http://")}"}}' not in text
-
-
 async def test_where_one_models_server_is_away_the_other_serves(settings: Settings, tmp_path: Path) -> None:
     async with two(settings, tmp_path) as (inside, _, second), inside.client() as client, inside.http() as http:
         await second.die()
@@ -212,22 +205,6 @@ def test_a_process_that_is_replaced_has_the_list_that_was_read_last(start: Start
     wait_until(lambda: before[0] not in children.read_text().split(), 20)
     service._hang_up()
     wait_until(lambda: all(listed(service) == [ONE, OTHER] for _ in range(8)), 20, passing=openai.APIConnectionError)
-
-
-def test_what_runs_on_an_engine_that_is_taken_out_runs_to_its_end(start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "engines.toml"
-    path.write_text(demo(ONE, OTHER))
-    service = start(engines=path, demo_tokens_per_second=40)
-    stream = service.client().responses.create(model=OTHER, input="Count to 30.", stream=True)
-    next(iter(stream))
-    path.write_text(demo(ONE))
-    service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: listed(service) == [ONE])
-    with pytest.raises(openai.NotFoundError):
-        service.client().responses.create(model=OTHER, input="hi")
-    last: Any = [*stream][-1]
-    assert (last.type, last.response.model) == ("response.completed", OTHER)
-    assert "30" in last.response.output_text
 
 
 def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the_rest(

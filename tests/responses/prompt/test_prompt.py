@@ -28,22 +28,8 @@ def text_after(chain: Sequence[StoredMessage], *items: Json) -> str:
     return decode(prompt(chain, input=[*items, {"role": "user", "content": "Go on."}]).tokens).partition("message.")[2]
 
 
-def test_analysis_before_a_final_answer_is_dropped() -> None:
-    assert text_after([THOUGHT, ANSWER]) == "assistantfinal42userGo on.assistant"
-
-
 def test_analysis_of_an_unfinished_tool_call_is_kept() -> None:
     assert "Hm." in text_after([THOUGHT, CALLING], OUTPUT)
-
-
-def test_preambles_calls_and_outputs_outlive_the_final_answer() -> None:
-    output = message(
-        "5", "tool", name="functions.lookup", channel="commentary", recipient="assistant", call_id="call_1"
-    )
-    shown = text_after([THOUGHT, PREAMBLE, CALLING, output, ANSWER])
-
-    assert "Hm." not in shown
-    assert all(text in shown for text in ("Let me see.", "to=functions.lookup", "functions.lookup to=assistant"))
 
 
 def test_a_call_on_the_analysis_channel_outlives_the_final_answer() -> None:

@@ -1,7 +1,8 @@
 """Calls that somebody has to approve: asked for, approved, denied or passed over, and made once at most."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from store.errors import StoreUnavailable
 from store.history.approvals import Approvals
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended, submitted
-from tests.support.service.inside import CARD, ScriptedEngine, answer, called, scripted, serving, then, thought
+from tests.support.service.inside import CARD, Inside, ScriptedEngine, answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed
 from tests.support.service.sockets import socket
@@ -46,6 +47,16 @@ async def asked(client: AsyncOpenAI, fixture: McpServer, **members: Any) -> Any:
     assert response.status == "completed"
     assert response.output[-1].type == "mcp_approval_request"
     return response
+
+
+@asynccontextmanager
+async def waiting(
+    settings: Settings, fixture: McpServer, said: str
+) -> AsyncIterator[tuple[Inside, AsyncOpenAI, ScriptedEngine, Any]]:
+    """A service whose first response waits for an approval of `add`; behind that the model says this."""
+    engine = scripted([call("add", ADD)], [answer(said)])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        yield inside, client, engine, await asked(client, fixture)
 
 
 async def ask(client: AsyncOpenAI, fixture: McpServer, **members: Any) -> Any:
@@ -115,10 +126,8 @@ async def test_a_call_that_is_to_be_approved_ends_the_response_and_is_made_in_th
 async def test_a_call_that_is_denied_is_told_to_the_model(
     settings: Settings, fixture: McpServer, reason: str | None, told: str
 ) -> None:
-    engine = scripted([call("add", ADD)], [answer("Then not.")])
     before = fixture.began("add")
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "Then not.") as (inside, client, engine, first):
         said = says(first.output[-1], approve=False, reason=reason)
         second = await made(inside, previous_response_id=first.id, tools=[asking(fixture)], input=[said])
         again = client.responses.create(
@@ -135,10 +144,8 @@ async def test_a_call_that_is_denied_is_told_to_the_model(
 async def test_a_conversation_that_goes_on_without_an_answer_goes_without_the_call(
     settings: Settings, fixture: McpServer
 ) -> None:
-    engine = scripted([call("add", ADD)], [answer("Fine.")])
     before = fixture.began("add")
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "Fine.") as (_, client, engine, first):
         second = await client.responses.create(model=MODEL, previous_response_id=first.id, input="Never mind.")
         again = goes_on(client, second, fixture, input=[says(first.output[-1])])
         error = await refused(again)
@@ -219,10 +226,8 @@ async def test_a_call_that_is_cut_short_asks_for_nothing(settings: Settings, fix
 
 
 async def test_an_approval_is_good_for_one_call(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
     before = fixture.began("add")
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "42.") as (_, client, _, first):
         wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
         second = await client.responses.create(**wanted, input=[says(first.output[-1])])
         below = wanted | {"previous_response_id": second.id}
@@ -279,9 +284,7 @@ async def test_of_forks_that_race_for_an_approval_one_makes_the_call(
 async def test_an_answer_to_nothing_is_refused(
     settings: Settings, fixture: McpServer, forge: Callable[[Any], Any]
 ) -> None:
-    engine = scripted([call("add", ADD)], [answer("So.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "So.") as (_, client, _, first):
         forged = forge(first.output[-1].to_dict())
         wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)], "input": [forged]}
         error = await refused(client.responses.create(**wanted))
@@ -292,9 +295,7 @@ async def test_an_answer_to_nothing_is_refused(
 
 
 async def test_a_request_is_answered_once_and_not_sent_beside_its_turn(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("So.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "So.") as (_, client, _, first):
         request = first.output[-1]
         wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
         twice = await refused(client.responses.create(**wanted, input=[says(request), says(request, approve=False)]))
@@ -308,10 +309,8 @@ async def test_a_request_is_answered_once_and_not_sent_beside_its_turn(settings:
 
 
 async def test_what_was_denied_stays_so_whatever_an_input_refers_to(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("So.")])
     before = fixture.began("add")
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "So.") as (_, client, _, first):
         request = first.output[-1]
         wanted: Any = {"model": MODEL, "tools": [asking(fixture)]}
         second = await client.responses.create(
@@ -329,9 +328,7 @@ async def test_what_was_denied_stays_so_whatever_an_input_refers_to(settings: Se
 
 @pytest.mark.parametrize("tools", ["none", "filtered"])
 async def test_an_approval_of_a_tool_not_offered_is_refused(settings: Settings, fixture: McpServer, tools: str) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "42.") as (_, client, _, first):
         offered = [] if tools == "none" else [asking(fixture, allowed_tools=["fail"])]
         wanted: Any = {"model": MODEL, "previous_response_id": first.id, "input": [says(first.output[-1])]}
         error = await refused(client.responses.create(**wanted, tools=offered))
@@ -345,11 +342,9 @@ async def test_an_approval_of_a_tool_not_offered_is_refused(settings: Settings, 
 async def test_an_approval_is_for_the_server_that_was_shown_and_no_other_with_its_label(
     settings: Settings, fixture: McpServer, by_items: bool
 ) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
     before = fixture.began("add")
     elsewhere = asking(fixture, server_url=f"{fixture.url}?another")
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "42.") as (_, client, _, first):
         items: Any = resent(first) if by_items else []
         parent = None if by_items else first.id
         wanted: Any = {"model": MODEL, "previous_response_id": parent, "input": [*items, says(first.output[-1])]}
@@ -450,9 +445,7 @@ async def test_a_history_whose_call_is_another_one_by_now_is_refused(settings: S
 
 
 async def test_a_history_with_a_denial_or_no_answer_is_told(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("Fine.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "Fine.") as (_, client, engine, first):
         request = first.output[-1]
         for said in ([says(request, approve=False)], []):
             sent_back: Any = [request.to_dict(), *said, {"role": "user", "content": "So?"}]
@@ -534,9 +527,7 @@ async def test_over_a_websocket_an_approval_is_asked_and_given(
 
 
 async def test_a_deleted_response_can_be_approved_by_its_items_alone(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
+    async with waiting(settings, fixture, "42.") as (_, client, _, first):
         await client.responses.delete(first.id)
         wanted: Any = {"model": MODEL, "tools": [asking(fixture)]}
         gone = await refused(

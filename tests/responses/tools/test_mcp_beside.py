@@ -7,7 +7,7 @@ import pytest
 from service.settings.settings import Settings
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended
-from tests.support.service.inside import answer, called, scripted, serving, then, thought
+from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import ask, prompts
 from tests.support.tools.server import McpServer
@@ -65,21 +65,3 @@ async def test_the_sdk_folds_the_stream_into_what_is_stored(settings: Settings, 
     assert kinds(folded) == ["mcp_list_tools", "reasoning", "mcp_call", "message"]
     assert stored.output[2].to_dict() == folded.output[2].to_dict()
     assert stored.output_text == folded.output_text == "It is 42."
-
-
-async def test_a_function_of_the_callers_ends_the_response_and_its_output_goes_on_behind_the_servers(
-    settings: Settings, fixture: McpServer
-) -> None:
-    engine = scripted([call("add", ADD)], [called("own", "{}")], [call("add", ADD)], [answer("84.")])
-    own: Any = {"type": "function", "name": "own", "parameters": {"type": "object"}}
-    tools = [server(fixture), own]
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await ask(client, input="Go.", tools=tools, parallel_tool_calls=False)
-        asked = first.output[-1]
-        assert asked.type == "function_call"
-        given: Any = [{"type": "function_call_output", "call_id": asked.call_id, "output": "mine"}]
-        second = await ask(client, input=given, tools=tools, previous_response_id=first.id)
-
-    assert kinds(first) == ["mcp_list_tools", "mcp_call", "function_call"]
-    assert kinds(second) == ["mcp_call", "message"]
-    assert "<|message|>42<|end|>" in prompts(engine)[2].partition("mine")[0]

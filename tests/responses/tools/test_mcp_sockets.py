@@ -52,20 +52,3 @@ async def test_what_is_said_amid_a_call_is_heard_behind_it(settings: Settings, f
     assert [item.get("output") for item in target["output"]][-1] == "look_up done"
     assert (successor["previous_response_id"], kinds(successor)) == (target["id"], ["message"])
     assert "look_up done" in prompts(engine)[-1].partition("Be brief.")[0]
-
-
-async def test_a_response_is_cancelled_amid_a_call_and_the_lane_goes_on(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("look_up", '{"word":"tide"}')], [answer("So.")])
-    tools = [server(fixture)]
-    fixture.hold()
-    before = fixture.began("look_up")
-    async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:
-        await ws.ask("Look it up.", tools=tools, store=False)
-        await until(lambda: fixture.began("look_up") > before)
-        await ws.send("response.cancel")
-        cancelled = (await ws.rest())[-1]["response"]
-        then = await ws.answer("And?", tools=tools, store=False, previous_response_id=cancelled["id"])
-
-    assert cancelled["output"][-1]["status"] == "incomplete"
-    assert kinds(then) == ["message"]
-    assert "The call was broken off." in prompts(engine)[-1]

@@ -260,20 +260,6 @@ async def test_without_live_access_only_pages_that_were_opened_lately_are(search
     assert [each.output[0].to_dict()["status"] for each in done] == ["failed", "completed", "completed"]
 
 
-async def test_each_of_its_types_declares_it_and_a_choice_of_it_holds(searching: Settings) -> None:
-    kinds = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
-    location = {"type": "approximate", "country": "fr", "city": None}
-    engine = scripted(*[[SEARCHED], [answer("Ten.")]] * len(kinds))
-    async with serving(searching, engine) as service, service.client() as client:
-        for kind in kinds:
-            tool: Any = {"type": kind, "user_location": location}
-            raw = await client.responses.with_raw_response.create(
-                model=MODEL, input="When?", tools=[tool], tool_choice={"type": kind}
-            )
-            assert "x-harmonium-tools-left-out" not in raw.headers
-            assert raw.parse().output[0].type == "web_search_call"
-
-
 async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> None:
     form: Any = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": False}}
     engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer('{"at": "ten【0†L2】"}')])
@@ -281,31 +267,3 @@ async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> No
         response = await ask(client, text=form)
 
     assert response.output_text == '{"at": "ten【0†L2】"}'
-
-
-async def test_a_background_response_searches_and_its_followers_see_it(searching: Settings) -> None:
-    engine = scripted([SEARCHED], [OPENED], [answer("At ten【1†L2】.")], [call("open", "{}")], [answer("Done.")])
-    async with serving(searching, engine) as service, service.client() as client:
-        begun = await ask(client, background=True, stream=True)
-        told = [event async for event in begun]
-        response = await client.responses.retrieve(told[0].to_dict()["response"]["id"])
-        again = [event async for event in await client.responses.retrieve(response.id, stream=True)]
-        await ask(client, input="More", previous_response_id=response.id)
-
-    assert [event.to_dict() for event in again] == [event.to_dict() for event in told]
-    assert [event.type for event in told].count("response.web_search_call.completed") == 2
-    assert [event.type for event in told].count("response.output_text.annotation.added") == 1
-    assert response.output[-1].to_dict()["content"][0]["annotations"][0]["type"] == "url_citation"
-    assert "\n**viewing lines [0 - " in prompts(engine)[-1].rpartition("[2] ")[2]
-
-
-async def test_the_demo_engine_searches_opens_a_page_and_cites_it(searching: Settings) -> None:
-    async with serving(searching) as service, service.client() as client:
-        response = await ask(client, input='Search the web for "high water ten" please')
-        more = await ask(client, input="Count to 3.", previous_response_id=response.id)
-
-    actions = [item.to_dict()["action"] for item in response.output if item.type == "web_search_call"]
-    assert [action["type"] for action in actions] == ["search", "open_page"]
-    assert actions[0]["query"] == "high water ten"
-    assert response.output_text == f"It makes high water ([docs.invalid]({MOON}))."
-    assert "3" in more.output_text
