@@ -41,6 +41,12 @@ FENCE_MS = 60_000
 CHANGES = 1_000
 """How many changes of a tree are archived at once: more go with the next time."""
 
+LATER_SECONDS = 600.0
+"""After how long a tree is tried again that can't be archived as it is."""
+
+AHEAD_MS = 60_000
+"""By how much a tree is due later than any can be where the clock was ahead when it changed."""
+
 PASSES = 100
 """How many passes of a turn with much above it are made at once."""
 
@@ -173,16 +179,21 @@ class Archiver:
 
     async def due(self, shard: ShardKeys, most: int, *, early: bool = False) -> list[Due]:
         """The trees of a shard that are to be archived by now, the one that has waited longest first; with `early` also
-        those that will be, but not those that could not be archived before.
+        those that will be, but not those that could not be archived before. First come those that changed while the
+        clock was ahead: no other ones are due so late.
         """
         async with self._server.operation() as operation:
             now = await operation.now_us(shard.clock) // 1000
-            until = "+inf" if early else now
-            found = await operation.command("ZRANGE", shard.unarchived, "-inf", until, "BYSCORE", "LIMIT", 0, most)
+            after = int(await operation.command("GET", shard.archive) or 0)
+            latest = now + max(after, round(LATER_SECONDS * 1000)) + AHEAD_MS
+            spans = ((f"({latest}", "+inf"), ("-inf", latest if early else now))
+            found = list[bytes]()
+            for span in spans:
+                found += await operation.command("ZRANGE", shard.unarchived, *span, "BYSCORE", "LIMIT", 0, most)
             if early and found:
                 failed = await operation.command("HMGET", shard.archive_failed, *found)
                 found = [member for member, reason in zip(found, failed, strict=True) if reason is None]
-        return [Due(*member.decode().split("/")) for member in found]
+        return [Due(*member.decode().split("/")) for member in found[:most]]
 
     async def archive(self, tree: Due) -> int:
         """Archive up to CHANGES changes of a tree, and return how many are left. These are fewer each time, but for

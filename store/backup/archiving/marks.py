@@ -1,9 +1,10 @@
 """Marks: an archive's facts about a tenant as a whole: all of it was erased at a time, or none of it may be deleted.
 
-    v1/gone/t.TENANT    all that the tenant had until `at` was erased
-    v1/hold/t.TENANT    nothing of the tenant is deleted for its age, nor as a whole
+    v1/00/gone/t.TENANT    all that the tenant had until `at` was erased
+    v1/00/hold/t.TENANT    nothing of the tenant is deleted for its age, nor as a whole
 
-A mark is JSON, so that a person can read it. The mark of an erased tenant stays for ever, as an archiver that stood
+They are beside the head of the first shard (heads.py), which shows an older copy of them. A mark is JSON, so that a
+person can read it. The mark of an erased tenant stays for ever, as an archiver that stood
 still may have turns from before. Archivers and readers of turns ask for it, and remember the answer for a while.
 """
 
@@ -16,7 +17,7 @@ from store.archive.archive import Archive
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.keys import checked_tenant
 
-GONE, HOLD = "gone", "hold"
+GONE, HOLD = "00/gone", "00/hold"
 VERSION = 1
 """The version of a mark that this release writes, and the newest that it reads."""
 

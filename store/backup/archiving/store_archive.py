@@ -16,7 +16,7 @@ from typing import NamedTuple
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
-from store.backup.archiving.archiver import AFTER_SECONDS, Archiver, Due, Written
+from store.backup.archiving.archiver import AFTER_SECONDS, LATER_SECONDS, Archiver, Due, Written
 from store.backup.archiving.shards import (
     begin_archive,
     begin_archive_in,
@@ -59,9 +59,6 @@ full shard is nothing special, as memory is there to be used; a shard that can e
 
 LEASE_SECONDS = 5.0
 """For how long one process archives a shard after it has said so."""
-
-LATER_SECONDS = 600.0
-"""After how long a tree is tried again that can't be archived as it is."""
 
 REASON = 200
 """How many characters of the reason for that are kept."""

@@ -1,7 +1,7 @@
 """The file of a backup: an archive in one SQLite file, which says what it has and whether it is whole.
 
-    v1/SHARD/t.TENANT/TREE/NUMBER    trees, v1/gone/ and v1/hold/ marks, v1/store/secret where it was asked for: all as
-                                     in any archive
+    v1/SHARD/t.TENANT/TREE/NUMBER    trees, v1/00/gone/ and v1/00/hold/ marks, v1/store/secret where it was asked for:
+                                     all as in any archive
     backup/header                    what the backup is of, and its totals, in JSON
     backup/digest                    a digest of all other keys and values
 
@@ -31,7 +31,7 @@ from store.backup.archiving.parts import Part, circular, decoded, folder_of
 from store.backup.heads import MOST
 from store.backup.ownership import SECRET_KEY
 from store.backup.records import Saved, are_json
-from store.backup.upkeep.walking import TreeParts, trees
+from store.backup.upkeep.walking import ROOT, TreeParts, trees
 from store.errors import ArchiveDamaged, ArchiveRefused, BadBackup, NewerFormat, NotFound
 from store.keys import MAX_SHARDS, SECRET_BYTES, Keyspace, checked_tenant, digits_of, shard_of
 from store.turn import TERMINAL
@@ -203,7 +203,7 @@ class Contents:
 
     def _other(self, key: str, value: bytes) -> None:
         """Raises ArchiveDamaged and ValueError for a key or a value that can't be there."""
-        _, kind, name = (*key.split("/", 2), "")[:3]
+        kind, _, name = key.removeprefix(ROOT).rpartition("/")
         tenant = name.removeprefix("t.")
         if key == SECRET_KEY and len(value) == SECRET_BYTES:
             self.secret = value

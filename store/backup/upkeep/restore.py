@@ -28,14 +28,11 @@ from store.backup.upkeep.carrying import Carrier, Erased, has_turn
 from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.refilling import Refill, Refilled
 from store.backup.upkeep.walking import TreeParts, listed_at, marks, trees_of
-from store.errors import BadBackup, LayoutMismatch, NotFound
+from store.errors import LayoutMismatch, NotFound
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.layout import Layout, Terms
 from store.redis import scripts
-
-AHEAD_SECONDS = 86_400.0
-"""By how much the clock of the store that a file is of may be ahead: this one's is raised to it where it matters."""
 
 
 class Restored(Refilled, kw_only=True):
@@ -102,8 +99,6 @@ class Restore:
                     f"the backup has {checked.shards} shards, and HARMONIUM_SHARDS={self._keyspace.shards}",
                     f"set HARMONIUM_SHARDS to at least {checked.shards}; nothing was restored",
                 )
-            if checked.finished > (await self._history.now() + AHEAD_SECONDS) * 1e6:
-                raise BadBackup("it was made more than a day ahead of the store's clock; set that right first")
             if self._archive is not None:
                 await self._archive.probe()
             await layout.agree()

@@ -144,6 +144,7 @@ async def sample(archive: Archive, most: int, choose: random.Random) -> AsyncGen
         f"{ROOT}{shard}/{name}/"
         for shard in await shards(archive)
         for name in await _folders(archive, f"{ROOT}{shard}/")
+        if name.startswith("t.")
     ]
     seen = set[str]()
     for _ in range(most if places else 0):

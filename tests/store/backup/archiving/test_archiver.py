@@ -242,6 +242,15 @@ async def test_nothing_is_due_before_its_time(archived: Archived) -> None:
     assert isinstance(Due("a", "b"), tuple)
 
 
+async def test_what_changed_while_the_clock_was_ahead_is_due_once_it_is_right(archived: Archived, redis: Redis) -> None:
+    hour_ahead = await archived.store.now() + 3600
+    (ahead,), (now,) = await grow(archived.store, "one"), await grow(archived.store, "two")
+    (shard,) = archived.store.keyspace.all_shards()
+    await redis.zadd(str(shard.unarchived), {f"{TENANT}/{digits_of(ahead)}": hour_ahead * 1000})
+    due = await archived.archiver.due(shard, 10)
+    assert [tree.root for tree in due] == [digits_of(ahead), digits_of(now)]
+
+
 async def test_a_conversation_that_was_archived_by_a_clock_ahead_is_archived_as_it_is_now(archived: Archived) -> None:
     named = Conversations(archived.store)
     id = await begun(named)

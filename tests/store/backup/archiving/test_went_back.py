@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from store.archive.opening import open_archive
 from store.backup import ownership
+from store.backup.archiving.marks import Marks
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of
@@ -159,6 +160,22 @@ async def test_a_shard_whose_file_was_lost_is_no_empty_one(machine: Machine) -> 
         assert await process.store.get(TENANT, id)
     await ownership.accept(process.store.server, process.store.keyspace, process.archive.archive)
     await process.archive.archive_due()
+
+
+async def test_the_file_of_no_shard_has_no_mark_that_an_older_copy_of_it_could_lack(machine: Machine) -> None:
+    await _fill(machine, "a")
+    machine.save()
+    process = machine.start()
+    marks = Marks(process.archive.archive)
+    await marks.hold(TENANT, 5)
+    await marks.erase("globex", 7)
+    await machine.stop()
+    shutil.copy(machine.copy / "archive" / "other.db", machine.folder / "archive" / "other.db")
+    process = machine.start()
+    await process.archive.open()
+    marks = Marks(process.archive.archive)
+    assert await marks.held(TENANT)
+    assert await marks.erased("globex") == 7
 
 
 async def test_an_archive_that_the_store_has_left_hears_of_no_deletion_and_has_to_be_accepted(machine: Machine) -> None:

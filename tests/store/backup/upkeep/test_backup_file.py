@@ -81,8 +81,8 @@ SOUND = {
     key_of("b", f"01{2:046x}"): encoded(
         Part((saved(4, id=f"resp_01{2:046x}", messages=(StoredMessage("user", b"x"),)),))
     ),
-    "v1/gone/t.acme": b'{"at":5,"version":1}',
-    "v1/hold/t.b": b'{"at":5,"version":1}',
+    "v1/00/gone/t.acme": b'{"at":5,"version":1}',
+    "v1/00/hold/t.b": b'{"at":5,"version":1}',
 }
 
 
@@ -131,14 +131,14 @@ async def test_a_bit_that_changed_is_noticed_or_changes_nothing_that_is_read(sou
 @pytest.mark.parametrize(
     "statement",
     [
-        "DELETE FROM object WHERE key LIKE 'v1/00/%'",
-        "DELETE FROM object WHERE key LIKE 'v1/gone/%'",
-        "UPDATE object SET value = '{\"at\":6,\"version\":1}' WHERE key LIKE 'v1/gone/%'",
-        "UPDATE object SET value = 5 WHERE key LIKE 'v1/00/%'",
-        "UPDATE object SET value = zeroblob(100000000) WHERE key LIKE 'v1/00/%'",
-        "UPDATE object SET key = 'v1/00/t.acme/000000000000000001/1' WHERE key LIKE 'v1/00/%'",
-        "UPDATE object SET key = '../' || key WHERE key LIKE 'v1/00/%'",
-        "UPDATE object SET key = replace(key, 't.acme', 't.acme:node') WHERE key LIKE 'v1/00/%'",
+        "DELETE FROM object WHERE key LIKE 'v1/00/t.%'",
+        "DELETE FROM object WHERE key LIKE 'v1/00/gone/%'",
+        "UPDATE object SET value = '{\"at\":6,\"version\":1}' WHERE key LIKE 'v1/00/gone/%'",
+        "UPDATE object SET value = 5 WHERE key LIKE 'v1/00/t.%'",
+        "UPDATE object SET value = zeroblob(100000000) WHERE key LIKE 'v1/00/t.%'",
+        "UPDATE object SET key = 'v1/00/t.acme/000000000000000001/1' WHERE key LIKE 'v1/00/t.%'",
+        "UPDATE object SET key = '../' || key WHERE key LIKE 'v1/00/t.%'",
+        "UPDATE object SET key = replace(key, 't.acme', 't.acme:node') WHERE key LIKE 'v1/00/t.%'",
         "INSERT INTO object SELECT 'v1/other', etag, changed, value FROM object LIMIT 1",
         f"UPDATE object SET value = replace(value, '1.2.3', '1.2.4') WHERE key = '{HEADER_KEY}'",
         f"DELETE FROM object WHERE key = '{HEADER_KEY}'",
@@ -202,8 +202,8 @@ MADE = {
     "a secret that was not announced": {"v1/store/secret": b"x" * 32},
     "a secret that is too short": {"v1/store/secret": b"x"},
     "more parts than there can be": {AT: encoded(Part((saved(1),), parts=1 << 40))},
-    "a mark from after its end": {"v1/gone/t.acme": msgspec.json.encode(Mark(1 << 52))},
-    "a mark that is none": {"v1/gone/t.acme": b"5"},
+    "a mark from after its end": {"v1/00/gone/t.acme": msgspec.json.encode(Mark(1 << 52))},
+    "a mark that is none": {"v1/00/gone/t.acme": b"5"},
     "a count of deletions": {"v1/store/deletions/00": b"5"},
     "no part": {AT: b"something"},
     "no frame": {AT: MAGIC + bytes([1, codec.ZSTD]) + b"something"},

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.marks import GONE, Marks, key_of
+from store.backup.archiving.marks import GONE, HOLD, Marks, key_of
 from store.backup.archiving.parts import decoded
 from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all
 from store.backup.upkeep.walking import marks
@@ -159,7 +159,7 @@ async def test_a_tenant_that_has_nothing_is_erased_all_the_same(both: Kept) -> N
     assert (await erase(both.archive, both.marks, "nobody", micros())).deleted == 0
     with pytest.raises(ValueError, match="tenant"):
         await erase(both.archive, both.marks, "../other", micros())
-    assert await both.keys() == [key_of("gone", "nobody")]
+    assert await both.keys() == [key_of(GONE, "nobody")]
 
 
 async def test_a_mark_is_remembered_for_a_while(both: Kept) -> None:
@@ -176,10 +176,10 @@ async def test_a_mark_is_remembered_for_a_while(both: Kept) -> None:
 async def test_a_mark_that_cannot_be_read_is_no_permission(both: Kept, value: bytes, error: type[Exception]) -> None:
     (id,) = await grow(both.store, "one")
     await both.archive_all()
-    await both.archive.put(key_of("gone", TENANT), value, only_if=None)
+    await both.archive.put(key_of(GONE, TENANT), value, only_if=None)
     with pytest.raises(error):
         await both.told(id)
-    await both.archive.put(key_of("hold", TENANT), value, only_if=None)
+    await both.archive.put(key_of(HOLD, TENANT), value, only_if=None)
     with pytest.raises(error):
         await erase(both.archive, both.marks, TENANT, micros())
 
