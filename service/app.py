@@ -91,7 +91,7 @@ def create_app(
         bounded_list(limit)
     # engines in a file may change to servers for Chat Completions and their like
     passes_on = settings.pass_through and (bool(settings.engines) or service.engine.passes_on(""))
-    routes = routed(passes_on=passes_on, administers=settings.has_projects)
+    routes = all_routes(passes_on=passes_on, administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -118,7 +118,7 @@ def create_app(
     )
 
 
-def routed(*, passes_on: bool = True, administers: bool = True) -> Routes:
+def all_routes(*, passes_on: bool = True, administers: bool = True) -> Routes:
     """The routes. With `passes_on` there is a server for Chat Completions and their like, with `administers` there are
     projects in the store. `/openapi.json` is a file that is made of them (routes/welcome.py).
     """

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 from msgspec import inspect
 
-from service.errors import InvalidRequest, shown
+from service.errors import InvalidRequest, brief
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def decode(raw: bytes | msgspec.Raw, kind: Any, where: str = "") -> Any:
     except msgspec.ValidationError as error:
         raise _refusal(str(error), raw, where, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _malformed(error, bytes(raw), where) from None
+        raise _malformed_body(error, bytes(raw), where) from None
 
 
 def decode_list(raw: bytes | msgspec.Raw, limit: int, where: str) -> list[msgspec.Raw]:
@@ -115,7 +115,7 @@ def decode_list(raw: bytes | msgspec.Raw, limit: int, where: str) -> list[msgspe
             raise _too_many(where, f"more than {limit}", limit) from None
         raise _refusal(str(error), raw, where, None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _malformed(error, bytes(raw), where) from None
+        raise _malformed_body(error, bytes(raw), where) from None
     return [element for element in msgspec.structs.astuple(found) if element is not None]
 
 
@@ -135,7 +135,7 @@ def _too_many(where: str, count: str, limit: int) -> InvalidRequest:
     )
 
 
-def _malformed(error: Exception, raw: bytes, where: str) -> InvalidRequest:
+def _malformed_body(error: Exception, raw: bytes, where: str) -> InvalidRequest:
     """The bytes are no JSON, no UTF-8, or nested beyond reason."""
     # an escape cut short at the end looks truncated
     place = int(match[1]) if (match := _BYTE.search(str(error))) else len(raw)
@@ -157,7 +157,7 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
     if match := _AT.search(message):
         path, message = match[1], message[: match.start()]
     if match := _UNKNOWN.search(message):
-        param = _join(where, f"{path}.{shown(match[1])}")
+        param = _join(where, f"{path}.{brief(match[1])}")
         structs = [kind for kind in _kinds_at(expected, path) if isinstance(kind, inspect.StructType)]
         members = [member.encode_name for kind in structs for member in kind.fields]
         return InvalidRequest(
@@ -223,7 +223,7 @@ def _join(where: str, path: str) -> str:
 
 def shown_raw(raw: bytes | msgspec.Raw) -> str:
     """A short form of a value's JSON for its own sender."""
-    return shown(bytes(memoryview(raw)[:SHOWN_BYTES]).decode("utf-8", "replace").strip())
+    return brief(bytes(memoryview(raw)[:SHOWN_BYTES]).decode("utf-8", "replace").strip())
 
 
 def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:

@@ -57,7 +57,7 @@ class InvalidRequest(ApiError):
         super().__init__(400, message, code=code, param=param)
 
 
-def shown(value: object) -> str:
+def brief(value: object) -> str:
     """A short form of a wrong value for its own sender."""
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
@@ -65,7 +65,7 @@ def shown(value: object) -> str:
 
 def invalid_value(param: str, value: object, expected: str) -> InvalidRequest:
     """A value of the right type that isn't allowed."""
-    return not_allowed(f"Invalid value for '{param}': {shown(value)}. {expected}", param)
+    return not_allowed(f"Invalid value for '{param}': {brief(value)}. {expected}", param)
 
 
 def not_allowed(message: str, param: str) -> InvalidRequest:
@@ -83,7 +83,7 @@ def missing(param: str, advice: str) -> InvalidRequest:
 def unsupported(param: str, value: object, advice: str) -> InvalidRequest:
     """A parameter of the Responses API that this release doesn't serve."""
     return InvalidRequest(
-        f"Unsupported parameter: '{param}' = {shown(value)} is not served by this release. {advice}",
+        f"Unsupported parameter: '{param}' = {brief(value)} is not served by this release. {advice}",
         code="unsupported_parameter",
         param=param,
     )
@@ -103,7 +103,7 @@ def context_length_exceeded(limit: int, tokens: int | None) -> InvalidRequest:
 def previous_response_not_found(id: str) -> InvalidRequest:
     """The response to continue is unknown, deleted, evicted or somebody else's: one and the same to the outside."""
     return InvalidRequest(
-        f"Previous response with id '{shown(id)}' not found. Send the whole conversation as input instead.",
+        f"Previous response with id '{brief(id)}' not found. Send the whole conversation as input instead.",
         code="previous_response_not_found",
         param="previous_response_id",
     )
@@ -119,6 +119,6 @@ def stopping() -> ApiError:
     return unavailable("The service is stopping. Try again in a moment.")
 
 
-def failed(message: str) -> ApiError:
+def server_failure(message: str) -> ApiError:
     """500, with a reason that its caller may know."""
     return ApiError(500, message, type="server_error", code="server_error")

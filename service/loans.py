@@ -73,9 +73,9 @@ class Loans:
             yield loan
         finally:
             if not loan.over:
-                await self.returned(give_back)
+                await self.give_back_now(give_back)
 
-    async def returned(self, give_back: GiveBack) -> None:
+    async def give_back_now(self, give_back: GiveBack) -> None:
         """Give a loan back; return once that was tried. A caller that is cancelled meanwhile needn't care."""
         tried = asyncio.Event()
         if self.give_back(give_back, tried=tried):

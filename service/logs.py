@@ -91,7 +91,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of `record`, without its newline."""
-        fields = [f" {_known(name)}={shown(value)}" for name, value in fields_of(self, record).items()]
+        fields = [f" {_known(name)}={log_value(value)}" for name, value in fields_of(self, record).items()]
         return f"{_time(record)} {record.levelname:<7} {_known(record.getMessage())}{''.join(fields)}"
 
 
@@ -191,19 +191,19 @@ def _cut(value: Value) -> Value:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def shown(value: Value) -> str:
+def log_value(value: Value) -> str:
     """A value as it stands after `name=`: bare where that is unambiguous, else quoted and escaped."""
     if not isinstance(value, str):
-        return str(value) if isinstance(value, (int, float)) else escaped(str(value))
+        return str(value) if isinstance(value, (int, float)) else escape(str(value))
     return value if _PLAIN.fullmatch(value) else json.dumps(value)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """`text` in printable ASCII, on one line."""
     return text[:MAX_VALUE_CHARS].encode("unicode_escape").decode("ascii")
 
 
-_known = lru_cache(maxsize=256)(escaped)
+_known = lru_cache(maxsize=256)(escape)
 """The names of fields and the messages of events, of which there are few."""
 
 

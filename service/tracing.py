@@ -86,7 +86,9 @@ _QUIET = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetr
 """The loggers of the SDK that say it each time, with the receiver's words."""
 
 
-def shown(side: Literal["input", "output"], items: bytes, limit: int, *, whole: bool = False) -> dict[str, Fact]:
+def content_facts(
+    side: Literal["input", "output"], items: bytes, limit: int, *, whole: bool = False
+) -> dict[str, Fact]:
     """The facts of what was given or made: items as JSON, of at most about `limit` bytes. All have them as one value,
     and what isn't the `whole` around calls of models and tools has them as messages.
     """
@@ -95,7 +97,7 @@ def shown(side: Literal["input", "output"], items: bytes, limit: int, *, whole: 
     return value if whole else value | {f"gen_ai.{side}.messages": text}
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """A text of at most so many bytes, and an ellipsis where it was longer."""
     if len(text) <= limit // 4 or len(whole := text.encode("utf-8", "replace")) <= limit:
         return text
@@ -112,7 +114,7 @@ def _messages(items: Iterable[Mapping[str, Any]], limit: int) -> list[dict[str, 
         role, parts = _read(item)
         for part in parts:
             key = next(key for key in ("content", "arguments", "response") if key in part)
-            part[key] = shortened(part[key], max(limit, 0))
+            part[key] = shorten(part[key], max(limit, 0))
             limit -= len(part[key])
         messages.append({"role": role, "parts": parts})
     return messages
@@ -197,7 +199,7 @@ class Kept(Span):
         """See Span."""
         within = set_span_in_context(self._span, _NOTHING)
         span = self._sdk.start_span(
-            name, within, SpanKind(kind.value), attributes=_said(facts or {}), links=_links(linked)
+            name, within, SpanKind(kind.value), attributes=_attributes_of(facts or {}), links=_links(linked)
         )
         return Kept(self._sdk, span, self._text_bytes)
 
@@ -207,20 +209,20 @@ class Kept(Span):
 
     def note(self, facts: Mapping[str, Fact]) -> None:
         """See Span."""
-        self._span.set_attributes(_said(facts))
+        self._span.set_attributes(_attributes_of(facts))
 
     def show_input(self, items: bytes, instructions: str | None = None, *, whole: bool = False) -> None:
         """See Span."""
         if self.shows:
-            self.note(shown("input", items, self._text_bytes, whole=whole))
+            self.note(content_facts("input", items, self._text_bytes, whole=whole))
             if instructions and not whole:
-                parts = [{"type": "text", "content": shortened(instructions, self._text_bytes)}]
+                parts = [{"type": "text", "content": shorten(instructions, self._text_bytes)}]
                 self.note({"gen_ai.system_instructions": msgspec.json.encode(parts).decode()})
 
     def show_output(self, items: bytes, *, whole: bool = False) -> None:
         """See Span."""
         if self.shows:
-            self.note(shown("output", items, self._text_bytes, whole=whole))
+            self.note(content_facts("output", items, self._text_bytes, whole=whole))
 
     def fail(self, kind: str, *, fault: bool = True) -> None:
         """See Span."""
@@ -277,7 +279,7 @@ class OtelTracer(Tracer):
             "attempt",
             _NOTHING,
             SpanKind.CONSUMER,
-            attributes=_said(facts),
+            attributes=_attributes_of(facts),
             links=_links(submitted),
             start_time=time_ns() - int(seconds * 1e9),
         )
@@ -294,7 +296,7 @@ class OtelTracer(Tracer):
         taken = 0
         for each in told:
             if self._ratio.should_sample(
-                None, _hashed(tenant, each.trace, TRACE_BYTES), each.name
+                None, _hash_id(tenant, each.trace, TRACE_BYTES), each.name
             ).decision.is_sampled():
                 self._processor.on_end(self._readable(tenant, each))
                 taken += 1
@@ -302,14 +304,14 @@ class OtelTracer(Tracer):
 
     def _readable(self, tenant: str, told: IngestedSpan) -> ReadableSpan:
         """A client's span as one of the SDK's own."""
-        trace = _hashed(tenant, told.trace, TRACE_BYTES)
-        shown = {name: shortened(text, self._bounds.text_bytes) for name, text in told.shown.items()}
+        trace = _hash_id(tenant, told.trace, TRACE_BYTES)
+        shown = {name: shorten(text, self._bounds.text_bytes) for name, text in told.shown.items()}
         return ReadableSpan(
             name=told.name,
-            context=_context(trace, _hashed(tenant, told.span, SPAN_BYTES)),
-            parent=_context(trace, _hashed(tenant, told.parent, SPAN_BYTES)) if told.parent is not None else None,
+            context=_context(trace, _hash_id(tenant, told.span, SPAN_BYTES)),
+            parent=_context(trace, _hash_id(tenant, told.parent, SPAN_BYTES)) if told.parent is not None else None,
             resource=self._resource,
-            attributes=_said({**told.facts, **(shown if self._bounds.text_bytes else {})}),
+            attributes=_attributes_of({**told.facts, **(shown if self._bounds.text_bytes else {})}),
             kind=SpanKind.INTERNAL,
             status=Status(StatusCode.UNSET if told.error is None else StatusCode.ERROR),
             start_time=told.start,
@@ -335,7 +337,7 @@ def open_tracer(url: str, headers: str, bounds: Bounds, *, name: str, version: s
     return OtelTracer(Sending(exporter, f"{parts.scheme}://{parts.netloc}"), bounds, name=name, version=version)
 
 
-def _said(facts: Mapping[str, Fact]) -> dict[str, AttributeValue]:
+def _attributes_of(facts: Mapping[str, Fact]) -> dict[str, AttributeValue]:
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
@@ -351,7 +353,7 @@ def _context(trace: int, span: int) -> SpanContext:
     return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _hashed(tenant: str, id: str, size: int) -> int:
+def _hash_id(tenant: str, id: str, size: int) -> int:
     """The id of `size` bytes here for one of a tenant's."""
     digest = blake2b(id.encode(), key=tenant.encode()[:64], digest_size=size).digest()
     return int.from_bytes(digest) or 1  # 0 is no id

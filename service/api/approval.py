@@ -75,7 +75,7 @@ class Answers(msgspec.Struct, frozen=True):
     behind: Messages = ()
 
 
-def answered(request_id: str) -> StoredMessage:
+def answer_note(request_id: str) -> StoredMessage:
     """The note that a conversation has gone on from a request."""
     return StoredMessage(ANSWERED, b"", name=request_id)
 

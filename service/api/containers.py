@@ -126,7 +126,7 @@ class Wanted(msgspec.Struct, frozen=True):
     id: str | None = None
     memory_limit: MemoryLimit | None = None
 
-    def encoded(self) -> str:
+    def encode(self) -> str:
         """The container as the options of a tool."""
         return msgspec.json.encode(self).decode()
 
@@ -139,10 +139,10 @@ def read_container(sent: msgspec.Raw, where: str) -> str:
         raise missing(f"{where}.container", "Give the id of a container, or {'type': 'auto'}.")
     check_callers(tool.allowed_callers, where)
     if isinstance(container, str):
-        return Wanted(container).encoded()
+        return Wanted(container).encode()
     check_files(container.file_ids, f"{where}.container.file_ids")
     check_policy(container.network_policy, f"{where}.container.network_policy")
-    return Wanted(None, container.memory_limit).encoded()
+    return Wanted(None, container.memory_limit).encode()
 
 
 def check_policy(policy: Policy | None, where: str) -> None:
@@ -157,6 +157,6 @@ def check_files(ids: Any, where: str) -> None:
         raise unsupported(where, ids, "Upload files to a container: POST /v1/containers/{container_id}/files.")
 
 
-def wanted(options: str) -> Wanted:
+def container_of(options: str) -> Wanted:
     """The container of some options."""
     return msgspec.json.decode(options, type=Wanted)

@@ -35,7 +35,7 @@ def text_of(parts: Sequence[dict[str, Any]]) -> str:
         if (apart or words is None) and text and not text.endswith("\n"):
             text += "\n"
         apart = words is None
-        text += words if words is not None else IMAGE if part["type"] == "input_image" else _inlined(part)
+        text += words if words is not None else IMAGE if part["type"] == "input_image" else _inline(part)
     return text
 
 
@@ -51,7 +51,7 @@ def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | 
         raise missing(f"{where}.file_data", "Send the file as base64.")
     if name is not None and (len(name) > MAX_FILE_NAME_CHARS or not name.isprintable()):
         raise invalid_value(f"{where}.filename", name, f"It has up to {MAX_FILE_NAME_CHARS} printable characters.")
-    _decoded(data, f"{where}.file_data")
+    _decode(data, f"{where}.file_data")
     return {"type": "input_file", **({} if name is None else {"filename": name}), "file_data": data}
 
 
@@ -71,14 +71,14 @@ def _check_image(url: str, where: str) -> None:
         raise invalid_value(where, url, "It is a URL of http or https, or a data URL with base64.")
 
 
-def _inlined(part: dict[str, Any]) -> str:
+def _inline(part: dict[str, Any]) -> str:
     name = part.get("filename") or UNNAMED_FILE
-    text = _decoded(part["file_data"], "file_data")
+    text = _decode(part["file_data"], "file_data")
     ending = "" if text.endswith("\n") else "\n"
     return f"[File: {name}]\n{text}{ending}[End of file: {name}]"
 
 
-def _decoded(data: str, where: str) -> str:
+def _decode(data: str, where: str) -> str:
     match = _DATA_URL.match(data)
     try:
         content = b64decode(data[match.end() :] if match else data, validate=True)
@@ -122,7 +122,7 @@ def text_or_parts(raw: msgspec.Raw, kind: str, where: str, *, images: bool) -> s
     if bytes(memoryview(raw)[:1]) != b"[":
         return decode(raw, str | list[Part], where)
     sent = read_parts(raw, where)
-    return [_listed(part, kind, f"{where}[{place}]", images) for place, part in enumerate(sent)]
+    return [_list_part(part, kind, f"{where}[{place}]", images) for place, part in enumerate(sent)]
 
 
 def read_parts(raw: msgspec.Raw, where: str) -> list[Part]:
@@ -138,7 +138,7 @@ def text_part(kind: str, text: str) -> dict[str, Any]:
     return {"type": kind, "text": text}
 
 
-def _listed(part: Part, kind: str, where: str, images: bool) -> dict[str, Any]:
+def _list_part(part: Part, kind: str, where: str, images: bool) -> dict[str, Any]:
     if part.type in _TEXTS:
         if part.text is None:
             raise missing(f"{where}.text", "A text part needs its text.")

@@ -101,11 +101,11 @@ def _messages(sent: _Sent, where: str) -> list[Earlier]:
     if role != "assistant":
         raise invalid_value(f"{where}.role", role, "Give 'user', 'assistant' or 'tool'; others are left out.")
     if sent.author is not None or sent.channel is not None or sent.recipient is not None:
-        return [_sampled(sent, where)]
+        return [_sampled_message(sent, where)]
     return _chat(sent, where)
 
 
-def _sampled(sent: _Sent, where: str) -> Earlier:
+def _sampled_message(sent: _Sent, where: str) -> Earlier:
     """An assistant's message in Harmony's form."""
     channel = sent.channel or "final"
     if channel not in CHANNELS:

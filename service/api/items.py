@@ -218,7 +218,7 @@ class ShellCallOutputItem(ActionOutputItem, tag="shell_call_output", kw_only=Tru
     @property
     def text(self) -> str:
         """The text that the model is told."""
-        return "\n".join(map(_printed, self.output))
+        return "\n".join(map(_command_output, self.output))
 
 
 class LocalShellCallOutputItem(ActionOutputItem, tag="local_shell_call_output", kw_only=True):
@@ -263,7 +263,7 @@ class ToolSearchOutputItem(InputItem, tag="tool_search_output"):
         return f"Loaded: {', '.join(names)}." if names else "No tools were found."
 
 
-def _printed(output: Json) -> str:
+def _command_output(output: Json) -> str:
     """The output of a command, and its end: a failure, a timeout, or an exit without any output."""
     said = [text.removesuffix("\n") for text in (output["stdout"], output["stderr"]) if text]
     outcome: Json = output.get("outcome") or {"type": "exit", "exit_code": 0}

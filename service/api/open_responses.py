@@ -90,7 +90,7 @@ def open_item(item: Json) -> Json:
         known = {"type": "function_call", "name": kind.removesuffix("_call"), "arguments": said}
         return _only(ITEM_KEYS["function_call"], item | known)
     if kind not in ITEM_KEYS:
-        text = _wanted(item)
+        text = _arguments_of(item)
         summary = [{"type": "summary_text", "text": text}] if text or item.get("tools") else []
         return {"type": "reasoning", "id": item["id"], "summary": summary}
     known = _only(ITEM_KEYS[kind], item)
@@ -103,7 +103,7 @@ def _part(part: Json) -> Json:
     return part | {"annotations": [each for each in cited if each["type"] == "url_citation"]} if cited else part
 
 
-def _wanted(item: Json) -> str:
+def _arguments_of(item: Json) -> str:
     """The arguments of a call of a tool that isn't here; "" for a call to be approved, which has no summary events."""
     if item["type"] == "mcp_approval_request":
         return ""
@@ -195,7 +195,7 @@ def _as(kind: Callable[..., E], members: Mapping[str, str], **others: object) ->
     members to the event's names; the `others` are always the same.
     """
 
-    def told(event: Any) -> E:
+    def convert(event: Any) -> E:
         values = {name: getattr(event, ours) for name, ours in members.items()}
         return kind(
             item_id=event.item_id,
@@ -205,7 +205,7 @@ def _as(kind: Callable[..., E], members: Mapping[str, str], **others: object) ->
             **values,
         )
 
-    return told
+    return convert
 
 
 _as_summary = partial(_as, summary_index=0)

@@ -51,7 +51,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     display: Display | None = None
 
 
-def failed(why: str) -> Outcome:
+def failed_outcome(why: str) -> Outcome:
     """The outcome of a call that came to nothing; the model is told so."""
     return Outcome("failed", f"Error: {why}", error=execution_error(why))
 
@@ -66,12 +66,12 @@ def broken_off(call: HostedCall) -> Outcome:
 
 def used_up() -> Outcome:
     """The outcome of a call whose approval was used up by another response."""
-    return failed("Another response has used this approval. The call was not made.")
+    return failed_outcome("Another response has used this approval. The call was not made.")
 
 
-def died() -> Outcome:
+def lost_outcome() -> Outcome:
     """The outcome of a call whose process died, where it must not be made again."""
-    return failed(f"The worker died during this call. {NOT_KNOWN}")
+    return failed_outcome(f"The worker died during this call. {NOT_KNOWN}")
 
 
 def execution_error(text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from service.api.content import MAX_PARTS
 from service.decoding import ABSENT, advice, decode, decode_list, shown_raw
-from service.errors import InvalidRequest, invalid_value, missing, shown
+from service.errors import InvalidRequest, brief, invalid_value, missing
 
 MAX_ANSWERS = 64
 """The most answers of one request: its prompts, times `n`."""
@@ -217,15 +217,15 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
     yield
     beginning, prompts = bytearray(), 1
     if endpoint is Endpoint.CHAT:
-        for number, piece in enumerate(_beginning(_wanted(members, "messages"), limits.messages)):
+        for number, piece in enumerate(_beginning(_required(members, "messages"), limits.messages)):
             beginning += piece
             if number % LOOKED_AT == 0:
                 yield
         _check_tools(members, limits)
     elif endpoint is Endpoint.COMPLETIONS:
-        prompts = _count(_wanted(members, "prompt"), "prompt", MAX_ANSWERS)
+        prompts = _count(_required(members, "prompt"), "prompt", MAX_ANSWERS)
     else:
-        _count(_wanted(members, "input"), "input", MAX_INPUTS)
+        _count(_required(members, "input"), "input", MAX_INPUTS)
     answers = prompts * max(ours.n or 1, ours.best_of or 1)
     if answers > MAX_ANSWERS:
         raise invalid_value("n", ours.n, f"With {prompts} prompts that is {answers} answers, at most {MAX_ANSWERS}.")
@@ -246,13 +246,13 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
 def _unknown(name: str, known: frozenset[str]) -> InvalidRequest:
     why = FURTHER.get(name)
     return InvalidRequest(
-        f"Unknown parameter: '{shown(name)}'. {why or advice(name, known)}",
+        f"Unknown parameter: '{brief(name)}'. {why or advice(name, known)}",
         code="unknown_parameter",
-        param=shown(name),
+        param=brief(name),
     )
 
 
-def _wanted(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
+def _required(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
     if bytes(members.get(name, ABSENT)) == b"null":
         raise missing(name, "It is what the model is given.")
     return members[name]

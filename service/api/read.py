@@ -239,7 +239,7 @@ def _shell_outputs(raw: Raw, where: str) -> list[Json]:
     return [msgspec.to_builtins(decode(each, _ShellOutput, f"{where}[{place}]")) for place, each in sent]
 
 
-def _bounded(kind: Any, raw: Raw, where: str) -> Json:
+def _within_size(kind: Any, raw: Raw, where: str) -> Json:
     """The object, unless its JSON is longer than a call may be. Raises InvalidRequest."""
     size = len(memoryview(raw))
     if size > MAX_ACTION_BYTES:
@@ -247,12 +247,12 @@ def _bounded(kind: Any, raw: Raw, where: str) -> Json:
     return msgspec.to_builtins(decode(raw, kind, where))
 
 
-def _built(operation: msgspec.Struct, where: str) -> Json:
+def _build(operation: msgspec.Struct, where: str) -> Json:
     return msgspec.to_builtins(operation)
 
 
 def _exec_action(raw: Raw, where: str) -> Json:
-    action = _bounded(ExecAction, raw, where)
+    action = _within_size(ExecAction, raw, where)
     return action | {"env": action["env"] or {}}
 
 
@@ -267,7 +267,7 @@ def _local_shell_output(sent: Any, where: str, gathered: Gathered) -> listed.Loc
 
 def _search(sent: Any, where: str, gathered: Gathered) -> listed.ToolSearchCallItem:
     execution = _execution(sent, where)
-    _bounded(Json, sent.arguments, f"{where}.arguments")
+    _within_size(Json, sent.arguments, f"{where}.arguments")
     return listed.ToolSearchCallItem(sent.call_id, sent.arguments, execution, sent.status or "completed")
 
 
@@ -400,7 +400,7 @@ READERS: dict[str, Reader] = {
     "mcp_approval_response": _as_sent(listed.McpApprovalResponseItem, {"reason": _checked_reason}),
     "shell_call": _as_sent(
         listed.ShellCallItem,
-        _CALL_ID | {"action": partial(_bounded, ShellAction), "environment": partial(_bounded, Json)},
+        _CALL_ID | {"action": partial(_within_size, ShellAction), "environment": partial(_within_size, Json)},
         action=Raw,
         environment=Raw,
     ),
@@ -413,7 +413,7 @@ READERS: dict[str, Reader] = {
     ),
     "apply_patch_call": _as_sent(
         listed.ApplyPatchCallItem,
-        _CALL_ID | {"operation": _built},
+        _CALL_ID | {"operation": _build},
         operation=CreateFile | UpdateFile | DeleteFile,
     ),
     "apply_patch_call_output": _as_sent(listed.ApplyPatchCallOutputItem, _CALL_ID),
@@ -472,7 +472,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     read = parts = 0
     for place, item in enumerate(sent, 1):
         items.append((yield from _read_item(item, f"input[{place - 1}]", gathered)))
-        parts = _counted(parts, items[-1], max_items)
+        parts = _count_parts(parts, items[-1], max_items)
         read += len(memoryview(item))
         if place % ITEMS_A_STEP == 0 or read > BYTES_A_STEP:
             read = 0
@@ -518,7 +518,7 @@ def resolve(
                 raise invalid_value(f"{where}.id", item.reference, f"An item of type {known.kind} is to be sent whole.")
             yield
         resolved.append(known)
-        parts = _counted(parts, known, max_items)
+        parts = _count_parts(parts, known, max_items)
     return resolved
 
 
@@ -531,7 +531,7 @@ def too_much_referenced(where: str, reference: str) -> InvalidRequest:
     )
 
 
-def _counted(parts: int, item: InputItem, max_items: int) -> int:
+def _count_parts(parts: int, item: InputItem, max_items: int) -> int:
     """The count of content parts with the item's own added. Raises InvalidRequest for too many."""
     parts += item.parts
     if parts > max_items * PARTS_AN_ITEM:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.decoding import ABSENT, decode, shown_raw
-from service.errors import InvalidRequest, invalid_value, missing, not_allowed, shown, unsupported
+from service.errors import InvalidRequest, brief, invalid_value, missing, not_allowed, unsupported
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
 MIN_OUTPUT_TOKENS = 16
@@ -306,7 +306,7 @@ def read_create(body: bytes, *, store: bool, unstored_background: bool = False) 
     """The checked request of a create body. `store`: this service stores. `unstored_background`: a background response
     needn't be stored. Raises ApiError; decodes no more than it must.
     """
-    return _checked(decode(body, CreateBody), store=store, unstored_background=unstored_background)
+    return _check(decode(body, CreateBody), store=store, unstored_background=unstored_background)
 
 
 def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
@@ -317,14 +317,14 @@ def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
     if sent.stream is False:
         raise invalid_value("stream", "false", "What a WebSocket answers is always a stream. Leave it out.")
     sent.stream = True
-    checked = _checked(sent, store=store, remembers=True)
+    checked = _check(sent, store=store, remembers=True)
     padded = sent.stream_options is not None and sent.stream_options.include_obfuscation is True
     if sent.generate is False:
         return msgspec.structs.replace(checked, obfuscate=padded, generate=False, managing=None)
     return msgspec.structs.replace(checked, obfuscate=padded)
 
 
-def _checked(
+def _check(
     sent: CreateBody,
     *,
     store: bool,
@@ -448,7 +448,7 @@ def read_metadata(raw: msgspec.Raw) -> dict[str, str]:
         )
     found: dict[str, str] = {}
     for key, value in sent.items():
-        found[key] = decode(value, str, f"metadata.{shown(key)}")
+        found[key] = decode(value, str, f"metadata.{brief(key)}")
         check_pair(key, found[key])
     return found
 
@@ -458,7 +458,7 @@ def check_pair(key: str, value: str) -> None:
     if len(key) > 64:
         raise invalid_value("metadata", key, "A key has at most 64 characters.")
     if len(value) > 512:
-        raise invalid_value(f"metadata.{shown(key)}", value, "A value has at most 512 characters.")
+        raise invalid_value(f"metadata.{brief(key)}", value, "A value has at most 512 characters.")
 
 
 def read_count(body: bytes, *, store: bool) -> CreateRequest:
@@ -466,5 +466,5 @@ def read_count(body: bytes, *, store: bool) -> CreateRequest:
 
     Nothing will be stored, so the body's own `store` and `background` are of no account. Raises ApiError.
     """
-    checked = _checked(decode(body, CreateBody), store=store, unstored_background=True, counts=True)
+    checked = _check(decode(body, CreateBody), store=store, unstored_background=True, counts=True)
     return msgspec.structs.replace(checked, store=False)

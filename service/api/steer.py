@@ -136,14 +136,14 @@ def read_in_steps(raw: msgspec.Raw, *, refuses_images: bool) -> Generator[None, 
     return read_input(raw, Gathered(refuses_images=refuses_images), max_items=MAX_STEER_MESSAGES)
 
 
-def listed(items: Sequence[bytes]) -> bytes:
+def json_list(items: Sequence[bytes]) -> bytes:
     """Items, each as JSON, as a list."""
     return b"[%b]" % b",".join(items)
 
 
 def led_by_steers(request: CreateRequest, said: Sequence[bytes]) -> CreateRequest:
     """The request with the messages that were `said` put before its input."""
-    return msgspec.structs.replace(request, input=led_by(listed(said), request.input))
+    return msgspec.structs.replace(request, input=led_by(json_list(said), request.input))
 
 
 def succeeding(
@@ -156,7 +156,7 @@ def succeeding(
     """
     return msgspec.structs.replace(
         request,
-        input=msgspec.Raw(listed([*standing, *said])),
+        input=msgspec.Raw(json_list([*standing, *said])),
         previous_response_id=response_id,
         previous_input_messages=ABSENT,
         instructions=instructions,
@@ -172,7 +172,7 @@ def is_steerable(request: CreateRequest) -> bool:
     return request.generate and request.conversation is None and request.managing is None
 
 
-def ended(id: str, status: ResponseStatus) -> NotSteered:
+def no_steers_reason(id: str, status: ResponseStatus) -> NotSteered:
     """The reason why a response takes no more steers."""
     if status is ResponseStatus.COMPLETED:
         return NotSteered("response_already_completed", f"The response '{id}' is complete. Continue it by a request.")
@@ -200,7 +200,7 @@ def settings_of(request: CreateRequest, instructions: str | None, standing: Sequ
     return msgspec.json.encode(succeeding(request, "", instructions, standing, ()))
 
 
-def settled(settings: bytes, response_id: str, said: Sequence[bytes]) -> CreateRequest:
+def successor_request(settings: bytes, response_id: str, said: Sequence[bytes]) -> CreateRequest:
     """The request that goes on from a response with the messages that were `said` to it, made of the kept settings.
     Raises msgspec.DecodeError for settings of a release whose requests differ.
     """

@@ -20,7 +20,7 @@ import msgspec
 
 from service import logs
 from service.api.response import ResponseStatus, SteerShown
-from service.api.steer import ended, read_in_steps, read_posted
+from service.api.steer import no_steers_reason, read_in_steps, read_posted
 from service.background.attempt import Attempt
 from service.background.follow import find
 from service.errors import ApiError, InvalidRequest
@@ -48,7 +48,7 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
     job = await service.jobs.cancel(tenant, id)
     if job is not None:
         try:
-            async with _renewed(service.jobs, job.lease), service.tenants.pacing.cancelling:
+            async with _renewing(service.jobs, job.lease), service.tenants.pacing.cancelling:
                 await Attempt(service, job, own_patience=service.settings.store_timeout_seconds).make()
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "cancelled, not yet closed", response_id=id, reason=str(failure))
@@ -58,7 +58,7 @@ async def cancel(service: Service, tenant: str, id: str) -> bytes:
 
 
 @asynccontextmanager
-async def _renewed(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
+async def _renewing(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
     """Renew the lease for as long as closing takes: a long log, or many cancels at once, may outlast it."""
 
     renewing = asyncio.create_task(renew_for_ever(partial(jobs.renew, [lease]), jobs.limits.lease_seconds / RENEWALS))
@@ -147,7 +147,7 @@ def _not_steerable(id: str, error: NotSteerable) -> InvalidRequest:
             param="response_id",
         )
     status = ResponseStatus(error.status)
-    message = ended(id, status).message
+    message = no_steers_reason(id, status).message
     if status is ResponseStatus.COMPLETED:
         return InvalidRequest(message, code="response_already_completed", param="response_id")
     return InvalidRequest(message, code="response_not_active", param="response_id")

@@ -119,7 +119,7 @@ class Following:
             yield list(self.begun)
         channel = self.log.channel(self.tenant, self.id)
         async with AsyncExitStack() as stack:
-            listener = await self._retried(lambda: stack.enter_async_context(self.channels.channel(channel)))
+            listener = await self._retry(lambda: stack.enter_async_context(self.channels.channel(channel)))
             self._listener = listener
             batch = await self._read()
             if not batch:
@@ -138,7 +138,7 @@ class Following:
         """Wait until the end is safe, once it is there. Where it isn't in time, it is told all the same."""
         if self.over and self.settled is not None:
             with suppress(StoreUnconfirmed):
-                await self._retried(self.settled)
+                await self._retry(self.settled)
 
     async def _hear(self, listener: Listener) -> list[Event]:
         """The next events of the channel, as far as they follow those that were handed over."""
@@ -160,7 +160,7 @@ class Following:
 
     async def _read(self) -> list[Event]:
         """Some events behind those handed over, from the log."""
-        entries = await self._retried(lambda: self.log.read(self.tenant, self.id, self.after, self._to_read))
+        entries = await self._retry(lambda: self.log.read(self.tenant, self.id, self.after, self._to_read))
         self._behind = False
         batch = self._take(entries)
         if self._behind and not batch:  # the log itself has a gap
@@ -188,7 +188,7 @@ class Following:
 
     async def _read_tail(self) -> None:
         """Find out by the log's tail whether there is more, or no more to come."""
-        self._compare(await self._retried(lambda: self.log.tail(self.tenant, self.id)))
+        self._compare(await self._retry(lambda: self.log.tail(self.tenant, self.id)))
 
     def _compare(self, tail: Entry | None) -> None:
         """Compare the log's tail with the events so far. Raises LogGone, EndGone."""
@@ -225,7 +225,7 @@ class Following:
         self.over = _ends(taken)
         return taken
 
-    async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
         """The store's answer, asked for again while it is away, for `_patience` seconds."""
         give_up: float | None = None
         failures = 0
@@ -270,14 +270,14 @@ async def find(jobs: Jobs, tenant: str, id: str) -> bytes:
     for _ in range(TRIES):
         if not found.under_way:
             break
-        response = await _folded(jobs, tenant, id)
+        response = await _fold_log(jobs, tenant, id)
         if response is not None:
             return msgspec.json.encode(msgspec.structs.replace(response, status=ResponseStatus(found.status)))
         found = await jobs.history.find(tenant, id)
     return found.response
 
 
-async def _folded(jobs: Jobs, tenant: str, id: str) -> Response | None:
+async def _fold_log(jobs: Jobs, tenant: str, id: str) -> Response | None:
     """The response as the fold of its log; None where there is no log any more."""
     snapshot = await jobs.snapshot(tenant, id)
     after, fold = -1, Fold()

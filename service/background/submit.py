@@ -21,7 +21,7 @@ import msgspec
 from service import spans
 from service.api.events import Event, SteerFailed
 from service.api.response import Extensions, GivenBack, Response, ResponseStatus, SteerError, SteerShown
-from service.api.steer import NotSteered, messages_in, required_input, settled
+from service.api.steer import NotSteered, messages_in, required_input, successor_request
 from service.engine.port import EngineError
 from service.errors import ApiError
 from service.responses.append import unconfirmed
@@ -77,7 +77,7 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
         facts = planned(plan) if span.kept else None
         producer = stack.enter_context(span.child("submit", Kind.PRODUCER, facts))
         made, events = await queued_parts(plan, producer.headers)
-        pin = await stack.enter_async_context(_held(service.store, prepared))
+        pin = await stack.enter_async_context(_guard_history(service.store, prepared))
         try:
             await service.jobs.submit(
                 maker.caller.tenant,
@@ -102,7 +102,7 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
 
 
 @asynccontextmanager
-async def _held(store: ConversationHistoryStore, prepared: Prepared) -> AsyncGenerator[str | None]:
+async def _guard_history(store: ConversationHistoryStore, prepared: Prepared) -> AsyncGenerator[str | None]:
     """The name of the guard of a plan's history until it is queued: the pin of its parent, or the hold of its
     conversation. One that isn't added to its conversation needs no more than a name.
     """
@@ -138,8 +138,8 @@ async def succeed(
             project = None if ring is None else await ring.project(tenant)
             asked = plan.generation
             caller = Caller(tenant, asked.trace, session=asked.affinity, key=plan.key, project=project)
-            maker = Maker(service, caller, partial(_reserved, service.tenants, caller), parent=Parent(chain))
-            made = await make(maker, partial(settled, plan.settings, plan.id, said), resources)
+            maker = Maker(service, caller, partial(_reserve, service.tenants, caller), parent=Parent(chain))
+            made = await make(maker, partial(successor_request, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
             why = "Its settings were kept by another release, and this one can't read them."
             raise NotSteered("successor_creation_failed", why) from error
@@ -154,7 +154,7 @@ async def succeed(
 
 
 @asynccontextmanager
-async def _reserved(tenants: Tenants, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
+async def _reserve(tenants: Tenants, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
     """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
     as they are now. Raises ApiError 429, StoreUnavailable.
     """

@@ -126,14 +126,14 @@ class Background:
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(self._guarded(name, work, on_fault)) for name, work in parts]
+            beside = [group.create_task(self._guard(name, work, on_fault)) for name, work in parts]
             if self.worker is not None:
-                await self._guarded("worker", self.worker.work(), on_fault)
+                await self._guard("worker", self.worker.work(), on_fault)
             await self._stopped.wait()
             for task in beside:
                 task.cancel()
 
-    async def _guarded(self, part: str, work: Awaitable[None], on_fault: Callable[[], None]) -> None:
+    async def _guard(self, part: str, work: Awaitable[None], on_fault: Callable[[], None]) -> None:
         try:
             await work
         except Exception:
@@ -152,7 +152,7 @@ def _deliverer(service: Service) -> "Deliverer":
 
 
 @contextmanager
-def _tried(store: ConversationHistoryStore, refused: str) -> Generator[None]:
+def _tolerate(store: ConversationHistoryStore, refused: str) -> Generator[None]:
     """The block, after which it goes on where the store fails. The log says so, unless it has said once that the store
     is away, or contradicts this process.
     """
@@ -174,7 +174,7 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
     """
     store, agreed = service.store, False
     while True:
-        with _tried(store, "not swept"):
+        with _tolerate(store, "not swept"):
             await layout.agree()
             agreed = True
             if service.archive is None and await end_archive(store.server, store.keyspace):
@@ -199,7 +199,7 @@ async def archive_for_ever(service: Service, archive: StoreArchive) -> None:
     """
     every, failures, told = min(ARCHIVE_SECONDS, max(0.1, service.settings.archive_after_seconds / 4)), 0, ""
     while True:
-        with _tried(service.store, "not archived"):
+        with _tolerate(service.store, "not archived"):
             try:
                 left = await archive.archive_due()
             except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign) as error:
@@ -222,7 +222,7 @@ async def note_for_ever(layout: Layout, archive: StoreArchive) -> None:
     """Have the shards note what the archive lacks, also of what was there before it, until cancelled."""
     while True:
         seconds = ARCHIVE_SECONDS
-        with _tried(archive.history, "not noted for the archive"):
+        with _tolerate(archive.history, "not noted for the archive"):
             await layout.check()
             seconds = OLDER_SECONDS if await archive.note() else NOTE_SECONDS
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
@@ -233,7 +233,7 @@ async def expire_for_ever(archive: StoreArchive, days: float) -> None:
     deleted long ago, until cancelled.
     """
     while True:
-        with _tried(archive.history, "what is too old stays in the archive"):
+        with _tolerate(archive.history, "what is too old stays in the archive"):
             now, own = await archive.history.now(), archive.history.clock()
             gone = await expire_daily(archive, days, now=now, own=own)
             if gone:
@@ -245,7 +245,7 @@ async def settle_for_ever(limits: Limits) -> None:
     """Settle due reservations again and again, never in step with other processes, until cancelled."""
     while True:
         await asyncio.sleep(limits.held_seconds * random.uniform(0.5, 1))
-        with _tried(limits.history, "limits are settled later"):
+        with _tolerate(limits.history, "limits are settled later"):
             await settle_due(limits)
 
 

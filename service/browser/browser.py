@@ -106,7 +106,7 @@ class Find(msgspec.Struct, frozen=True):
 Asked = Search | Fetch | Scroll | Find
 
 
-def asked(tool: str, arguments: str, displays: Sequence[Display]) -> Asked:
+def request_of(tool: str, arguments: str, displays: Sequence[Display]) -> Asked:
     """The request that a tool call makes, after these displays. Raises UsageError, and Gone where it needs a page that
     isn't whole.
     """
@@ -185,7 +185,7 @@ def page_at(displays: Sequence[Display], cursor: int) -> Page:
     return display.page
 
 
-def restored(displays: Sequence[Display], page: Page) -> list[Display]:
+def restore(displays: Sequence[Display], page: Page) -> list[Display]:
     """The displays with a page that was fetched again in its old place."""
     return [
         Display(page) if old is not None and not old.whole and old.url == page.url else display
@@ -210,7 +210,7 @@ def view_of(displays: Sequence[Display], page: Page, wanted: Asked, view_tokens:
     line, lines = (wanted.line, wanted.lines) if isinstance(wanted, Fetch | Scroll) else (0, -1)
     if isinstance(wanted, Find):
         page = matches(page, wanted.pattern)
-    text = shown(len(displays), page, line=line, lines=lines, view_tokens=view_tokens)
+    text = excerpt_of(len(displays), page, line=line, lines=lines, view_tokens=view_tokens)
     if page.kind == "page":
         for cursor in range(len(displays) - 1, -1, -1):
             if displays[cursor].page == page:
@@ -241,7 +241,7 @@ def with_room(display: Display, before: Iterable[Display]) -> Display:
     return display if size <= MAX_DISPLAYS_CHARS else display.bare()
 
 
-def shown(cursor: int, page: Page, *, line: int, lines: int, view_tokens: int) -> str:
+def excerpt_of(cursor: int, page: Page, *, line: int, lines: int, view_tokens: int) -> str:
     """A view of a page from a `line` on: so many `lines`, or as many as have the tokens of a view, where that is below
     1. Raises UsageError for a line that the page doesn't have.
     """
@@ -253,7 +253,7 @@ def shown(cursor: int, page: Page, *, line: int, lines: int, view_tokens: int) -
     if lines > 0:
         wanted = lines if lines <= wanted else min(lines, _lines_of_view(numbered, view_tokens * MOST_VIEWS))
     end = min(line + wanted, len(wrapped))
-    address = shortened(plain(" ".join(unquote(page.url).split())))
+    address = shorten(plain(" ".join(unquote(page.url).split())))
     header = f"{page.title} ({address})" if address else page.title
     body = "\n".join(numbered[:wanted])
     return f"[{cursor}] {header}\n**viewing lines [{line} - {end - 1}] of {len(wrapped) - 1}**\n\n{body}"
@@ -296,6 +296,6 @@ def matches(page: Page, pattern: str) -> Page:
     )
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """A text of at most so many characters, as errors and headers have it."""
     return text if len(text) <= MAX_ADDRESS_CHARS else f"{text[: MAX_ADDRESS_CHARS - 3]}..."

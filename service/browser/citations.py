@@ -54,7 +54,7 @@ class Citations(Generic[T]):
         """Some more text; what can be shown by now."""
         self._beside += beside
         if not self._held and "【" not in text:
-            return self._given([text])
+            return self._give([text])
         held, self._held = self._held + text, ""
         pieces, start = list[str | re.Match[str]](), 0
         for mark in _MARK.finditer(held):
@@ -67,14 +67,14 @@ class Citations(Generic[T]):
         if begun is not None and len(begun[0]) < MAX_MARK_CHARS:
             self._held = begun[0]
             rest = rest[: begun.start()]
-        return self._given([*pieces, rest])
+        return self._give([*pieces, rest])
 
     def rest(self) -> list[Cited[T]]:
         """The held-back pieces, as nothing more comes."""
         held, self._held = self._held, ""
-        return self._given([held]) if held or self._beside else []
+        return self._give([held]) if held or self._beside else []
 
-    def _given(self, pieces: Sequence[str | re.Match[str]]) -> list[Cited[T]]:
+    def _give(self, pieces: Sequence[str | re.Match[str]]) -> list[Cited[T]]:
         """The pieces as they are shown. Data beside the text comes with the last of them."""
         out: list[Cited[T]] = []
         for piece in pieces:
@@ -82,13 +82,13 @@ class Citations(Generic[T]):
             if isinstance(piece, str) or source is None:
                 text = piece if isinstance(piece, str) else piece[0]
                 if text:
-                    out.append(self._shown(text))
+                    out.append(self._show(text))
                 continue
             if self._last and not self._last.isspace():
-                out.append(self._shown(" "))
+                out.append(self._show(" "))
             start = self._chars
             linked = source.url.replace("(", "%28").replace(")", "%29").replace(" ", "%20")
-            cited = self._shown(f"([{host_of(source.url)}]({linked}))")
+            cited = self._show(f"([{host_of(source.url)}]({linked}))")
             annotation = {"type": "url_citation", "start_index": start, "end_index": self._chars} | source._asdict()
             out.append(cited._replace(annotation=annotation))
         if out and not self._held:
@@ -96,7 +96,7 @@ class Citations(Generic[T]):
             out[-1] = out[-1]._replace(beside=beside)
         return out
 
-    def _shown(self, text: str) -> Cited[T]:
+    def _show(self, text: str) -> Cited[T]:
         self._chars += len(text)
         self._last = text[-1]
         return Cited(text, [])

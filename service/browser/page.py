@@ -107,7 +107,7 @@ def page_of(url: str, title: str, text: str, links: Sequence[str] = ()) -> Page:
     """The page with this text, in which links are marked already, and nothing else is."""
     if len(text) > MAX_PAGE_CHARS:
         text = text[:MAX_PAGE_CHARS] + REST
-    return Page("page", url, _titled(title) or host_of(url), f"\nURL: {url}\n{text}", tuple(links))
+    return Page("page", url, _title_of(title) or host_of(url), f"\nURL: {url}\n{text}", tuple(links))
 
 
 def text_page(url: str, title: str, text: str) -> Page:
@@ -121,11 +121,11 @@ def results_page(query: str, results: Sequence[Result]) -> Page:
     numbers = {url: number for number, url in enumerate(links)}
     lines: list[str] = []
     for result in results:
-        title = _titled(result.title).replace("†", "‡") or host_of(result.url)
+        title = _title_of(result.title).replace("†", "‡") or host_of(result.url)
         snippet = " ".join(plain(result.snippet).split())
         lines.append(f"  * 【{numbers[result.url]}†{title}†{host_of(result.url)}】 {snippet}".rstrip())
     text = "\n".join(lines) if lines else "No results."
-    return Page("search", "", _titled(query), f"\nURL: \n# Search Results\n\n{text}", links)
+    return Page("search", "", _title_of(query), f"\nURL: \n# Search Results\n\n{text}", links)
 
 
 def lines_of(text: str) -> list[str]:
@@ -135,11 +135,11 @@ def lines_of(text: str) -> list[str]:
         if len(line) <= WIDTH and "\t" not in line:
             lines.append(line)
         else:
-            lines += _wrapped(line)
+            lines += _wrap(line)
     return lines
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrap(line: str) -> list[str]:
     """A line in lines. The last one of each part is wrapped once more with the part behind it."""
     lines: list[str] = []
     rest = ""
@@ -182,5 +182,5 @@ def host_of(url: str) -> str:
         return ""
 
 
-def _titled(text: str) -> str:
+def _title_of(text: str) -> str:
     return " ".join(plain(text).split())[:300]

@@ -140,7 +140,7 @@ def status(
         found.failed = await failed(server, keyspace, FAILED)
 
     with _asking():
-        found = Status(str(display(settled(settings))["archive_url"]))
+        found = Status(str(display(settings_with_archive(settings))["archive_url"]))
         _on_archive(settings, look)
         try:
             _on_both(settings, wait, own=False)
@@ -236,7 +236,7 @@ def export(
         if file.endswith(ZST):
             opened = files.enter_context(zstandard.ZstdCompressor().stream_writer(opened, closefd=True))
         saved = Path(files.enter_context(TemporaryDirectory())) / "backup"
-        settled(settings)
+        settings_with_archive(settings)
         try:
             broken = on_store(settings, save).broken
         except StoreUnavailable as error:
@@ -273,7 +273,7 @@ def restore(
     settings = load()
     if not into_memory:
         with _asking():
-            settled(settings)
+            settings_with_archive(settings)
         typer.echo("Nothing has to be copied: what is archived comes back from there when its id is asked for.")
         typer.echo("`harmonium archive restore --into-memory` brings back the newest now, as far as there is room.")
         return
@@ -392,7 +392,7 @@ def _asking() -> AbstractContextManager[None]:
     return asking("the archive", EXIT_UNABLE)
 
 
-def settled(settings: Settings) -> Settings:
+def settings_with_archive(settings: Settings) -> Settings:
     """The settings with the archive that the service has with them. Raises NoArchive."""
     found = with_archive(settings)
     if not found.has_archive:
@@ -404,7 +404,7 @@ def _on_archive(settings: Settings, work: Callable[[Archive], Awaitable[T]]) -> 
     """Do something with the settings' archive alone. Raises StoreError, and ValueError for a URL that names none."""
 
     async def do() -> T:
-        archive = open_archive(settled(settings))
+        archive = open_archive(settings_with_archive(settings))
         if archive is None:
             raise NoArchive
         try:
@@ -427,7 +427,7 @@ def _on_both(settings: Settings, work: Work[T], *, own: bool = True) -> T:
             await ownership.check(store.server, store.keyspace, archive)
         return await work(archive, store)
 
-    settled(settings)  # before a server is started for it
+    settings_with_archive(settings)  # before a server is started for it
     return on_store(settings, do)
 
 

@@ -141,13 +141,13 @@ def print_settings(as_json: AsJson = False) -> None:
     for heading, names in groups().items():
         lines.append(f"# --- {heading} ---\n")
         for name in names:
-            line = f"{variable(name)}={_quoted(shown[name])}"
+            line = f"{variable(name)}={_quote(shown[name])}"
             masked = MASK in line  # then it must not be read back: the mask would become the secret
             lines.append(f"# {description(name)}\n{'# ' if masked else ''}{line}\n")
     show(shown, lines, as_json=as_json)
 
 
-def _quoted(value: str | int | float | bool) -> str:
+def _quote(value: str | int | float | bool) -> str:
     """A value as `.env` wants it."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if re.fullmatch(r"[\w.,:/@%+-]*", text):

@@ -146,7 +146,7 @@ def _redis(settings: Settings) -> list[Finding]:
     why = "conversations are kept in it"
     try:
         with server_url(settings) as url:
-            examined = asyncio.run(_examined(url, settings))
+            examined = asyncio.run(_examine(url, settings))
     except StoreUnavailable as error:
         if settings.redis_url:
             return [unreachable(str(error))]
@@ -207,7 +207,7 @@ def _engine(settings: Settings) -> Finding:
     """Whether there is something that samples."""
     why = "without it no response can be made"
     if settings.engines:
-        return finding("engine", why, asyncio.run(_listed(settings)))
+        return finding("engine", why, asyncio.run(_worst_verdict(settings)))
     if settings.engine == "demo":
         return finding("engine", why, (Level.OK, "demo, which is no real model", ""))
     if settings.engine in _LOCAL:
@@ -218,7 +218,7 @@ def _engine(settings: Settings) -> Finding:
     return finding("engine", why, asyncio.run(_servers(open_engine(settings))))
 
 
-async def _listed(settings: Settings) -> Verdict:
+async def _worst_verdict(settings: Settings) -> Verdict:
     """The verdict on the servers of all engines: the worst level, with each one's words."""
     found = [await _servers(member.engine) for member in open_engines(settings).members]
     worst = max((level for level, _, _ in found), key=list(Level).index)
@@ -260,7 +260,7 @@ def _sandbox(settings: Settings) -> Finding:
     if sandbox is None:
         return finding("sandbox", why, (Level.OK, "none: no Python is run", ""))
     try:
-        asyncio.run(_tried(sandbox))
+        asyncio.run(_try_sandbox(sandbox))
     except Unusable as error:
         return finding("sandbox", why, (Level.WARN, f"{settings.sandbox}: {error}", SANDBOX_REMEDY))
     return finding("sandbox", why, (Level.OK, f"{settings.sandbox}: sessions are confined", ""))
@@ -299,7 +299,7 @@ def _archive(settings: Settings) -> Finding:
     if settled.archive_url == SQLITE and not (settings.data_dir / ARCHIVE).exists() and not settings.redis_url:
         return finding("archive", why, (Level.OK, "sqlite: `serve` makes it in the data folder", ""))
     try:
-        warnings = asyncio.run(_probed(settled))
+        warnings = asyncio.run(_probe_archive(settled))
         backlog = () if warnings is None else _backlog(settled)
     except (StoreError, ValueError) as error:
         return finding("archive", why, (Level.UNSAFE, str(error), ARCHIVE_REMEDY))
@@ -314,7 +314,7 @@ def _archive(settings: Settings) -> Finding:
     return finding("archive", why, (Level.WARN if late else Level.OK, now, BACKLOG_REMEDY))
 
 
-async def _probed(settings: Settings) -> Sequence[str] | None:
+async def _probe_archive(settings: Settings) -> Sequence[str] | None:
     """An archive's warnings for its operator; None where there is no archive. Raises ArchiveUnavailable, ArchiveUnfit,
     Unsupported, ValueError.
     """
@@ -367,7 +367,7 @@ def with_archive(settings: Settings) -> Settings:
     return settings.model_copy(update={"archive_url": settings.archive_url or ("" if settings.redis_url else SQLITE)})
 
 
-async def _tried(sandbox: Sandbox) -> None:
+async def _try_sandbox(sandbox: Sandbox) -> None:
     """Raises Unusable."""
     try:
         await sandbox.start()
@@ -375,7 +375,7 @@ async def _tried(sandbox: Sandbox) -> None:
         await sandbox.aclose()
 
 
-async def _examined(url: str, settings: Settings) -> Examined:
+async def _examine(url: str, settings: Settings) -> Examined:
     """The report of the Redis. Limits don't count where nobody else can have others."""
     limits = settings.store_limits if settings.redis_url and not settings.change_limits else None
     return await examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits)

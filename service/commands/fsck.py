@@ -52,7 +52,7 @@ def fsck(
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
     """
     with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
-        report = asyncio.run(_checked(url, settings, repair, turns_per_second))
+        report = asyncio.run(_check_store(url, settings, repair, turns_per_second))
         reached = settings.model_copy(update={"redis_url": url})
         log_repairs(reached, "store.fsck_repaired", report.faults, report.left)
     verified, failure = _checked_archive(settings, repair, turns_per_second)
@@ -120,8 +120,8 @@ def _print(report: Report, verified: Verified | None, failure: str, console: Con
             console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
 
 
-async def _checked(url: str, settings: Settings, repair: bool, turns_per_second: float) -> Report:
-    def told(step: Progress | Fault) -> Shown | None:
+async def _check_store(url: str, settings: Settings, repair: bool, turns_per_second: float) -> Report:
+    def show_step(step: Progress | Fault) -> Shown | None:
         if isinstance(step, Fault):
             return None
         action = "checking" if not step.round else f"repairing, round {step.round},"
@@ -135,7 +135,7 @@ async def _checked(url: str, settings: Settings, repair: bool, turns_per_second:
         turns_per_second=turns_per_second,
     )
     try:
-        return await last_of(fsck.run(repair=repair), Report, told)
+        return await last_of(fsck.run(repair=repair), Report, show_step)
     finally:
         await fsck.close()
 

@@ -78,7 +78,7 @@ def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable
     places of that setting. It ends the process with the status that it returns.
     """
 
-    def decorated(command: Callable[..., int | None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., int | None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(**given: Any) -> None:
             settings = load(**{name: given.pop(name) for name in names})
@@ -88,7 +88,7 @@ def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable
         run.__dict__["__signature__"] = inspect.Signature([*own, *map(_option, names)])
         return run
 
-    return decorated
+    return decorate
 
 
 def _option(name: str) -> inspect.Parameter:

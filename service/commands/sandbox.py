@@ -15,7 +15,7 @@ import uvloop
 
 from service import logs
 from service.commands.serve import StartError, allow_files, configure_logs, listen
-from service.commands.signals import exit_on_signals, watched
+from service.commands.signals import exit_on_signals, watching_loop
 from service.commands.worker import inner_server
 from service.sandbox.app import sandbox_app
 from service.sandbox.choose import own_sandbox
@@ -112,7 +112,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     app = sandbox_app(sandbox, settings.sandbox_key.get_secret_value())
     server = inner_server(app, CONNECTIONS, STOP_SECONDS)
     try:
-        async with watched(settings):
+        async with watching_loop(settings):
             answering = asyncio.create_task(server.serve(sockets=[listener]))
             logs.event(logger, logging.INFO, "sandbox ready", listen=settings.sandbox_listen)
             await asyncio.wait([answering, asyncio.create_task(stopping.wait())], return_when=asyncio.FIRST_COMPLETED)

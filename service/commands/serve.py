@@ -31,7 +31,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from service import logs
-from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watched
+from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watching_loop
 from service.commands.terminal import TerminalFormatter, card
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
@@ -240,9 +240,9 @@ class Supervisor(Multiprocess):
     def init_processes(self) -> None:
         """Start the workers."""
         for number in range(self.processes_num):
-            self.processes.append(self._started(number))
+            self.processes.append(self._start_worker(number))
 
-    def _started(self, number: int) -> Process:
+    def _start_worker(self, number: int) -> Process:
         """A worker that was started, which counts under this number."""
         cast(Config, self.config).number = number
         process = Process(self.config, self.sockets)
@@ -264,7 +264,7 @@ class Supervisor(Multiprocess):
                 self.should_exit.set()
                 return
             if not self._stopping:
-                self.processes[number] = self._started(number)
+                self.processes[number] = self._start_worker(number)
         if not self._stopping and not self._told and all(process.is_ready() for process in self.processes):
             self._told = True
             asyncio.run(self._ready())
@@ -333,7 +333,7 @@ class Config(uvicorn.Config):
     def renew(self, settings: Settings) -> Callable[[], ASGIApp]:
         """Have workers that are started from now on serve with these settings; what makes their application."""
         self.settings = settings
-        self.app = partial(_watched, self._create_app, settings)
+        self.app = partial(_watched_app, self._create_app, settings)
         return self.app
 
     def configure_logging(self) -> None:
@@ -346,7 +346,7 @@ class Config(uvicorn.Config):
             take_number(self.number)
 
 
-def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:
+def _watched_app(create_app: CreateApp, settings: Settings) -> ASGIApp:
     """The application, which once it has started ends its process where the loop stands still, and can be hurried."""
     app: ASGIApp = create_app(settings)
     requests = Open(app)
@@ -359,7 +359,7 @@ def _watched(create_app: CreateApp, settings: Settings) -> ASGIApp:
 
             async def started(message: Message) -> None:
                 if message["type"] == "lifespan.startup.complete":
-                    await resources.enter_async_context(watched(settings))
+                    await resources.enter_async_context(watching_loop(settings))
                     resources.enter_context(requests.hurrying())
                 await send(message)
 

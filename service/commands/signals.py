@@ -131,7 +131,7 @@ class Open:
 
 
 @asynccontextmanager
-async def watched(settings: Settings) -> AsyncGenerator[None]:
+async def watching_loop(settings: Settings) -> AsyncGenerator[None]:
     """Until the end of the block this process ends where its loop stands still for STALL_SECONDS."""
     faulthandler.register(signal.SIGPROF, file=STDERR, all_threads=False, chain=True)
     beating = asyncio.create_task(_beat(_seconds(settings)))

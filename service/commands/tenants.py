@@ -83,11 +83,11 @@ def list_projects(
 ) -> None:
     """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
 
-    async def listed(directory: Directory) -> list[Row]:
+    async def list_rows(directory: Directory) -> list[Row]:
         found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
         return [_project_row(each) for each in found]
 
-    show_rows(_in_registry(listed), _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
+    show_rows(_in_registry(list_rows), _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
 
 
 @projects.command("create")
@@ -349,22 +349,22 @@ def _show_keys(
 ) -> None:
     """Print all keys of a list."""
 
-    async def listed(directory: Directory) -> list[Row]:
+    async def list_rows(directory: Directory) -> list[Row]:
         return await _key_rows(directory, await _all(lambda after: page(directory, after)))
 
-    show_rows(_in_registry(listed), names, as_json=as_json)
+    show_rows(_in_registry(list_rows), names, as_json=as_json)
 
 
 def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple[str, ...], as_json: bool) -> None:
     """Print a new key with its value, which is shown once."""
 
-    async def made(directory: Directory) -> Row:
+    async def make_row(directory: Directory) -> Row:
         new = await make(directory)
         assert new is not None, "there was a wish for one"
         (row,) = await _key_rows(directory, [new.key])
         return {**row, "value": new.value}
 
-    _show_one(_in_registry(made), ("value", *names[:-1]), as_json)
+    _show_one(_in_registry(make_row), ("value", *names[:-1]), as_json)
 
 
 async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:

@@ -66,7 +66,7 @@ class TerminalFormatter(logging.Formatter):
         else:
             parts += _event(record, message, fields)
         lines = [" ".join(Style.parse(part.style).render(part.text, color_system=self._colors) for part in parts)]
-        lines += [f"    {logs.escaped(line)}" for line in str(fields.get("traceback", "")).splitlines()]
+        lines += [f"    {logs.escape(line)}" for line in str(fields.get("traceback", "")).splitlines()]
         return "\n".join(lines)
 
 
@@ -74,8 +74,8 @@ def _request(fields: Mapping[str, logs.Value]) -> list[Part]:
     """The pieces about a request; the path is the second."""
     status, method = int(str(fields["status"])), str(fields["method"])
     parts = [
-        Part("WebSocket" if method == CREATE else logs.escaped(method), "bold"),
-        Part(_short(logs.escaped(str(fields["path"])))),
+        Part("WebSocket" if method == CREATE else logs.escape(method), "bold"),
+        Part(_short(logs.escape(str(fields["path"])))),
         Part(str(status), "green" if status < 300 else "cyan" if status < 400 else "yellow" if status < 500 else "red"),
         Part(f"{float(str(fields['ms'])):,.0f} ms", "dim"),
     ]
@@ -85,10 +85,10 @@ def _request(fields: Mapping[str, logs.Value]) -> list[Part]:
         cached = f" ({fields['cached_tokens']} cached)" if fields.get("cached_tokens") else ""
         parts.append(Part(f"{fields['input_tokens']}{made} tokens{cached}"))
     if (outcome := fields.get("outcome")) not in (None, "completed"):
-        parts.append(Part(logs.escaped(str(outcome)), "red" if outcome == "failed" else "yellow"))
-    parts += [Part(logs.escaped(str(fields[name])), "yellow") for name in ("code", "param", "client") if name in fields]
+        parts.append(Part(logs.escape(str(outcome)), "red" if outcome == "failed" else "yellow"))
+    parts += [Part(logs.escape(str(fields[name])), "yellow") for name in ("code", "param", "client") if name in fields]
     if "response_id" in fields:
-        parts.append(Part(_short(logs.escaped(str(fields["response_id"]))), "dim"))
+        parts.append(Part(_short(logs.escape(str(fields["response_id"]))), "dim"))
     return parts
 
 
@@ -96,15 +96,15 @@ def _attempt(fields: Mapping[str, logs.Value]) -> list[Part]:
     """The pieces about a worker's attempt at a background response, with its status, or how the attempt ended."""
     status = str(fields.get("status") or fields.get("outcome"))
     style = {"completed": "green", "failed": "red"}.get(status, "yellow")
-    response = Part(_short(logs.escaped(str(fields.get("response_id")))), "dim")
-    return [Part("background", "bold"), Part(logs.escaped(status), style), *_tenant(fields), response]
+    response = Part(_short(logs.escape(str(fields.get("response_id")))), "dim")
+    return [Part("background", "bold"), Part(logs.escape(status), style), *_tenant(fields), response]
 
 
 def _tenant(fields: Mapping[str, logs.Value]) -> list[Part]:
     """The tenant, where it isn't the only one without a name."""
     if fields.get("tenant") in (None, DEFAULT_TENANT):
         return []
-    return [Part(logs.escaped(str(fields["tenant"])[:TENANT_CHARS]), "magenta")]
+    return [Part(logs.escape(str(fields["tenant"])[:TENANT_CHARS]), "magenta")]
 
 
 def _fitting(before: list[Part], parts: list[Part]) -> list[Part]:
@@ -123,9 +123,9 @@ def _fitting(before: list[Part], parts: list[Part]) -> list[Part]:
 def _event(record: logging.LogRecord, message: str, fields: Mapping[str, logs.Value]) -> list[Part]:
     style = _LEVELS.get(record.levelno, "")
     parts = [Part(record.levelname, style)] if style else []
-    parts.append(Part(logs.escaped(message), style))
+    parts.append(Part(logs.escape(message), style))
     return parts + [
-        Part(f"{logs.escaped(name)}={logs.shown(value)}", "" if name == "remedy" else "dim")
+        Part(f"{logs.escape(name)}={logs.log_value(value)}", "" if name == "remedy" else "dim")
         for name, value in fields.items()
         if name not in _LEFT_OUT
     ]

@@ -19,7 +19,7 @@ from service import logs
 from service.app import create_probe_app, settle
 from service.background.tasks import Background
 from service.commands.serve import StartError, allow_files, check_url, configure_logs, join, listen, tell_service_links
-from service.commands.signals import exit_on_signals, watched
+from service.commands.signals import exit_on_signals, watching_loop
 from service.configured_engines import reread
 from service.engine.port import EngineUnavailable
 from service.harmony import tokens
@@ -103,7 +103,7 @@ async def _work(settings: Settings) -> bool:
             settle()
             engine, concurrency = settings.engines or settings.engine, settings.worker_concurrency
             logs.event(logger, logging.INFO, "working", engine=engine, concurrency=concurrency)
-            async with watched(settings), lag_counted(service.metrics), _probes(service, background):
+            async with watching_loop(settings), lag_counted(service.metrics), _probes(service, background):
                 with rereading(service.tenants.keys, partial(reread, service)):
                     await background.run(on_fault=background.stop)
     finally:

@@ -144,7 +144,7 @@ class Engines:
     def loads(self) -> Mapping[str, Load]:
         """The load of each server that reports one; the sum, for a server that several engines share."""
         found: dict[str, Load] = {}
-        for engine in self._loaded():
+        for engine in self._load_all():
             for server, load in engine.loads().items():
                 before = found.get(server, Load(0, load.room))
                 found[server] = Load(before.tokens + load.tokens, load.room)
@@ -153,9 +153,9 @@ class Engines:
     @property
     def waiting(self) -> int:
         """How many generations wait for room."""
-        return sum(engine.waiting for engine in self._loaded())
+        return sum(engine.waiting for engine in self._load_all())
 
-    def _loaded(self) -> list[Loaded]:
+    def _load_all(self) -> list[Loaded]:
         return [member.engine for member in self.members if isinstance(member.engine, Loaded)]
 
     async def start(self) -> None:
@@ -188,7 +188,7 @@ class Engines:
         """
         member = self._serving(generation.model)
         asked = msgspec.structs.replace(generation, model=member.known_as(generation.model))
-        with self._used(member.engine):
+        with self._using(member.engine):
             self._under_way[generation.id] = member.engine
             try:
                 await member.engine.sample(asked, take, between)
@@ -200,7 +200,7 @@ class Engines:
         member = self._serving(model)
         if not isinstance(member.engine, Renderer):
             raise EngineRefused(f"the engine of '{model}' knows no chat template")
-        with self._used(member.engine):
+        with self._using(member.engine):
             return await member.engine.render(transcript, member.known_as(model))
 
     def passes_on(self, model: str) -> bool:
@@ -215,7 +215,7 @@ class Engines:
         if not isinstance(member.engine, PassesOn):
             raise NotServed(f"this process has no servers of the model {passed.model[:100]!r}")
         asked = msgspec.structs.replace(passed, model=member.known_as(passed.model))
-        with self._used(member.engine):
+        with self._using(member.engine):
             async with member.engine.pass_on(asked) as reply:
                 yield reply
 
@@ -249,7 +249,7 @@ class Engines:
             await asyncio.gather(*(engine.close() for engine in engines))
 
     @contextmanager
-    def _used(self, engine: Engine) -> Generator[None]:
+    def _using(self, engine: Engine) -> Generator[None]:
         """Within the block, something runs on an engine."""
         self._running[engine] += 1
         try:

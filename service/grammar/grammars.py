@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 
-from service.errors import InvalidRequest, shown
+from service.errors import InvalidRequest, brief
 from service.grammar.lark import COMMON, Definitions, read_lark
 from service.grammar.recognizer import MAX_SYMBOLS, Grammar, compiled
 from service.grammar.regex import MOST, Tree, Weight, ebnf, operations, weigh
@@ -173,5 +173,7 @@ def _weigh(trees: Mapping[str, Tree]) -> None:
 
 def _refusal(value: str, where: str, reason: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The grammar can't be enforced: '{where}' = {shown(value)}. {reason}.", code="invalid_grammar", param=where
+        f"The grammar can't be enforced: '{where}' = {brief(value)}. {reason}.",
+        code="invalid_grammar",
+        param=where,
     )

@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
-from service.errors import InvalidRequest, shown
+from service.errors import InvalidRequest, brief
 
 MAX_PATTERN_CHARS = 2048
 """Read, checked and written in one go: 30 ms where it is all groups."""
@@ -231,7 +231,9 @@ def weigh(tree: Tree, named: Mapping[str, Weight]) -> Weight:
 
 def refusal(pattern: str, where: str, reason: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The pattern can't be enforced: '{where}' = {shown(pattern)}. {reason}.", code="invalid_pattern", param=where
+        f"The pattern can't be enforced: '{where}' = {brief(pattern)}. {reason}.",
+        code="invalid_pattern",
+        param=where,
     )
 
 

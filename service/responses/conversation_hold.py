@@ -54,7 +54,7 @@ class ConversationHold:
     async def let_go(self) -> None:
         """Let go of the conversation, if it is still held; where the store is away, as soon as it is back."""
         if not self.over:
-            await self._loans.returned(self.release)
+            await self._loans.give_back_now(self.release)
 
     async def release(self) -> None:
         """Let go of the conversation, if it is still held. Raises StoreUnavailable."""

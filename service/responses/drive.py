@@ -21,7 +21,7 @@ import msgspec
 from service import spans
 from service.api.approval import ApprovalRequest
 from service.api.events import Event, Terminal
-from service.api.outcome import HostedCall, Outcome, died, failed, used_up
+from service.api.outcome import HostedCall, Outcome, failed_outcome, lost_outcome, used_up
 from service.api.response import Response, ResponseError
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused
 from service.logs import event
@@ -350,8 +350,8 @@ class Driver:
                 begun = use is Use.BEGUN  # nobody makes it before that
         except StoreUnavailable as error:
             what = "It could not be noted that it begins" if approved is None else "The approval could not be used up"
-            return failed(f"{what}: {error}. The call was not made.")
-        return died() if begun and not call.tool.repeatable else await tools.call(call)
+            return failed_outcome(f"{what}: {error}. The call was not made.")
+        return lost_outcome() if begun and not call.tool.repeatable else await tools.call(call)
 
     def _note(self, failure: Exception) -> None:
         """Keep a failure, and log it; not the words of a refusal, which may quote the request."""

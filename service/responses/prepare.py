@@ -17,7 +17,7 @@ import msgspec
 
 from service import spans
 from service.api.approval import Answers
-from service.api.containers import wanted
+from service.api.containers import container_of
 from service.api.ids import response_of
 from service.api.items import (
     AdditionalToolsItem,
@@ -427,7 +427,7 @@ def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:
 def _names_container(callee: Callee) -> bool:
     """Whether a request names the container in which its code is to run."""
     hosted = callee.hosted
-    return hosted is not None and hosted.kind == "python" and wanted(hosted.options).id is not None
+    return hosted is not None and hosted.kind == "python" and container_of(hosted.options).id is not None
 
 
 def _listed_first(

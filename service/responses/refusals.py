@@ -11,9 +11,9 @@ from service.errors import (
     RETRY_SECONDS,
     ApiError,
     InvalidRequest,
-    failed,
     invalid_value,
     previous_response_not_found,
+    server_failure,
     unavailable,
 )
 from store.errors import (
@@ -92,7 +92,9 @@ def refusal_of(error: Exception) -> ApiError:
         return _store_refusal(error)
     if isinstance(error, EngineError):
         return _engine_refusal(error)
-    return failed("The service failed on this request. Its log has the reason under the x-request-id of this answer.")
+    return server_failure(
+        "The service failed on this request. Its log has the reason under the x-request-id of this answer."
+    )
 
 
 def _store_refusal(error: StoreError) -> ApiError:
@@ -126,7 +128,7 @@ def _store_refusal(error: StoreError) -> ApiError:
     if isinstance(error, RegistryMoved):
         return unavailable("Others change the same project or key all the time. Try again in a moment.")
     if isinstance(error, NewerFormat):
-        return failed(
+        return server_failure(
             "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
             "this service to the release of those that share its store."
         )

@@ -29,7 +29,7 @@ from msgspec import Meta
 from service.api.read import led_by
 from service.api.request import CreateRequest, PromptParam
 from service.decoding import decode
-from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown, unsupported
+from service.errors import ApiError, InvalidRequest, brief, invalid_value, missing, unsupported
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def _read(path: Path) -> Template | None:
         logger.error("the stored prompt %s can't be read: %s", path, error)
         raise ApiError(
             500,
-            f"The stored prompt '{shown(path.stem)}' can't be read by the service, whose log has the reason.",
+            f"The stored prompt '{brief(path.stem)}' can't be read by the service, whose log has the reason.",
             type="server_error",
             code="server_error",
             param="prompt",
@@ -181,7 +181,7 @@ def _values(variables: Mapping[str, msgspec.Raw]) -> dict[str, str]:
         raise invalid_value("prompt.variables", f"{len(variables)} variables", f"At most {MAX_VARIABLES} are allowed.")
     values: dict[str, str] = {}
     for name, raw in variables.items():
-        where = f"prompt.variables.{shown(name)}"
+        where = f"prompt.variables.{brief(name)}"
         value = decode(raw, str | _Text | _Image | _File, where)
         if isinstance(value, (_Image, _File)):
             raise unsupported(where, value.__struct_config__.tag, "Give a string or an input_text.")
@@ -202,7 +202,7 @@ def _check(template: Template, values: Mapping[str, str]) -> None:
     unknown = next((name for name in values if name not in places), None)
     if unknown is not None:
         names = ", ".join(places) or "none"
-        raise invalid_value("prompt.variables", unknown, f"The stored prompt has these variables: {shown(names)}.")
+        raise invalid_value("prompt.variables", unknown, f"The stored prompt has these variables: {brief(names)}.")
     length = sum(map(len, template.texts())) + sum(len(values[name]) * count for name, count in places.items())
     if length > MAX_FILLED_CHARS:
         raise invalid_value(

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from service.errors import ApiError, InvalidRequest, not_allowed, shown
+from service.errors import ApiError, InvalidRequest, brief, not_allowed
 from service.settings.settings import variable
 from service.tenants.audit import Actor, AuditEvent
 from service.tenants.limits import WHOLE_PROJECT, Limit
@@ -324,7 +324,7 @@ class Directory:
         """
         project, before = await self._active(project_id), await self.key(project_id, id)
         if not before.valid(self._clock()):
-            raise InvalidRequest(f"The API key '{shown(id)}' has expired. Make another one.", code="invalid_value")
+            raise InvalidRequest(f"The API key '{brief(id)}' has expired. Make another one.", code="invalid_value")
         after, asked = before, dict[str, object]()
         if wished.scopes is not None:
             after, asked["scopes"] = msgspec.structs.replace(after, scopes=wished.scopes), list(wished.scopes)
@@ -474,14 +474,14 @@ def _created(key: Key, project: Project) -> AuditEvent:
 
 def _refuse_archived(project: Project) -> None:
     if project.archived_at is not None:
-        raise InvalidRequest(f"The project '{shown(project.id)}' is archived, which is for good. Make another one.")
+        raise InvalidRequest(f"The project '{brief(project.id)}' is archived, which is for good. Make another one.")
 
 
 def _refuse_static(project: Project) -> None:
     """Raise InvalidRequest for a project that only the settings change."""
     if project.static:
         raise InvalidRequest(
-            f"The project '{shown(project.id)}' is a tenant of {variable('api_keys')}: its name and its keys are "
+            f"The project '{brief(project.id)}' is a tenant of {variable('api_keys')}: its name and its keys are "
             "changed there. Make another project for keys that can be made and revoked here."
         )
 
@@ -493,10 +493,10 @@ def _limit_reached(name: str) -> ApiError:
 
 def not_found(what: str, id: str) -> ApiError:
     """The error for an id that isn't there, or not in this project."""
-    return ApiError(404, f"No {what} with id '{shown(id)}'. Check it, and the project that it is in.", code="not_found")
+    return ApiError(404, f"No {what} with id '{brief(id)}'. Check it, and the project that it is in.", code="not_found")
 
 
 def _no_cursor(after: str) -> InvalidRequest:
     return not_allowed(
-        f"Nothing with id '{shown(after)}' in this list. Give 'after' the last_id of the page before.", "after"
+        f"Nothing with id '{brief(after)}' in this list. Give 'after' the last_id of the page before.", "after"
     )

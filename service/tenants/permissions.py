@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from service.errors import ApiError, invalid_value, not_allowed, shown
+from service.errors import ApiError, brief, invalid_value, not_allowed
 
 # --- models ---
 
@@ -54,7 +54,7 @@ def read_permissions(mode: str, ids: Sequence[str]) -> ModelPermissions:
     for each in ids:
         if not 0 < len(each) <= MAX_MODEL_CHARS or not each.isprintable():
             raise not_allowed(
-                f"Invalid value for 'model_ids': '{shown(each)}'. It should have the names of models, as "
+                f"Invalid value for 'model_ids': '{brief(each)}'. It should have the names of models, as "
                 f"GET /v1/models shows them, of 1 to {MAX_MODEL_CHARS} characters.",
                 "model_ids",
             )
@@ -94,7 +94,7 @@ def read_scopes(wanted: Iterable[str]) -> tuple[str, ...]:
     for each in made:
         if each not in SCOPES:
             raise not_allowed(
-                f"Invalid value for 'scopes': '{shown(each)}'. It may have {', '.join(SCOPES)}; none is all of them.",
+                f"Invalid value for 'scopes': '{brief(each)}'. It may have {', '.join(SCOPES)}; none is all of them.",
                 "scopes",
             )
     return made

@@ -24,10 +24,10 @@ from service.browser.browser import (
     Gone,
     Search,
     UsageError,
-    asked,
     page_there,
-    restored,
-    shortened,
+    request_of,
+    restore,
+    shorten,
     view_of,
     with_room,
 )
@@ -146,10 +146,10 @@ class Browsing:
         wanted: Asked | None = None
         try:
             try:
-                wanted = asked(call.tool.tool, call.arguments, displays)
+                wanted = request_of(call.tool.tool, call.arguments, displays)
             except Gone as gone:
-                displays = restored(displays, await self._opened(tenant, gone.url, options))
-                wanted = asked(call.tool.tool, call.arguments, displays)
+                displays = restore(displays, await self._opened(tenant, gone.url, options))
+                wanted = request_of(call.tool.tool, call.arguments, displays)
             page = page_there(displays, wanted)
             if isinstance(wanted, Search):
                 query = Query(wanted.query, options.domains, options.country)
@@ -181,7 +181,7 @@ def _told(wanted: Asked | None, error: Exception) -> str:
         return str(error)
     if isinstance(wanted, Search):
         return f"Error during search for `{wanted.query}`: {error}"
-    return f"Error fetching URL `{shortened(wanted.url)}`: {error}" if isinstance(wanted, Fetch) else f"Error: {error}"
+    return f"Error fetching URL `{shorten(wanted.url)}`: {error}" if isinstance(wanted, Fetch) else f"Error: {error}"
 
 
 def _action(call: HostedCall, wanted: Asked | None, page: Page | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import msgspec
 
 from service.api.containers import MEMORY, MemoryLimit
 from service.backoff import Backoff
-from service.errors import ApiError, InvalidRequest, shown, unavailable
+from service.errors import ApiError, InvalidRequest, brief, unavailable
 from service.logs import event
 from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable, begun
 from store.errors import StoreError, StoreFull, StoreUnavailable
@@ -332,14 +332,14 @@ def _without(record: Record, mark: bytes) -> tuple[bytes, ...]:
 def not_found(id: str) -> ApiError:
     """The refusal, 404: this tenant has no such container."""
     return ApiError(
-        404, f"Container with id '{shown(id)}' not found.", code="container_not_found", param="container_id"
+        404, f"Container with id '{brief(id)}' not found.", code="container_not_found", param="container_id"
     )
 
 
 def no_file(id: str) -> ApiError:
     """The refusal, 404: the container has no such file."""
     return ApiError(
-        404, f"Container file with id '{shown(id)}' not found.", code="container_file_not_found", param="file_id"
+        404, f"Container file with id '{brief(id)}' not found.", code="container_file_not_found", param="file_id"
     )
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from service.api.outcome import HostedCall, Outcome, failed
+from service.api.outcome import HostedCall, Outcome, failed_outcome
 from service.api.tools.callee import FILE_SEARCH, MSEARCH
 from service.api.tools.hosted import MAX_QUERIES, queries_of
 from service.api.tools.mcp import Routed
@@ -175,20 +175,20 @@ async def search(call: HostedCall, server: ToolServer) -> Outcome:
     """Search by a server's tool. Returns the outcome, also of a failed search."""
     queries, options = queries_of(call.arguments), _OPTIONS.decode(call.tool.options)
     if not queries:
-        return failed(f"The arguments are no object with 'queries', a list of 1 to {MAX_QUERIES} texts.")
+        return failed_outcome(f"The arguments are no object with 'queries', a list of 1 to {MAX_QUERIES} texts.")
     try:
         answer = await server.call(call.tool.tool, {"queries": queries} | options, repeatable=call.tool.repeatable)
     except ToolFailure as failure:
         _log(call, f"it answers with error {failure.code}" if isinstance(failure, ProtocolFailure) else str(failure))
-        return failed(str(failure))
+        return failed_outcome(str(failure))
     if answer.failed:
         _log(call, "its tool failed")
-        return failed(answer.text)
+        return failed_outcome(answer.text)
     try:
         found = _FOUND.decode(answer.whole).results
     except (msgspec.DecodeError, RecursionError) as error:
         _log(call, f"its answer is no list of results: {error}")
-        return failed(f"The server's answer is no list of results: {error}.")
+        return failed_outcome(f"The server's answer is no list of results: {error}.")
     results = list(_shown(found[: options.get("max_num_results", MAX_RESULTS)]))
     shown = {"results": results} if RESULTS in call.include else {}
     return Outcome("completed", msgspec.json.encode(results).decode(), shown=shown)

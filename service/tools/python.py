@@ -10,8 +10,8 @@ from base64 import b64encode
 from contextlib import suppress
 from typing import Any, Literal
 
-from service.api.containers import read_container, wanted
-from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed
+from service.api.containers import container_of, read_container
+from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed_outcome
 from service.api.tools.builtin import python
 from service.api.tools.callee import Hosted
 from service.logs import event
@@ -61,7 +61,7 @@ class CodeInterpreter:
 
     async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
         """As the port has it: the container that was asked for, the one `before` where it lives, or a new one."""
-        asked = wanted(tool.options)
+        asked = container_of(tool.options)
         if asked.id is not None:
             await self.containers.taken(tenant, asked.id)
             return asked.id
@@ -132,7 +132,7 @@ class PythonRun:
     async def _open(self, call: HostedCall, id: str = "") -> Opened:
         """A new container with this id, or with a new one, in the place of one that was lost."""
         id = id or self._containers.new_id(self._tenant)
-        memory_limit = wanted(call.tool.options).memory_limit
+        memory_limit = container_of(call.tool.options).memory_limit
         opened = await self._containers.open(self._tenant, id, memory_limit=memory_limit)
         self._found[id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
         return opened
@@ -203,5 +203,5 @@ def _cut(text: str) -> str:
 
 
 def _failed(container: str, why: str, call: HostedCall) -> Outcome:
-    outcome = failed(why)
+    outcome = failed_outcome(why)
     return Outcome("failed", outcome.told, shown=_shown(f"{why}\n", [], container, call))

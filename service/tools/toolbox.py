@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from service.api.outcome import HostedCall, Outcome, failed
+from service.api.outcome import HostedCall, Outcome, failed_outcome
 from service.api.tools.builtin import Builtin
 from service.api.tools.callee import FILE_SEARCH, Callee, HostedKind
 from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, Routed, ToolFilter, description_of
@@ -282,14 +282,14 @@ class ToolRun:
         kind, label = call.tool.kind, call.tool.server
         if kind not in ("mcp", FILE_SEARCH):
             caller = self._callers.get(kind)
-            return failed(f"This process can't run {kind}.") if caller is None else await caller(call)
+            return failed_outcome(f"This process can't run {kind}.") if caller is None else await caller(call)
         try:
             arguments = _ARGUMENTS.decode(call.arguments or "{}")
         except (msgspec.DecodeError, RecursionError):
-            return failed("The arguments are no JSON object.")
+            return failed_outcome("The arguments are no JSON object.")
         connection = self._connections.get((kind, label))
         if connection is None:
-            return failed(f"This service has no server '{label}' any more.")
+            return failed_outcome(f"This service has no server '{label}' any more.")
         try:
             session = self._sessions.get((kind, label)) or self._open(connection)
             self._sessions[kind, label] = session
@@ -299,7 +299,7 @@ class ToolRun:
         except ToolFailure as failure:
             return Outcome("failed", f"Error: {failure}", error=failure.error)
         if result.failed:
-            outcome = failed(result.text)
+            outcome = failed_outcome(result.text)
             return msgspec.structs.replace(outcome, told=result.text or outcome.told)
         return Outcome("completed", result.text, output=result.text)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from starlette.types import Scope
 
-from service.errors import ApiError, InvalidRequest, shown
+from service.errors import ApiError, InvalidRequest, brief
 from service.settings.core import DEFAULT_TENANT
 from service.settings.keys import Keys
 from service.tenants.audit import Actor
@@ -114,7 +114,7 @@ class Entrance:
         if named and named != holder.project.id:
             raise ApiError(
                 401,
-                f"The header OpenAI-Project names '{shown(named)}', and the API key is of another project.",
+                f"The header OpenAI-Project names '{brief(named)}', and the API key is of another project.",
                 code="mismatched_project",
             )
         return Entry(holder.project.id, holder.key, project=holder.project)

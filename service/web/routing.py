@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.routing import compile_path
 
 from service.decoding import advice
-from service.errors import ApiError, InvalidRequest, shown
+from service.errors import ApiError, InvalidRequest, brief
 from service.web.exchange import METHODS, NO_ENDPOINT
 from service.web.received import Received
 
@@ -83,8 +83,8 @@ def read_query(request: Received, kind: type[Query]) -> tuple[Query, ...]:
         known |= {INCLUDE + LIST}
     for name in values:
         if name not in known and name not in EVERYWHERE and not (FILTER in known and name.startswith(FILTER)):
-            message = f"Unknown query parameter: '{shown(name)}'. {advice(name, known)}"
-            raise InvalidRequest(message, code="unknown_parameter", param=shown(name))
+            message = f"Unknown query parameter: '{brief(name)}'. {advice(name, known)}"
+            raise InvalidRequest(message, code="unknown_parameter", param=brief(name))
     given: dict[str, Any] = {
         name: values.getlist(name) if name.endswith(LIST) else values[name] for name in values if name in names
     }

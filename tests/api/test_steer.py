@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.api.request import CreateRequest, read_create
-from service.api.steer import MAX_STEER_BYTES, messages_in, read_posted, settings_of, settled, succeeding
+from service.api.steer import MAX_STEER_BYTES, messages_in, read_posted, settings_of, succeeding, successor_request
 from service.errors import InvalidRequest
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def test_what_a_job_keeps_of_its_request_gives_the_same_successor_as_the_request
     request = read(body)
     kept = settings_of(request, "Be kind.", STANDING)
     assert len(kept) < 2000, "its input is kept"
-    assert settled(kept, ID, SAID) == succeeding(request, ID, "Be kind.", STANDING, SAID)
+    assert successor_request(kept, ID, SAID) == succeeding(request, ID, "Be kind.", STANDING, SAID)
 
 
 def test_a_text_is_a_message_of_the_user_s_and_others_stay_as_they_are() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.browser.browser import Asked, Fetch, Find, Gone, Scroll, UsageError, asked, page_at, view_of
+from service.browser.browser import Asked, Fetch, Find, Gone, Scroll, UsageError, page_at, request_of, view_of
 from service.browser.citations import Source, source_of
 from service.browser.page import WIDTH, WRAPPED_CHARS, Display, Page, Result, lines_of, page_of, results_page
 
@@ -23,14 +23,14 @@ def shown(displays: list[Display], page: Page, wanted: Asked) -> str:
 
 @pytest.mark.parametrize("number", ["1" * 5_000, "9" * 10, "²", "\u0661", "-1", "0x1"])
 def test_a_number_that_is_no_links_is_an_address(number: str) -> None:
-    assert asked("open", f'{{"id": "{number}"}}', [Display(PAGE)]) == Fetch(number, 0, -1, fresh=True)
+    assert request_of("open", f'{{"id": "{number}"}}', [Display(PAGE)]) == Fetch(number, 0, -1, fresh=True)
 
 
 @pytest.mark.parametrize("number", ["1" * 5_000, "1e400", "1.0", "-1e3", "null", "[0]", "true"])
 @pytest.mark.parametrize("member", ["id", "cursor", "loc", "num_lines"])
 def test_a_number_has_to_be_one(member: str, number: str) -> None:
     with pytest.raises(UsageError, match="Invalid function arguments"):
-        asked("open", f'{{"{member}": {number}}}', [Display(PAGE)])
+        request_of("open", f'{{"{member}": {number}}}', [Display(PAGE)])
 
 
 def test_the_address_of_a_page_can_not_pretend_to_be_its_lines() -> None:
@@ -45,9 +45,9 @@ def test_a_link_of_what_was_found_leads_to_its_line() -> None:
     shown(displays, PAGE, Scroll(0, 0, -1))
     shown(displays, PAGE, Find(0, "four"))
 
-    assert asked("open", '{"id": 1}', displays) == Fetch(URL, 3, -1)
+    assert request_of("open", '{"id": 1}', displays) == Fetch(URL, 3, -1)
     with pytest.raises(UsageError, match="Invalid link id"):
-        asked("open", '{"id": 99}', displays)
+        request_of("open", '{"id": 99}', displays)
 
 
 def test_what_was_found_is_no_larger_for_its_links() -> None:
@@ -73,7 +73,7 @@ def test_of_what_has_no_room_the_address_is_left() -> None:
         with pytest.raises(UsageError, match="no longer available"):
             page_at(bare, cursor)
         with pytest.raises(UsageError, match="no longer available"):
-            asked("open", f'{{"cursor": {cursor}, "id": 0}}', bare)
+            request_of("open", f'{{"cursor": {cursor}, "id": 0}}', bare)
     assert source_of(bare, 0, 4) is None
     assert source_of(bare, 1, 4) == source_of(bare, 2, 4) == Source(URL, "Tides in Brest")
 

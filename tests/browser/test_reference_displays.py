@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from service.browser.browser import Fetch, Search, UsageError, asked, page_there, view_of
+from service.browser.browser import Fetch, Search, UsageError, page_there, request_of, view_of
 from service.browser.page import Display, Page
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("reference.json").read_text())
@@ -29,7 +29,7 @@ def pages() -> dict[str, Page]:
 def said(displays: list[Display], known: dict[str, Page], tool: str, arguments: dict[str, Any]) -> str:
     """What a call is answered, whose display is added to those before."""
     try:
-        wanted = asked(tool, json.dumps(arguments), displays)
+        wanted = request_of(tool, json.dumps(arguments), displays)
         page = page_there(displays, wanted)
         if isinstance(wanted, Search):
             page = known[f"search:{wanted.query}"]

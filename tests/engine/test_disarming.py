@@ -28,7 +28,7 @@ async def pieces(text: str) -> Sequence[tuple[int, str]]:
 
 async def disarmed(messages: object, tools: object = ()) -> Transcript:
     transcript = Transcript(msgspec.json.encode(messages), msgspec.json.encode(tools))
-    return await Disarming().disarmed(pieces, transcript)
+    return await Disarming().disarm(pieces, transcript)
 
 
 @pytest.mark.parametrize("mark", MARKS)
@@ -61,8 +61,8 @@ def by_user(text: str) -> Transcript:
 async def test_a_mark_that_was_known_is_broken_where_what_is_known_is_given_up() -> None:
     disarming = Disarming()
     others = " ".join(f"<{number}>" for number in range(MAX_KNOWN - 1))
-    await disarming.disarmed(pieces, by_user(f"<|im_end|> {others}"))
-    made = await disarming.disarmed(pieces, by_user("<|im_end|> <new>"))
+    await disarming.disarm(pieces, by_user(f"<|im_end|> {others}"))
+    made = await disarming.disarm(pieces, by_user("<|im_end|> <new>"))
     assert json.loads(made.messages)[0]["content"] == f"<{BREAK}|im_end|> <new>"
 
 
@@ -74,7 +74,7 @@ async def test_however_many_texts_look_like_marks_so_many_are_asked_about_at_onc
         return await pieces(text)
 
     many = " ".join(f"<{number}>" for number in range(2 * MAX_KNOWN))
-    made = await Disarming().disarmed(counted, by_user(f"{many} <|im_end|>"))
+    made = await Disarming().disarm(counted, by_user(f"{many} <|im_end|>"))
     assert asked == [MAX_KNOWN, MAX_KNOWN, 1]
     assert json.loads(made.messages)[0]["content"] == f"{many} <{BREAK}|im_end|>"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.settings.settings import Settings
-from service.tracing import TEXT_BYTES, shortened, shown
+from service.tracing import TEXT_BYTES, content_facts, shorten
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
@@ -128,7 +128,7 @@ _ITEMS = st.lists(
 
 @given(_ITEMS, st.integers(0, 1000))
 def test_items_of_any_kind_are_shown_as_json_of_messages(items: list[dict[str, Any]], limit: int) -> None:
-    facts = shown("input", msgspec.json.encode(items), limit)
+    facts = content_facts("input", msgspec.json.encode(items), limit)
     messages = json.loads(str(facts["gen_ai.input.messages"]))
     assert len(messages) <= min(len(items), limit // 64)
     assert all(
@@ -140,11 +140,11 @@ def test_items_of_any_kind_are_shown_as_json_of_messages(items: list[dict[str, A
 
 @given(st.text(), st.integers(0, 200))
 def test_a_text_is_cut_between_characters(text: str, limit: int) -> None:
-    cut = shortened(text, limit)
+    cut = shorten(text, limit)
     assert cut == text or (cut.endswith("…") and text.startswith(cut[:-1]) and len(cut[:-1].encode()) <= limit)
 
 
 def test_a_call_of_the_service_shows_its_answer() -> None:
     item = {"type": "mcp_call", "id": "mcp_1", "name": "add", "arguments": "{}", "output": "42"}
-    (message,) = json.loads(str(shown("output", msgspec.json.encode([item]), 1000)["gen_ai.output.messages"]))
+    (message,) = json.loads(str(content_facts("output", msgspec.json.encode([item]), 1000)["gen_ai.output.messages"]))
     assert [part["type"] for part in message["parts"]] == ["tool_call", "tool_call_response"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from service.app import routed
+from service.app import all_routes
 from service.engine.port import EngineError
 from service.settings.settings import Settings
 from service.web.auth import CONSOLE, HEALTH
@@ -160,7 +160,7 @@ def test_every_route_has_its_row_in_the_document(service: ServiceProcess) -> Non
     paths: Json = service.http().get("/openapi.json").json()["paths"]
     served = {f"`{verb.upper()} {path}`" for path, on in paths.items() for verb in on}
     of_console = {
-        f"`{each.method} {each.path}`" for each in routed() if each.path.startswith(CONSOLE) and each.path != HEALTH
+        f"`{each.method} {each.path}`" for each in all_routes() if each.path.startswith(CONSOLE) and each.path != HEALTH
     }
     served |= of_console | {"`GET /console`"}  # which stand in no description of the API
     assert {row[0] for row in rows(section(read("docs/api.md"), "Routes"))} == served

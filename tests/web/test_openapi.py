@@ -17,7 +17,7 @@ from service.api.conversation import MAX_ITEMS, read_added, read_changed, read_n
 from service.api.events import KINDS, Event, Lifecycle
 from service.api.request import CreateBody, read_create
 from service.api.steer import read_posted
-from service.app import routed
+from service.app import all_routes
 from service.decoding import decode_list
 from service.errors import ApiError
 from service.responses import edit_conversation as by_hand
@@ -64,7 +64,7 @@ def test_the_files_are_those_that_are_made_of_the_code() -> None:
 def test_every_route_is_in_the_document_and_the_other_way_round() -> None:
     served = {
         (route.method.lower(), compile_path(route.path)[1].removeprefix("/open-responses"))
-        for route in routed()
+        for route in all_routes()
         if route.method not in PROBES and not route.path.startswith(("/console", OPENAI.prefix + "/organization"))
     }
     assert served - OF_ITSELF == {(verb, path) for path, on in KNOWN["paths"].items() for verb in on}

@@ -90,16 +90,16 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
     if sent.type is None:
         raise missing("tool_choice.type", _SPECIFIC)
     if sent.type == "allowed_tools":
-        return _allowed(decode(raw, _Allowed, "tool_choice"), tools)
+        return _allowed_choice(decode(raw, _Allowed, "tool_choice"), tools)
     if sent.type not in ("function", "custom") and sent.type not in HOSTED:
         raise invalid_value("tool_choice.type", sent.type, _SPECIFIC)
-    recipients, echo = _named(raw, sent.type, tools, "tool_choice", "Declare that tool in 'tools'.")
+    recipients, echo = _named_recipients(raw, sent.type, tools, "tool_choice", "Declare that tool in 'tools'.")
     if not recipients:
         raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
     return Chosen("required", frozenset(recipients), parallel_one=True, echo=echo)
 
 
-def _allowed(sent: _Allowed, tools: Tools) -> Chosen:
+def _allowed_choice(sent: _Allowed, tools: Tools) -> Chosen:
     """The choice among the named tools. Hosted ones may be named, and stay uncallable."""
     named = decode_list(sent.tools, MAX_ALLOWED, "tool_choice.tools")
     if not named:
@@ -125,14 +125,14 @@ def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], 
         name = decode(raw, _Namespace, where).name
         inside = {callee.recipient for callee in tools.callees if (callee.namespace or FUNCTIONS) == name}
         if not inside:
-            raise _undeclared(where, "namespace", name)
+            raise _undeclared_tool(where, "namespace", name)
         return inside, {"type": "namespace", "name": name}
     if kind not in ("function", "custom") and kind not in HOSTED:
         raise invalid_value(f"{where}.type", kind, "Give the type of a tool that 'tools' declares.")
-    return _named(raw, kind, tools, where, "Declare that tool in 'tools', or leave it out.")
+    return _named_recipients(raw, kind, tools, where, "Declare that tool in 'tools', or leave it out.")
 
 
-def _named(raw: msgspec.Raw, kind: str, tools: Tools, where: str, advice: str) -> tuple[set[str], Json]:
+def _named_recipients(raw: msgspec.Raw, kind: str, tools: Tools, where: str, advice: str) -> tuple[set[str], Json]:
     """The recipients of the tool at `where`, none for a hosted one that can't run, and its echo."""
     if kind in ("function", "custom"):
         sent = decode(raw, _Specific, where)
@@ -167,7 +167,7 @@ def _of_server(sent: _Hosted, tools: Tools, where: str) -> set[str]:
             raise invalid_value(f"{where}.server_label", sent.server_label, expected)
     found = {each.recipient for each in offered if sent.name is None or (each.hosted and each.hosted.tool == sent.name)}
     if offered and not found:
-        raise _undeclared(where, "tool of that server", sent.name or "")
+        raise _undeclared_tool(where, "tool of that server", sent.name or "")
     return found
 
 
@@ -185,7 +185,9 @@ def _callee(sent: _Specific, tools: Tools, where: str) -> Callee:
     if not found and f"{sent.namespace or FUNCTIONS}.{sent.name}" in tools.deferred:
         raise invalid_value(f"{where}.name", sent.name, "It has 'defer_loading', and was not loaded yet.")
     if not found:
-        raise _undeclared(where, sent.type, sent.name if sent.namespace is None else f"{sent.namespace}.{sent.name}")
+        raise _undeclared_tool(
+            where, sent.type, sent.name if sent.namespace is None else f"{sent.namespace}.{sent.name}"
+        )
     if len(found) > 1:
         raise invalid_value(
             f"{where}.name", sent.name, "Several namespaces have one of this name; give 'namespace' too."
@@ -195,7 +197,7 @@ def _callee(sent: _Specific, tools: Tools, where: str) -> Callee:
     return found[0]
 
 
-def _undeclared(where: str, kind: str, name: str) -> InvalidRequest:
+def _undeclared_tool(where: str, kind: str, name: str) -> InvalidRequest:
     return invalid_value(f"{where}.name", name, f"'tools' declares no {kind} of this name.")
 
 

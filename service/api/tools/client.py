@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.tools.callee import Callee, Callers, check_callers
-from service.api.tools.hosted import echo_of_hosted, sized
+from service.api.tools.hosted import echo_of_hosted, within_size
 from service.decoding import ABSENT, Json, Kind, decode
 from service.errors import invalid_value, missing, unsupported
 from service.grammar.grammars import enforced_grammar
@@ -44,12 +44,12 @@ ANY_PARAMETERS: dict[str, Any] = {"type": "object"}
 """The schema of a function's arguments, where an empty one says nothing of them."""
 
 
-def _closed(required: str, **properties: Json) -> Json:
+def _closed_object(required: str, **properties: Json) -> Json:
     """The schema of an object with these members and no others."""
     return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
 
 
-INPUT = _closed("input", input={"type": "string"})
+INPUT = _closed_object("input", input={"type": "string"})
 """The schema of a call's content where the input is any text."""
 
 TEXT = schema_content(INPUT)
@@ -134,17 +134,17 @@ def read_own(raw: msgspec.Raw, kind: str, where: str, namespace: str | None) -> 
             environment = _local_environment(shell.environment, f"{where}.environment")
             if environment is None:
                 return None
-            return _declared("shell", _EXEC + _shown_skills(environment), SHELL, raw, where)
+            return _declare("shell", _EXEC + _shown_skills(environment), SHELL, raw, where)
         case "local_shell":
             decode(raw, LocalShellTool, where)
-            return _declared("local_shell", _EXEC, LOCAL_SHELL, raw, where)
+            return _declare("local_shell", _EXEC, LOCAL_SHELL, raw, where)
         case "apply_patch":
             check_callers(decode(raw, ApplyPatchTool, where).allowed_callers, where)
-            return _declared("apply_patch", _PATCHES, {"type": "string"}, raw, where)
+            return _declare("apply_patch", _PATCHES, {"type": "string"}, raw, where)
         case "tool_search" if searches(raw, kind, where):
             search = decode(raw, ToolSearchTool, where)
-            parameters = sized(search.parameters or SEARCH, f"{where}.parameters")
-            return _declared("tool_search", search.description or _SEARCHES, parameters, raw, where)
+            parameters = within_size(search.parameters or SEARCH, f"{where}.parameters")
+            return _declare("tool_search", search.description or _SEARCHES, parameters, raw, where)
         case _:
             return None
 
@@ -154,7 +154,7 @@ def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared
     mention `strict` is enforced as far as possible.
     """
     _check(tool, where)
-    sized(tool.parameters, f"{where}.parameters")
+    within_size(tool.parameters, f"{where}.parameters")
     echo: Json = {
         "type": "function",
         "name": tool.name,
@@ -166,7 +166,7 @@ def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared
     enforced = None if tool.strict is False else schema
     content = _arguments(enforced, f"{where}.parameters", free=None, strict=bool(tool.strict))
     shown = Function(tool.name, tool.description or "", tool.parameters)
-    return Declared(Callee(tool.name, "function", namespace), shown, echo | _given(tool), content)
+    return Declared(Callee(tool.name, "function", namespace), shown, echo | _given_members(tool), content)
 
 
 def _custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
@@ -182,12 +182,12 @@ def _custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:
     if isinstance(form, _Grammar):
         if not form.definition.strip():
             raise invalid_value(f"{where}.format.definition", repr(form.definition), "Give the grammar itself.")
-        shown = Function(tool.name, f"{shown.description}\n\n{_shown(form)}".lstrip("\n"), {"type": "string"})
+        shown = Function(tool.name, f"{shown.description}\n\n{_grammar_text(form)}".lstrip("\n"), {"type": "string"})
     callee = Callee(tool.name, "custom", namespace, wrapped=isinstance(form, _Text))
-    return Declared(callee, shown, echo | _given(tool), _content(form, f"{where}.format.definition"))
+    return Declared(callee, shown, echo | _given_members(tool), _content(form, f"{where}.format.definition"))
 
 
-def _shown(grammar: _Grammar) -> str:
+def _grammar_text(grammar: _Grammar) -> str:
     kind = "this Lark grammar" if grammar.syntax == "lark" else "this regular expression"
     return f"The input is plain text, not JSON. It must match {kind}:\n{grammar.definition.strip()}"
 
@@ -215,7 +215,7 @@ def check_name(name: str, where: str, what: str) -> None:
         raise invalid_value(f"{where}.name", name, expected)
 
 
-def _given(tool: FunctionTool | CustomTool) -> dict[str, Any]:
+def _given_members(tool: FunctionTool | CustomTool) -> dict[str, Any]:
     """Those members that an echo has only where they were given."""
     given = {"defer_loading": tool.defer_loading, "async": tool.async_, "allowed_callers": tool.allowed_callers}
     if isinstance(tool, FunctionTool):
@@ -315,7 +315,7 @@ def _shown_skills(environment: LocalEnvironment) -> str:
     return "\n".join(["\nSkills are folders with instructions; read the one that fits before you begin:", *lines])
 
 
-def _declared(kind: ClientKind, description: str, schema: dict[str, Any], raw: msgspec.Raw, where: str) -> Declared:
+def _declare(kind: ClientKind, description: str, schema: dict[str, Any], raw: msgspec.Raw, where: str) -> Declared:
     namespace, name = ADDRESSES[kind]
     echo = echo_of_hosted(decode(raw, Json, where), where)
     if kind == "apply_patch":
@@ -352,10 +352,10 @@ _CMD = {
 }
 _TIMEOUT = {"type": "integer", "description": "After how many milliseconds it is stopped."}
 
-SHELL = _closed("cmd", cmd=_CMD, timeout=_TIMEOUT)
+SHELL = _closed_object("cmd", cmd=_CMD, timeout=_TIMEOUT)
 """The arguments of a shell's call."""
 
-LOCAL_SHELL = _closed(
+LOCAL_SHELL = _closed_object(
     "cmd",
     cmd=_CMD,
     workdir={"type": "string", "description": "The folder in which it runs."},
@@ -365,7 +365,7 @@ LOCAL_SHELL = _closed(
 )
 """The arguments of a local shell's call."""
 
-SEARCH = _closed("query", query={"type": "string", "description": "What the tools are to do."})
+SEARCH = _closed_object("query", query={"type": "string", "description": "What the tools are to do."})
 """The default arguments of a search, for a client that declares none."""
 
 _EXEC = "Runs a shell command on the user's machine, and returns what it prints."

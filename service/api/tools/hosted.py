@@ -54,11 +54,11 @@ def echo_of_hosted(tool: dict[str, Any], where: str) -> dict[str, Any]:
 
     Raises InvalidRequest for one that is nested too deep or too large, naming `where` it stands.
     """
-    _redact(sized(tool, where))
+    _redact(within_size(tool, where))
     return tool
 
 
-def sized(declared: T, where: str) -> T:
+def within_size(declared: T, where: str) -> T:
     """A schema or another declaration at `where`, unless it is nested too deep or too large. Raises InvalidRequest."""
     try:
         check_size(declared)

@@ -147,7 +147,7 @@ def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
     """The servers that the `tools` of a request declare. Raises InvalidRequest, naming the tool by its place."""
     if b"mcp" not in bytes(tools):
         return []
-    found = list(_declared(tools, max_tools))
+    found = list(_declarations(tools, max_tools))
     if len(found) > MAX_SERVERS:
         raise not_allowed(f"Too many MCP servers: {len(found)}, at most {MAX_SERVERS} are possible.", "tools")
     labels: set[str] = set()
@@ -167,7 +167,7 @@ def declared_types(tools: msgspec.Raw, types: Iterable[str], max_tools: int) -> 
     return [each for each in likely if each in kinds]
 
 
-def _declared(tools: msgspec.Raw, max_tools: int) -> Iterator[Declaration]:
+def _declarations(tools: msgspec.Raw, max_tools: int) -> Iterator[Declaration]:
     for place, raw in enumerate(decode_list(tools, max_tools, "tools")):
         where = f"tools[{place}]"
         if decode(raw, Kind, where).type == "mcp":

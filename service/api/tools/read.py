@@ -172,13 +172,13 @@ def _read(
     reading = _Reading(max_tools, builtins, offers, routed, defers=defers)
     echo: list[dict[str, Any]] = []
     for place, (where, sent) in enumerate(lists):
-        for tool in reading.sent(sent, where, [] if place else echo):
+        for tool in reading.sent_tools(sent, where, [] if place else echo):
             yield
             yield from reading.take(tool)
-    for tool in reading.loaded(loaded):
+    for tool in reading.loaded_tools(loaded):
         yield
         yield from reading.take(tool, loaded=True)
-    for where, callee, shown in reading.offered():
+    for where, callee, shown in reading.offered_tools():
         enforced = yield from enforced_schema(shown.parameters or ANY_PARAMETERS, where, strict=False)
         reading.add(callee, shown, None if enforced is None else schema_content(enforced))
     sections: list[str] = []
@@ -257,7 +257,7 @@ class _Reading:
         self._here: set[str] = set()
         """The recipients of the list that is being read, and the kinds of its tools that run here."""
 
-    def sent(
+    def sent_tools(
         self,
         tools: bytes | msgspec.Raw,
         where: str,
@@ -284,9 +284,9 @@ class _Reading:
             self.about[group.name] = self.about.get(group.name) or group.description or ""
             inside: list[dict[str, Any]] = []
             echo.append({"type": kind, "name": group.name, "description": group.description, "tools": inside})
-            yield from self.sent(group.tools, f"{at}.tools", inside, group.name, counts=counts)
+            yield from self.sent_tools(group.tools, f"{at}.tools", inside, group.name, counts=counts)
 
-    def loaded(self, lists: Sequence[tuple[str, bytes]]) -> list[_Sent]:
+    def loaded_tools(self, lists: Sequence[tuple[str, bytes]]) -> list[_Sent]:
         """The tools of lists that were loaded, the oldest first. Of several of one name the newest counts; a tool that
         a request declares for all to see is newer still. Where there is no room for all, the newest are taken. Raises
         InvalidRequest.
@@ -296,7 +296,7 @@ class _Reading:
         grammars = self._grammars
         for age, (where, sent) in enumerate(reversed(lists)):
             strict = age == 0 and where != LOADED_EARLIER
-            for tool in reversed(list(self.sent(sent, where, [], counts=False))):
+            for tool in reversed(list(self.sent_tools(sent, where, [], counts=False))):
                 named = decode(tool.raw, _Labelled, tool.where)
                 name = _name(tool, named)
                 if name in known or (where == LOADED_EARLIER and self._shows(name)):
@@ -386,7 +386,7 @@ class _Reading:
             raise invalid_value(f"{tool.where}.type", tool.kind, "It is declared twice. Declare it once.")
         self._here.add(kind)
 
-    def offered(self) -> Iterator[tuple[str, Callee, Function]]:
+    def offered_tools(self) -> Iterator[tuple[str, Callee, Function]]:
         """The tools of the servers that were declared, and of those that stand for a type, and where their server or
         type was. Raises InvalidRequest.
         """

@@ -55,10 +55,12 @@ def stream(service: Service, body: Json, *, reasoning: bool, words: bool = True)
     A Ctrl-C ends the response too, as the service notices that nobody reads it; what was said until then is kept.
     Raises ClientError.
     """
-    return printed(service.stream("POST", "/v1/responses", body | {"stream": True}), reasoning=reasoning, words=words)
+    return print_answer(
+        service.stream("POST", "/v1/responses", body | {"stream": True}), reasoning=reasoning, words=words
+    )
 
 
-def printed(events: Generator[Json], *, reasoning: bool, words: bool = True) -> Answer:
+def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True) -> Answer:
     """Print what a stream says up to the response's end. Raises ClientError where it ends before that."""
     answer, begun = Answer({}), ""
     try:
@@ -68,12 +70,12 @@ def printed(events: Generator[Json], *, reasoning: bool, words: bool = True) -> 
                 answer.response = response
             if words and kind in _SAID:
                 if begun == "thought":
-                    printing.told("")
+                    printing.remark("")
                 begun = "said"
                 printing.out(event["delta"], end="")
             elif reasoning and kind in _THOUGHT:
                 begun = "thought"
-                printing.told(event["delta"], end="")
+                printing.remark(event["delta"], end="")
             elif words and kind == "response.output_item.done" and event["item"].get("type") == "function_call":
                 printing.out(printing.text_of(event["item"]))
             if kind in TERMINAL_EVENTS:
@@ -85,11 +87,11 @@ def printed(events: Generator[Json], *, reasoning: bool, words: bool = True) -> 
     finally:
         events.close()
         if begun:
-            printing.out("") if begun == "said" else printing.told("")
+            printing.out("") if begun == "said" else printing.remark("")
     return answer
 
 
-def begun(service: Service, body: Json) -> Json:
+def begin(service: Service, body: Json) -> Json:
     """Ask for a background response that can be followed, and leave it at that. Raises ClientError."""
     events = service.stream("POST", "/v1/responses", body | {"background": True, "stream": True})
     try:
@@ -100,7 +102,7 @@ def begun(service: Service, body: Json) -> Json:
     raise Unreachable("the stream ended before it began")
 
 
-def ended(response: Json) -> int:
+def exit_status(response: Json) -> int:
     """Say why a response isn't completed, if so; the exit status."""
     if (reason := why_not(response)) is not None:
         printing.wrong(reason)
@@ -124,7 +126,7 @@ def why_not(response: Json) -> str | None:
     return f"the response is {response.get('status')}" + (f": {why}" if why else "")
 
 
-def kept(service: Service, id: str) -> Json:
+def stored_response(service: Service, id: str) -> Json:
     """A response that was broken off, once it is stored. Raises Refused where it isn't after KEPT_SECONDS."""
     until = time.monotonic() + KEPT_SECONDS
     while True:
@@ -175,7 +177,7 @@ class Chat:
         command, _, rest = words.partition(" ")
         match command, rest.strip():
             case "/help", "":
-                printing.told(HELP)
+                printing.remark(HELP)
             case "/new", "":
                 self.at, self.start = None, None
             case "/id", "":
@@ -207,10 +209,10 @@ class Chat:
             body["previous_response_id"] = parent
         answer = stream(self.service, body, reasoning=self.reasoning)
         if answer.id is None:
-            printing.told("interrupted before there was an answer")
+            printing.remark("interrupted before there was an answer")
             return
         if answer.interrupted:
-            printing.told("interrupted; what was said so far is kept, and the next words continue it")
+            printing.remark("interrupted; what was said so far is kept, and the next words continue it")
             self._wait_until_kept(answer.id)
         elif (reason := why_not(answer.response)) is not None:
             printing.wrong(reason)
@@ -247,7 +249,7 @@ class Chat:
     def _wait_until_kept(self, id: str) -> None:
         """The service stores what was said when it notices that nobody reads it."""
         try:
-            kept(self.service, id)
+            stored_response(self.service, id)
         except Refused as error:
             printing.wrong(f"it was not kept: {error}")
 
@@ -258,9 +260,9 @@ def _line() -> str | None:
         try:
             return input(PROMPT if sys.stdin.isatty() else "")
         except KeyboardInterrupt:
-            printing.told("")
+            printing.remark("")
         except EOFError:
-            printing.told("")
+            printing.remark("")
             return None
 
 

@@ -81,7 +81,7 @@ class Figures:
         failed = ", ".join(f"{error}: {count}" for error, count in self.errors.items())
         return [
             f"responses    {self.responses} in {self.seconds:.1f} s",
-            f"first token  p50 {_shown(self.first_token_ms_p50)}, p99 {_shown(self.first_token_ms_p99)}",
+            f"first token  p50 {_milliseconds(self.first_token_ms_p50)}, p99 {_milliseconds(self.first_token_ms_p99)}",
             f"responses/s  {self.responses_per_second:.1f}",
             f"tokens/s     {self.tokens_per_second:.1f}",
             f"errors       {failed or 'none'}",
@@ -109,7 +109,7 @@ def _percentile(ordered: Sequence[float], percent: int) -> float | None:
     return round(ordered[math.ceil(len(ordered) * percent / 100) - 1] * 1000, 3) if ordered else None
 
 
-def _shown(milliseconds: float | None) -> str:
+def _milliseconds(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else f"{milliseconds:.0f} ms"
 
 
@@ -158,7 +158,7 @@ class Load:
             except ClientError as error:
                 left += 1
                 if left <= MAX_TOLD:
-                    printing.told(f"{root} is left: {error}")
+                    printing.remark(f"{root} is left: {error}")
         return left
 
     def _watch(self, began: float) -> None:
@@ -172,13 +172,13 @@ class Load:
                     outcomes = self._outcomes.copy()
                     failed = sum(1 for outcome in outcomes if outcome.error)
                     wanted = self._turns * len(self._threads)
-                    printing.told(f"… {len(outcomes) - failed} of {wanted} responses, {failed} errors")
+                    printing.remark(f"… {len(outcomes) - failed} of {wanted} responses, {failed} errors")
 
     def _talk(self) -> None:
         before: str | None = None
         failed = 0
         for _ in range(self._turns):
-            outcome, id = self._asked(before)
+            outcome, id = self._ask(before)
             if outcome is None:
                 return
             self._outcomes.append(outcome)
@@ -191,7 +191,7 @@ class Load:
             if self._stop.is_set():
                 return
 
-    def _asked(self, before: str | None) -> tuple[Outcome | None, str | None]:
+    def _ask(self, before: str | None) -> tuple[Outcome | None, str | None]:
         """The outcome of one request, None where it was broken off; and the id of its response."""
         continued = {} if before is None else {"previous_response_id": before}
         began, first, id = monotonic(), None, None
@@ -250,7 +250,7 @@ def one_response(service: Service) -> list[Step]:
     """The steps up to one that fails. The response is deleted all the same."""
     steps: list[Step] = []
 
-    def tried(done: str, step: Callable[[], Json]) -> Json | None:
+    def attempt(done: str, step: Callable[[], Json]) -> Json | None:
         began = monotonic()
         try:
             found = step()
@@ -263,18 +263,18 @@ def one_response(service: Service) -> list[Step]:
         steps.append(Step(done, monotonic() - began))
         return found
 
-    def asked(words: str, before: str | None = None) -> Json:
+    def ask(words: str, before: str | None = None) -> Json:
         body: Json = {"model": service.first_model(), "input": words, "max_output_tokens": TOKENS, "metadata": METADATA}
         return service.call("POST", "/v1/responses", body | {"previous_response_id": before})
 
-    made = tried("made", lambda: asked("Count to 2."))
+    made = attempt("made", lambda: ask("Count to 2."))
     if made is None:
         return steps
     id = str(made["id"])
     path = f"/v1/responses/{id}"
-    if tried("retrieved", lambda: service.call("GET", path)):
-        tried("continued", lambda: asked("Count to 3.", id))
-    tried("deleted", lambda: service.call("DELETE", path, None, tree="true"))
+    if attempt("retrieved", lambda: service.call("GET", path)):
+        attempt("continued", lambda: ask("Count to 3.", id))
+    attempt("deleted", lambda: service.call("DELETE", path, None, tree="true"))
     return steps
 
 
@@ -312,7 +312,7 @@ def bench(
     load.leave()
     left = 0 if keep else load.delete()
     for root in load.roots if keep else ():
-        printing.told(root)
+        printing.remark(root)
     if left:
         names = " ".join(f"{name}={value}" for name, value in METADATA.items())
         printing.wrong(f"{left} trees are left; harmonium ls --metadata {names} lists them")

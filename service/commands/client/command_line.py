@@ -78,12 +78,12 @@ def ask(
         body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
     if conversation is not None:
         body["conversation"] = conversation
-    body |= _asked(instructions, effort, temperature)
+    body |= _request_fields(instructions, effort, temperature)
     if schema is not None:
         body["text"] = {"format": {"type": "json_schema", "name": "answer", "strict": True, "schema": _schema(schema)}}
     body["model"] = model or service.first_model()
     if background:
-        response = asking.begun(service, body)
+        response = asking.begin(service, body)
         keep_last(service.url, response["id"], environment())
         printing.out(json.dumps(response) if as_json else response["id"])
         return None
@@ -96,10 +96,10 @@ def ask(
         printing.out(json.dumps(answer.response))
     elif no_stream:
         printing.out(printing.output_text(answer.response))
-    printing.told(printing.head_of(answer.response) if usage else answer.id)
+    printing.remark(printing.head_of(answer.response) if usage else answer.id)
     if answer.interrupted:
         return EXIT_INTERRUPTED
-    return asking.ended(answer.response)
+    return asking.exit_status(answer.response)
 
 
 @app.command()
@@ -114,7 +114,7 @@ def chat(
     no_reasoning: Quiet = False,
 ) -> None:
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
-    body = {"model": model or service.first_model()} | _asked(instructions, effort, temperature)
+    body = {"model": model or service.first_model()} | _request_fields(instructions, effort, temperature)
     asking.with_history()
     asking.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
 
@@ -146,7 +146,7 @@ def show(
         for event in service.stream("GET", path, stream="true"):
             printing.out(json.dumps(event))
     else:
-        head, *paragraphs = reading.shown(service, id)
+        head, *paragraphs = reading.paragraphs_of(service, id)
         printing.bold(head)
         for paragraph in paragraphs:
             printing.out(f"\n{paragraph}")
@@ -161,7 +161,7 @@ def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
         for line in reading.token_lines(page):
             printing.out(line)
         if number == 0:
-            printing.told(reading.tokens_told(page))
+            printing.remark(reading.tokens_told(page))
 
 
 app.add_typer(trees, name="")
@@ -198,7 +198,7 @@ def diff(
     if as_json:
         printing.out(json.dumps({"in_common": same, one: ones, other: others}))
     else:
-        printing.told(f"{same} item{'' if same == 1 else 's'} in common")
+        printing.remark(f"{same} item{'' if same == 1 else 's'} in common")
         for sign, items in ("-", ones), ("+", others):
             for paragraph in printing.transcript(items):
                 printing.out("\n".join(f"{sign} {line}" for line in paragraph.split("\n")))
@@ -224,11 +224,11 @@ def tail(
             response = event.get("response", response)
             printing.out(json.dumps(event))
         return asking.exit_status_of(response)
-    answer = asking.printed(events, reasoning=not no_reasoning and sys.stderr.isatty())
-    printing.told(printing.head_of(answer.response))
+    answer = asking.print_answer(events, reasoning=not no_reasoning and sys.stderr.isatty())
+    printing.remark(printing.head_of(answer.response))
     if answer.interrupted:
         return EXIT_INTERRUPTED
-    return asking.ended(answer.response)
+    return asking.exit_status(answer.response)
 
 
 @app.command()
@@ -244,7 +244,7 @@ def wait(
     """Wait until a response has ended, and print what it says."""
     response = reading.waited_for(service, id, timeout)
     printing.out(json.dumps(response) if as_json else printing.output_text(response))
-    return asking.ended(response)
+    return asking.exit_status(response)
 
 
 @app.command()
@@ -273,9 +273,9 @@ def jobs(
     for job in found:
         printing.out(json.dumps(job) if as_json else reading.line_of(job))
     if more:
-        printing.told(f"… and more than {reading.MOST_JOBS}")
+        printing.remark(f"… and more than {reading.MOST_JOBS}")
     elif not found:
-        printing.told(reading.NOTHING_RUNS)
+        printing.remark(reading.NOTHING_RUNS)
 
 
 @app.command()
@@ -300,7 +300,7 @@ def rm(
 app.command()(completion)
 
 
-def _asked(instructions: str | None, effort: str | None, temperature: float | None) -> Json:
+def _request_fields(instructions: str | None, effort: str | None, temperature: float | None) -> Json:
     """The fields of a request that both `ask` and `chat` may set."""
     reasoning = None if effort is None else {"effort": effort}
     fields = {"instructions": instructions, "reasoning": reasoning, "temperature": temperature}
@@ -310,13 +310,13 @@ def _asked(instructions: str | None, effort: str | None, temperature: float | No
 def _input(words: list[str]) -> str:
     """The input: the words, and below them the text that is piped in. Raises ClientError."""
     said = " ".join(words)
-    piped = "" if sys.stdin.isatty() else _limited(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
+    piped = "" if sys.stdin.isatty() else _input_text(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
     if not (said.strip() or piped.strip()):
         raise ClientError("nothing to say: give words, or pipe some in", EXIT_USAGE)
     return f"{said}\n\n{piped}" if said and piped else said or piped
 
 
-def _limited(content: bytes, where: str) -> str:
+def _input_text(content: bytes, where: str) -> str:
     if len(content) > MAX_INPUT_BYTES:
         raise ClientError(f"{where} has more than {MAX_INPUT_BYTES} bytes", EXIT_USAGE)
     try:
@@ -328,7 +328,7 @@ def _limited(content: bytes, where: str) -> str:
 def _schema(file: Path) -> Any:
     try:
         with file.open("rb") as opened:
-            return json.loads(_limited(opened.read(MAX_INPUT_BYTES + 1), str(file)))
+            return json.loads(_input_text(opened.read(MAX_INPUT_BYTES + 1), str(file)))
     except OSError as error:
         raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
     except ValueError as error:

@@ -62,7 +62,7 @@ def out(text: str, end: str = "\n") -> None:
     _print(sys.stdout, text, end)
 
 
-def told(text: str, end: str = "\n") -> None:
+def remark(text: str, end: str = "\n") -> None:
     """Print something about a result, dimmed where that goes."""
     _print(sys.stderr, text, end, _DIM)
 
@@ -124,18 +124,18 @@ def text_of(item: Json) -> str:
     """The text of an item, on as many lines as it has."""
     match item.get("type", "message"):
         case "message":
-            return _joined(item.get("content"))
+            return _join(item.get("content"))
         case "reasoning":
-            return _joined(item.get("content")) or _joined(item.get("summary"))
+            return _join(item.get("content")) or _join(item.get("summary"))
         case "function_call" | "mcp_call" | "custom_tool_call":
             return f"{item.get('name')}({item.get('arguments', item.get('input', ''))})"
         case "function_call_output" | "custom_tool_call_output":
-            return _joined(item.get("output"))
+            return _join(item.get("output"))
         case kind:
             return f"[{kind}]"
 
 
-def _joined(content: str | list[Json] | None) -> str:
+def _join(content: str | list[Json] | None) -> str:
     return content if isinstance(content, str) else "".join(_part(part) for part in content or ())
 
 

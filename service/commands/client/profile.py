@@ -76,7 +76,7 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
     chosen = (
         Written()
         if alone
-        else _chosen(_config_file(environment), name if name is not None else environment.get(PROFILE) or None)
+        else _choose(_config_file(environment), name if name is not None else environment.get(PROFILE) or None)
     )
     if (variable := key_env if key_env is not None else chosen.key_env) is not None:
         key = environment.get(variable)
@@ -86,7 +86,9 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
         key = _read(Path(chosen.key_file)).strip()
     else:
         key = environment.get(KEY) or None
-    return Profile(_checked(given if given is not None else chosen.url or DEFAULT_URL), _checked_key(key), chosen.model)
+    return Profile(
+        _check_url(given if given is not None else chosen.url or DEFAULT_URL), _checked_key(key), chosen.model
+    )
 
 
 def _config_file(environment: Mapping[str, str]) -> Path:
@@ -94,7 +96,7 @@ def _config_file(environment: Mapping[str, str]) -> Path:
     return Path(folder) / "harmonium" / "config.toml"
 
 
-def _chosen(file: Path, name: str | None) -> Written:
+def _choose(file: Path, name: str | None) -> Written:
     """The profile with that name, or else the default one; an empty one where none is meant."""
     if not file.exists():
         if name is not None:
@@ -123,7 +125,7 @@ def _read(file: Path) -> str:
         raise _wrong(f"can't read {file}: {error}") from None
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     """A URL of a service, without `/v1` and a slash at its end."""
     try:
         parts = urlsplit(url)
@@ -150,7 +152,7 @@ def _wrong(message: str) -> ClientError:
 
 def last_of(url: str, environment: Mapping[str, str]) -> str:
     """The id to continue. Raises ClientError where there is none."""
-    id = _known(_last_file(environment)).get(url)
+    id = _remembered_values(_last_file(environment)).get(url)
     if id is None:
         raise ClientError(f"nothing was asked of {url} from here yet; name a response with --from")
     return id
@@ -159,7 +161,7 @@ def last_of(url: str, environment: Mapping[str, str]) -> str:
 def keep_last(url: str, id: str, environment: Mapping[str, str]) -> None:
     """Remember the id. Raises OSError."""
     file = _last_file(environment)
-    known = _known(file)
+    known = _remembered_values(file)
     known.pop(url, None)
     kept = dict([*known.items(), (url, id)][-MAX_SERVICES:])
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -173,7 +175,7 @@ def _last_file(environment: Mapping[str, str]) -> Path:
     return Path(folder) / "harmonium" / "last.json"
 
 
-def _known(file: Path) -> dict[str, str]:
+def _remembered_values(file: Path) -> dict[str, str]:
     """The remembered values; none where the file isn't there or isn't ours any more."""
     try:
         with file.open("rb") as opened:

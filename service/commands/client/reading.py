@@ -54,19 +54,19 @@ def whole_id(service: Service, id: str) -> str:
     """
     begins = _BEGIN.fullmatch(id)
     if begins is None and id != LAST:
-        return f"resp_{id}" if _DIGITS.fullmatch(id) else checked(id)
+        return f"resp_{id}" if _DIGITS.fullmatch(id) else check_id(id)
     pages = service.pages(TREES, limit=PAGE)
     trees: list[Json] = [tree for page in islice(pages, MOST_TREES // PAGE if begins else 1) for tree in page["data"]]
     if begins is None:
         return _last(service, trees)
     begin = begins[1]
-    found = [tree for tree in trees if _shared(tree).startswith(begin[:_SHARED])]
+    found = [tree for tree in trees if _shared_digits(tree).startswith(begin[:_SHARED])]
     ids = [str(tree["newest"]["id"]) for tree in found]
     if len(found) == 1:
         turns = _responses(service, found[0])
         ids = [str(turn["id"]) for turn in turns if turn["id"].startswith(f"resp_{begin}")]
         if len(begin) <= _SHARED:
-            ids = ids and [str(max(turns, key=_made)["id"])]
+            ids = ids and [str(max(turns, key=_creation_order)["id"])]
     if len(ids) == 1:
         return ids[0]
     if not ids:
@@ -82,7 +82,7 @@ def _last(service: Service, trees: Sequence[Json]) -> str:
     for tree in trees:
         if newest is not None and tree["last_used_at"] <= newest["created_at"]:
             break
-        newest = max((*_responses(service, tree), *([newest] if newest else [])), key=_made, default=None)
+        newest = max((*_responses(service, tree), *([newest] if newest else [])), key=_creation_order, default=None)
     if newest is None:
         raise ClientError(f"there is no response that {LAST} could mean", EXIT_NOT_FOUND)
     return str(newest["id"])
@@ -94,12 +94,12 @@ def _responses(service: Service, tree: Json) -> list[Json]:
     return [turn for turn in reversed(turns) if turn["kind"] == "response" and turn["status"] != "deleted"]
 
 
-def _made(turn: Json) -> tuple[int, int]:
+def _creation_order(turn: Json) -> tuple[int, int]:
     """When a turn was made: of one second, the deeper turn is later, and of one depth the first of `_responses`."""
     return turn["created_at"], turn["depth"] or 0
 
 
-def _shared(tree: Json) -> str:
+def _shared_digits(tree: Json) -> str:
     """The digits that the ids of all responses of a tree have in common."""
     digits = str(tree["newest"]["id"]).partition("_")[2]
     return digits[:SHARD_DIGITS] + digits_of_tree(digits)
@@ -107,15 +107,15 @@ def _shared(tree: Json) -> str:
 
 def tree_of(service: Service, id: str) -> Json:
     """The tree of a response. Raises ClientError."""
-    return service.call("GET", f"{TREES}/{checked(id)}")
+    return service.call("GET", f"{TREES}/{check_id(id)}")
 
 
 def response_of(service: Service, id: str) -> Json:
     """A response. Raises ClientError."""
-    return service.call("GET", f"/v1/responses/{checked(id)}")
+    return service.call("GET", f"/v1/responses/{check_id(id)}")
 
 
-def checked(id: str) -> str:
+def check_id(id: str) -> str:
     """An id, which may stand in a path. Raises ClientError."""
     if not id.isascii() or not id.replace("_", "").replace("-", "").isalnum():
         raise ClientError(f"{printing.excerpt(id)!r} is no id; one is resp_ and 48 hex digits", 2)
@@ -131,10 +131,10 @@ def items(service: Service, path: str, order: str = "asc") -> Iterator[Json]:
         if not page.get("has_more"):
             return
         after = {"after": page["last_id"]}
-    printing.told(f"… more than {MAX_ITEMS} items")
+    printing.remark(f"… more than {MAX_ITEMS} items")
 
 
-def shown(service: Service, id: str) -> Iterator[str]:
+def paragraphs_of(service: Service, id: str) -> Iterator[str]:
     """A response as paragraphs: what it was told, and what it says."""
     response = response_of(service, id)
     yield printing.head_of(response)
@@ -155,10 +155,10 @@ def token_lines(page: Json) -> Iterator[str]:
             to = f" to {message['recipient']}" if message["recipient"] else ""
             yield f"{'/'.join(said)}{to} ({message['length']} tokens)"
         for token in message["tokens"]:
-            yield f"  {token['id']:>6} {_spelled(token)}".rstrip()
+            yield f"  {token['id']:>6} {_spelling(token)}".rstrip()
 
 
-def _spelled(token: Json) -> str:
+def _spelling(token: Json) -> str:
     if token["text"] is not None:
         return str(token["text"]) if token.get("special") else json.dumps(token["text"], ensure_ascii=False)
     return " ".join(f"{byte:02X}" for byte in token.get("bytes") or ())
@@ -204,13 +204,13 @@ def chain(service: Service, id: str, limit: int) -> Iterator[tuple[Json, str]]:
         except Refused as error:
             if error.status != 404 or at == id:
                 raise
-            printing.told(f"{at} is not there any more")
+            printing.remark(f"{at} is not there any more")
             return
         newest = service.call("GET", f"/v1/responses/{at}/input_items", None, limit=1, order="desc")["data"]
         yield response, printing.text_of(newest[0]) if newest else ""
         at = response.get("previous_response_id")
     if at is not None:
-        printing.told("… --limit shows more")
+        printing.remark("… --limit shows more")
 
 
 def waited_for(service: Service, id: str, seconds: float | None) -> Json:

@@ -124,7 +124,7 @@ class Service:
                 connection.request(method, where, content, headers)
                 answer = connection.getresponse()
                 if answer.status >= 400:
-                    raise self._refused(answer)
+                    raise self._refusal(answer)
                 if answer.status >= 300:
                     raise ClientError(f"{self._profile.url} sends elsewhere (HTTP {answer.status}); name its real URL")
                 yield answer
@@ -140,7 +140,7 @@ class Service:
             raise ClientError(f"the answer has more than {self._bounds.answer_bytes} bytes")
         return content
 
-    def _refused(self, answer: http.client.HTTPResponse) -> Refused:
+    def _refusal(self, answer: http.client.HTTPResponse) -> Refused:
         """The error in an answer, from OpenAI's envelope."""
         if answer.status == 401 and self._profile.key is None:
             return Refused(401, NO_KEY)

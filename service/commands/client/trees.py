@@ -19,7 +19,7 @@ import typer
 from service.commands.client import printing
 from service.commands.client.errors import EXIT_USAGE, ClientError, Refused
 from service.commands.client.options import AsJson, AsLines, Id, argument, flag, option, talking
-from service.commands.client.reading import LAST, MOST_TREES, PAGE, TREES, checked, tree_of, whole_id
+from service.commands.client.reading import LAST, MOST_TREES, PAGE, TREES, check_id, tree_of, whole_id
 from service.commands.client.service import Json, Service, object_in
 
 ARCHIVED_TREES = "/console/api/archived_trees"
@@ -107,13 +107,13 @@ def line_of(tree: Json, columns: int = 0) -> str:
     turns = f"{tree['turns']}{more} turn{'' if tree['turns'] == 1 else 's'}"
     id, used = str(newest["id"]), printing.when(tree["last_used_at"])
     if columns == 0:
-        return "  ".join((id, used, turns, _said(newest)))
+        return "  ".join((id, used, turns, _turn_text(newest)))
     if newest["kind"] == "response":  # others have a mark in front of what tells them apart
         id = id[:SHORT_ID_CHARS]
-    return printing.fitting("  ".join((id, used[:MINUTE_CHARS], turns, _said(newest))), columns)
+    return printing.fitting("  ".join((id, used[:MINUTE_CHARS], turns, _turn_text(newest))), columns)
 
 
-def searched(page: Json) -> str:
+def search_note(page: Json) -> str:
     """A line on how far a stopped search looked, or that there is more; '' where it has come to its end."""
     found, after = page["searched"], page.get("after")
     if after is None:
@@ -124,7 +124,7 @@ def searched(page: Json) -> str:
     return f"… --after {after} shows more"
 
 
-def archived(tree: Json) -> str:
+def archive_note(tree: Json) -> str:
     """Which branches of a tree are in the archive alone, each of which comes back when its id is asked for; '' where
     there are none.
     """
@@ -140,7 +140,7 @@ def archived(tree: Json) -> str:
     )
 
 
-def drawn(tree: Json) -> Iterator[str]:
+def draw(tree: Json) -> Iterator[str]:
     """The lines of a drawing of a tree."""
     turns: dict[str, Json] = {turn["id"]: turn for turn in tree["turns"] if turn["kind"] != "conversation"}
     names: dict[str, list[str]] = {}
@@ -154,7 +154,7 @@ def drawn(tree: Json) -> Iterator[str]:
         id = str(turn["id"])
         mark = " ".join(names.get(id, []) + (["this one"] if id == tree["asked"] else []))
         head = f"{id} ({mark})" if mark else id
-        yield f"{'| ' * min(len(columns) - 1, MOST_COLUMNS)}* {head}  {_said(turn)}"
+        yield f"{'| ' * min(len(columns) - 1, MOST_COLUMNS)}* {head}  {_turn_text(turn)}"
         columns[-1] = turn["parent"]
         if len(columns) > 1 and columns[-1] == columns[-2]:
             columns.pop()
@@ -183,7 +183,7 @@ def newest_first(turns: dict[str, Json]) -> Iterator[Json]:
         waiting += [(each, False) for each in sorted(below[id], key=lambda each: newest[each])]
 
 
-def _said(turn: Json) -> str:
+def _turn_text(turn: Json) -> str:
     """How a turn ended, if not well, what it was told and what it says."""
     told = printing.excerpt(turn["input"], EXCERPT_CHARS) if turn.get("input") else ""
     says = printing.excerpt(turn["output"], EXCERPT_CHARS) if turn.get("output") else ""
@@ -204,7 +204,7 @@ class Exported:
         """Something is missing."""
         self.missing += 1
         if self.missing <= MAX_TOLD:
-            printing.told(f"without {what}")
+            printing.remark(f"without {what}")
 
 
 @dataclass
@@ -228,7 +228,7 @@ class Imported:
         return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
 
 
-def exported(service: Service, ids: Iterable[str], outcome: Exported, seen: set[str]) -> Iterator[Json]:
+def export_lines(service: Service, ids: Iterable[str], outcome: Exported, seen: set[str]) -> Iterator[Json]:
     """The lines of the trees that have these ids, but for those `seen`, which grows. Raises ClientError."""
     for id in ids:
         tree = tree_of(service, whole_id(service, id))
@@ -272,7 +272,7 @@ def _lines_of(service: Service, tree: Json, outcome: Exported) -> Iterator[Json]
     if not tree["turns_complete"]:
         outcome.lacks(f"older branches of {tree['id']}")
     elif not (tree["archived"] and tree["archived"]["complete"]):
-        outcome.lacks(f"{archived(tree)}, of {tree['id']}")
+        outcome.lacks(f"{archive_note(tree)}, of {tree['id']}")
 
 
 def ends_of(tree: Json) -> list[str]:
@@ -286,7 +286,7 @@ def _turns_of(service: Service, turns: list[Json], outcome: Exported) -> Iterato
             outcome.lacks(f"{turn['id']}, which is under way")
             continue
         try:
-            whole = service.call("GET", f"{TURNS}/{checked(turn['id'])}")
+            whole = service.call("GET", f"{TURNS}/{check_id(turn['id'])}")
         except Refused as error:
             if error.status != 404:
                 raise
@@ -294,11 +294,11 @@ def _turns_of(service: Service, turns: list[Json], outcome: Exported) -> Iterato
             continue
         outcome.turns += 1
         if outcome.turns % PROGRESS_TURNS == 0:
-            printing.told(f"… {outcome.turns} turns of {outcome.trees} trees")
+            printing.remark(f"… {outcome.turns} turns of {outcome.trees} trees")
         yield whole
 
 
-def imported(service: Service, file: BinaryIO, outcome: Imported) -> None:
+def import_file(service: Service, file: BinaryIO, outcome: Imported) -> None:
     """Bring back the turns of a file, in their order. Raises ClientError for what is no such file."""
     for number, line in enumerate(_lines(file), start=1):
         found = object_in(line, f"line {number} is no JSON object: that is no export", EXIT_USAGE)
@@ -318,7 +318,7 @@ def imported(service: Service, file: BinaryIO, outcome: Imported) -> None:
                 raise
             outcome.refused += 1
             if outcome.refused <= MAX_TOLD:
-                printing.told(f"line {number}: {error}")
+                printing.remark(f"line {number}: {error}")
             continue
         if said["new"]:
             outcome.imported += 1
@@ -327,7 +327,7 @@ def imported(service: Service, file: BinaryIO, outcome: Imported) -> None:
         else:
             outcome.kept += 1
         if outcome.turns % PROGRESS_TURNS == 0:
-            printing.told(f"… {outcome.turns} turns")
+            printing.remark(f"… {outcome.turns} turns")
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -360,10 +360,10 @@ def ls(
         for tree in page["data"]:
             is_empty = False
             printing.out(json.dumps(tree) if as_json else line_of(tree, columns))
-    if page is not None and (more := searched(page)):
-        printing.told(more)
+    if page is not None and (more := search_note(page)):
+        printing.remark(more)
     elif is_empty:
-        printing.told(f"no conversation{' whose newest turn is so' if filters else 's'}")
+        printing.remark(f"no conversation{' whose newest turn is so' if filters else 's'}")
 
 
 @app.command()
@@ -378,12 +378,12 @@ def tree(
     if as_json:
         printing.out(json.dumps(found))
         return
-    for line in drawn(found):
+    for line in draw(found):
         printing.out(line)
     if not found["turns_complete"]:
-        printing.told("… and older branches")
-    if away := archived(found):
-        printing.told(f"… and {away}")
+        printing.remark("… and older branches")
+    if away := archive_note(found):
+        printing.remark(f"… and {away}")
 
 
 @app.command()
@@ -404,11 +404,11 @@ def export(
             has_archive = page["has_archive"]
             yield from (str(tree["id"]) for tree in page["data"])
 
-    for line in exported(service, ids or in_memory(), outcome, seen):
+    for line in export_lines(service, ids or in_memory(), outcome, seen):
         printing.out(json.dumps(line))
     for line in exported_from_archive(service, outcome, seen) if has_archive and everything else ():
         printing.out(json.dumps(line))
-    printing.told(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
+    printing.remark(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
     return 1 if outcome.missing else 0
 
 
@@ -426,7 +426,7 @@ def import_(
     outcome = Imported()
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
-            imported(service, opened, outcome)
+            import_file(service, opened, outcome)
     except OSError as error:
         raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
     if as_json:

@@ -154,7 +154,7 @@ class ChatAnswer(Answer):
         self._prompt_tokens: int | None = None
         """How many tokens the prompt has, where that is told at the beginning, and until it is passed on."""
 
-    def _made(self) -> Sequence[Chunk]:
+    def _take_chunks(self) -> Sequence[Chunk]:
         """The chunks added since the last call, one for each part of the answer."""
         self._flush()
         ready, self._ready = self._ready, []
@@ -169,7 +169,7 @@ class ChatAnswer(Answer):
         missing = self._spare if counted is None else counted - self._given
         count = max(min(missing, self._max_tokens - self._given), int(stops or bool(text)), 0)
         ids = [WORD] * (count - stops) + [ENDED] * stops
-        known = None if self._alternatives is None else _padded(self._logprobs, count)
+        known = None if self._alternatives is None else _pad(self._logprobs, count)
         prompt = self._prompt_tokens if self._usage.prompt_tokens is None else self._usage.prompt_tokens
         cached = self._usage.cached_tokens if self._tells_cached else None
         if cached is not None and prompt is not None:
@@ -177,7 +177,7 @@ class ChatAnswer(Answer):
         return Chunk(ids, last.finish, cached, known, text, prompt)
 
     def _take(self, payload: bytes) -> None:
-        event = read_event(self.name, _EVENT, payload, refused)
+        event = read_event(self.name, _EVENT, payload, refusal_of)
         if event.prompt_token_ids:
             self._prompt_tokens = len(event.prompt_token_ids)
         if event.usage != NOTHING:
@@ -188,7 +188,7 @@ class ChatAnswer(Answer):
             if choice.index:
                 raise EngineError(f"the {self.name} server gave several answers")
             delta = choice.delta or _Delta()
-            pieces = [piece for piece in self._written(delta) if piece]
+            pieces = [piece for piece in self._write(delta) if piece]
             said = choice.likely if self._alternatives is not None else []
             self._guesses = choice.token_ids is None
             ids = int(bool(pieces or delta.tool_calls)) if choice.token_ids is None else len(choice.token_ids)
@@ -236,13 +236,13 @@ class ChatAnswer(Answer):
         """Ends the chunk of the parts so far, if there are any."""
         if not self._tokens:
             return
-        known = None if self._alternatives is None else _padded(self._logprobs, len(self._tokens))
+        known = None if self._alternatives is None else _pad(self._logprobs, len(self._tokens))
         self._ready.append(Chunk(self._tokens, None, None, known, "".join(self._text), self._prompt_tokens))
         self._given += len(self._tokens)
         self._tokens, self._logprobs, self._text, self._prompt_tokens = [], [], [], None
         self.begun = True
 
-    def _written(self, delta: _Delta) -> Iterator[str]:
+    def _write(self, delta: _Delta) -> Iterator[str]:
         thought, content = delta.reasoning_content or delta.reasoning or "", delta.answer
         says = thought or (content and self._writing.answers_now(content))
         closing = self._ended_calls() if says else ""
@@ -250,9 +250,9 @@ class ChatAnswer(Answer):
         yield self._writing.answers(content)
         for piece in delta.tool_calls or ():
             if piece is not None:
-                yield self._called(piece)
+                yield self._write_call(piece)
 
-    def _called(self, piece: _CallDelta) -> str:
+    def _write_call(self, piece: _CallDelta) -> str:
         """Takes a piece of a call, perhaps its first. Pieces of other calls wait until the one before is whole."""
         call = next((each for each in reversed(self._calls) if not each.is_other(piece)), None)
         if call is None:
@@ -272,10 +272,10 @@ class ChatAnswer(Answer):
         call.add(piece.arguments)
         written = ""
         while len(self._calls) > 1 and self._calls[0].name and self._calls[0].whole:
-            written += self._ended(self._calls.pop(0))
-        return written + self._begun(self._calls[0])
+            written += self._end_call(self._calls.pop(0))
+        return written + self._begin_call(self._calls[0])
 
-    def _begun(self, call: "_Open") -> str:
+    def _begin_call(self, call: "_Open") -> str:
         """The unwritten text of a call as far as it is known: nothing before its name."""
         if not call.name:
             return ""
@@ -283,25 +283,25 @@ class ChatAnswer(Answer):
         call.written = True
         return opening + self._writing.arguments(call.take())
 
-    def _ended(self, call: "_Open") -> str:
+    def _end_call(self, call: "_Open") -> str:
         """The rest of a call: one without arguments has an empty object of them. Raises EngineError where it has no
         name.
         """
         if not call.name:
             raise EngineError(f"the {self.name} server told of a call without a name")
         self._whole.add(call.index)
-        return self._begun(call) + ("" if call.argued else self._writing.arguments("{}"))
+        return self._begin_call(call) + ("" if call.argued else self._writing.arguments("{}"))
 
     def _ended_calls(self) -> str:
         """The text that ends the open calls, where another part begins or the stream ends. Raises as `_ended` does."""
         calls, self._calls = self._calls, []
-        return "".join(map(self._ended, calls))
+        return "".join(map(self._end_call, calls))
 
     def _cut_calls(self) -> str:
         """The text of calls that the server cut off: the last isn't ended."""
         calls = [each for each in self._calls if each.name]
         self._calls = []
-        return "".join([*map(self._ended, calls[:-1]), *map(self._begun, calls[-1:])])
+        return "".join([*map(self._end_call, calls[:-1]), *map(self._begin_call, calls[-1:])])
 
     def _likely(self, said: _TokenLogprob) -> TokenLogprobs:
         top = (said.top_logprobs or ())[: self._alternatives]
@@ -351,7 +351,7 @@ class _Open:
         return begins and bool(piece.id and self.id and piece.id != self.id)
 
 
-def _padded(logprobs: Sequence[TokenLogprobs], count: int) -> list[TokenLogprobs]:
+def _pad(logprobs: Sequence[TokenLogprobs], count: int) -> list[TokenLogprobs]:
     """One for each of so many tokens."""
     return [*logprobs[:count], *[UNTOLD] * (count - len(logprobs))]
 
@@ -379,7 +379,7 @@ def _count(told: msgspec.Raw) -> int | None:
         return None
 
 
-def refused(name: str, status: int, body: bytes) -> EngineError:
+def refusal_of(name: str, status: int, body: bytes) -> EngineError:
     """The error that an answer with an HTTP error status stands for, or an event. Status 403 may refuse one prompt
     alone, where a provider moderates prompts, and 404 or 405 one request alone. As an EngineUnavailable they would make
     all others wait for the server, too. Their messages aren't repeated, as they may name keys.

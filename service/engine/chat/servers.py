@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from service.engine.chat.answer import ChatAnswer, refused
+from service.engine.chat.answer import ChatAnswer, refusal_of
 from service.engine.llama.servers import Llama
 from service.engine.port import EngineError, EngineRefused, Generation
 from service.engine.servers.kind import MODELS, Ask, Facts, Kind, Request, Wanted
@@ -67,7 +67,7 @@ class ByChat(Kind):
         if generation.asks is None:
             return generation
         pieces = self._pieces(ask, facts.model) if CUTS in facts.traits else common_pieces
-        transcript = await self._disarming.disarmed(pieces, generation.asks.transcript)
+        transcript = await self._disarming.disarm(pieces, generation.asks.transcript)
         asks = msgspec.structs.replace(generation.asks, transcript=transcript)
         return msgspec.structs.replace(generation, asks=asks)
 
@@ -85,7 +85,7 @@ class ByChat(Kind):
         )
 
     def refused(self, status: int, body: bytes) -> EngineError:
-        return refused(self.name, status, body)
+        return refusal_of(self.name, status, body)
 
     async def _places(self, ask: Ask) -> int:
         """How many generations it can have under way at once; 0 is as many as come."""

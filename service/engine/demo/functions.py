@@ -85,7 +85,7 @@ PYTHON = Declaration("python", "Runs code.", "(_: string)")
 
 
 @lru_cache(maxsize=32)
-def declared(developer: str) -> tuple[Declaration, ...]:
+def declarations_in(developer: str) -> tuple[Declaration, ...]:
     """The functions that a developer message declares, in order, FUNCTIONS at most."""
     found: list[Declaration] = []
     namespace, end = "", 0

@@ -34,7 +34,7 @@ def matching(pattern: str, words: str = "") -> str:
 
 
 @lru_cache(maxsize=64)
-def derived(grammar: str, words: str = "") -> str:
+def derive(grammar: str, words: str = "") -> str:
     """A text that the rule `root` of an EBNF grammar derives. Raises ValueError for one that can't be read.
 
     Each rule is a regex but for its texts and the names of other rules.

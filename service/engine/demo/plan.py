@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from service.engine.demo.functions import PYTHON, Declaration, also, asks_for_a_tool, declared, fitting
-from service.engine.demo.prose import wished
+from service.engine.demo.functions import PYTHON, Declaration, also, asks_for_a_tool, declarations_in, fitting
+from service.engine.demo.prose import text_for
 from service.engine.demo.reading import PAUSE, Output, Reading
 from service.engine.demo.values import Words, answer_for, arguments_for, response_schema
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, encode
@@ -116,7 +116,7 @@ def decide(reading: Reading, addressed: Collection[str] | None) -> Generator[Seq
     """The messages of an answer. `addressed` are the functions that a constraint lets through, "" for a final answer;
     None is no constraint. Yields are pauses.
     """
-    functions = [*declared(reading.developer), *declared(reading.system)]
+    functions = [*declarations_in(reading.developer), *declarations_in(reading.system)]
     if addressed is not None:
         functions = [each for each in functions if each.name in addressed]
         unknown = {*addressed} - {each.name for each in functions} - {"", PYTHON.name}
@@ -125,7 +125,7 @@ def decide(reading: Reading, addressed: Collection[str] | None) -> Generator[Seq
     code = _CODE.search(reading.words[:CODE_CHARS]) if has_python else None
     has_to_call = addressed is not None and "" not in addressed
     if has_to_call and (code or not functions):
-        return [_thought(reading, "Python can tell."), code_call(reading, code), _WAITING]
+        return [_thinking(reading, "Python can tell."), code_call(reading, code), _WAITING]
     if has_to_call:
         function = yield from fitting(functions, reading.words)
         return (yield from _calls(reading, function or functions[0], functions))
@@ -134,14 +134,14 @@ def decide(reading: Reading, addressed: Collection[str] | None) -> Generator[Seq
     if reading.outputs:
         return _relay(reading, functions)
     if code:
-        return [_thought(reading, "Python can tell."), code_call(reading, code), _WAITING]
+        return [_thinking(reading, "Python can tell."), code_call(reading, code), _WAITING]
     questions = _questions(reading.words)
     for spoken, thing in questions:
         value = yield from _recall(thing, reading.user_texts())
         if value:
             told = f"{spoken[0].upper()}{spoken[1:]} is {value}."
             return _answer(reading, "I was told this earlier, so I can say it.", [told])
-    wish = None if functions and asks_for_a_tool(reading.words) else wished(reading.words)
+    wish = None if functions and asks_for_a_tool(reading.words) else text_for(reading.words)
     if wish:
         return _answer(reading, f"The user wants me to {wish[0]}.", wish[1])
     function = yield from fitting(functions, reading.words)
@@ -150,12 +150,12 @@ def decide(reading: Reading, addressed: Collection[str] | None) -> Generator[Seq
     if questions:
         unknown = f"I don't know {questions[0][0]}: nobody has told me in this conversation."
         return _answer(reading, "Nothing in this conversation tells me that.", [unknown])
-    return [_thought(reading, "Nothing here asks for a skill of mine; I say who I am."), introduction(reading)]
+    return [_thinking(reading, "Nothing here asks for a skill of mine; I say who I am."), introduction(reading)]
 
 
 def introduction(reading: Reading) -> Message:
     """The demo engine's introduction, its answer when nothing else is asked for."""
-    said = f"You said {_quoted(reading.words)}. " if reading.words.strip() else ""
+    said = f"You said {_quote(reading.words)}. " if reading.words.strip() else ""
     who = "I am harmonium's demo engine, no real model"
     return _final(reading, [f"{said}{who}: I can count, recall, tell stories and call tools."])
 
@@ -199,19 +199,19 @@ def _calls(reading: Reading, function: Declaration, functions: Sequence[Declarat
     if isinstance(calls[0].value, dict):
         others = yield from also(function, calls[0].value, functions, reading.words)  # pyright: ignore
         calls += [call(other, words) for other, words in others]
-    thoughts = [_thought(reading, f"The {function.short} function fits what the user asks.")]
+    thoughts = [_thinking(reading, f"The {function.short} function fits what the user asks.")]
     if _effort(reading) == "high":
         thoughts.append(Message("commentary", [f"I will call {function.short} for this."]))
     return [*thoughts, *calls, _WAITING]
 
 
 def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Sequence[Message]:
-    return [_thought(reading, thought), _final(reading, lines)]
+    return [_thinking(reading, thought), _final(reading, lines)]
 
 
-def _thought(reading: Reading, thought: str) -> Message:
+def _thinking(reading: Reading, thought: str) -> Message:
     """The message on the analysis channel: as long as the effort in the system message asks for."""
-    asking = f"The user says: {_quoted(reading.words)}." if reading.words else "Nobody has said a word to me."
+    asking = f"The user says: {_quote(reading.words)}." if reading.words else "Nobody has said a word to me."
     match _effort(reading):
         case "low":
             return Message("analysis", [thought])
@@ -231,15 +231,15 @@ def _relay(reading: Reading, functions: Sequence[Declaration]) -> Sequence[Messa
     last = reading.outputs[-1]
     opener = next((each for each in functions if each.name == OPEN), None)
     if opener and last.tool == SEARCH and "【0†" in last.text:
-        return [_thought(reading, "I open the first page that was found."), call(opener, "", {"id": 0}), _WAITING]
-    if line := _cited(last):
+        return [_thinking(reading, "I open the first page that was found."), call(opener, "", {"id": 0}), _WAITING]
+    if line := _citation(last):
         return _answer(reading, "The page says it.", [line])
     said = [f"The {o.tool.rpartition('.')[2]} function says: {o.text.strip()[:OUTPUT_CHARS]}" for o in reading.outputs]
     lines = [*(f"{line}\n" for line in said[:-1]), said[-1]]
     return _answer(reading, "A tool has answered; I pass on what it says.", lines)
 
 
-def _cited(output: Output) -> str | None:
+def _citation(output: Output) -> str | None:
     """The first line of a page that was opened, with a citation; None where there is none."""
     display, said = _DISPLAY.match(output.text), _LINE.search(output.text)
     if output.tool != OPEN or display is None or said is None:
@@ -252,12 +252,12 @@ def _summary(reading: Reading) -> Pauses:
     """A short summary of the user's texts."""
     pieces: list[str] = []
     for text in islice(reading.user_texts(), SUMMED_UP):
-        pieces.append(_quoted(text.strip()))
+        pieces.append(_quote(text.strip()))
         yield PAUSE
     return f"The user said {', then '.join(reversed(pieces))}." if pieces else "Nobody has said a word yet."
 
 
-def _quoted(words: str) -> str:
+def _quote(words: str) -> str:
     """The beginning of the user's words on one line, in quotation marks."""
     text = " ".join(words[: 4 * QUOTED_CHARS].split())
     return f'"{text[:QUOTED_CHARS].rstrip()}…"' if len(text) > QUOTED_CHARS else f'"{text}"'

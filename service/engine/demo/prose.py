@@ -39,7 +39,7 @@ _STORY = re.compile(r"\b(?:write|tell)\b[^.!?\n]{0,60}\b(?:story|essay|poem|tale
 _LENGTH = re.compile(r"\b(?P<number>[\d,]{1,20})[ -]words?\b")
 
 
-def wished(words: str) -> tuple[str, Iterator[str]] | None:
+def text_for(words: str) -> tuple[str, Iterator[str]] | None:
     """The long text that `words` ask for: its name, for the thought about it, and its lines, which are written as they
     are taken. None where they ask for none.
     """

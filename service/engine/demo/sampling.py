@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from service.engine.demo.functions import Declaration, declared
-from service.engine.demo.patterns import derived, matching
+from service.engine.demo.functions import Declaration, declarations_in
+from service.engine.demo.patterns import derive, matching
 from service.engine.demo.plan import Message, call, compact, decide, introduction
 from service.engine.demo.reading import Reading, places, read
 from service.engine.demo.values import answer_for, arguments_for
@@ -53,7 +53,7 @@ def sampled_answer(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] 
 def _endless(prompt: Ids, tag: str | None) -> Iterator[Ids]:
     try:
         form: Format = {} if tag is None else json.loads(tag)["format"]
-        addressed = _addressed(form)
+        addressed = _recipients(form)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise EngineRefused(f"the demo engine can't read the structural tag: {error}") from error
     reading = yield from read(prompt)
@@ -68,10 +68,10 @@ def _endless(prompt: Ids, tag: str | None) -> Iterator[Ids]:
         left = [each for each in left if each.channel != "final"]
     if tag and addressed is None:
         message = _open(begun, left, reading)
-        yield from _written(form, message)
+        yield from _write_content(form, message)
         yield (CALL if message.function else RETURN,)
     elif begun or left:
-        yield from _continued(begun, left, reading)
+        yield from _continue(begun, left, reading)
     else:
         yield (RETURN,)
     while True:
@@ -79,7 +79,7 @@ def _endless(prompt: Ids, tag: str | None) -> Iterator[Ids]:
         yield from _message(_NO_MORE)
 
 
-def _addressed(form: Format) -> frozenset[str] | None:
+def _recipients(form: Format) -> frozenset[str] | None:
     """The recipients that a tag lets through, "" for a final answer; None for a tag that is a content's format."""
     parts = [form]
     for part in parts:  # which grows meanwhile
@@ -116,12 +116,12 @@ def _open(part: Ids, left: Iterable[Message], reading: Reading) -> Message:
     planned = next((message for message in left if _fits(part, message)), None)
     recipient, _ = _heading(part)
     if planned is None and recipient:
-        known = (each for each in declared(reading.developer) if each.name == recipient)
+        known = (each for each in declarations_in(reading.developer) if each.name == recipient)
         return call(next(known, Declaration(recipient)), reading.words)
     return planned or introduction(reading)
 
 
-def _continued(begun: Ids, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
+def _continue(begun: Ids, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
     """Goes on from the beginning of a message to the end of the plan."""
     message = _open(begun, left, reading)
     place = _content(begun)
@@ -156,12 +156,12 @@ def _behind(message: Message, begun: Ids) -> Iterator[Ids]:
         passed = max(0, passed - len(piece))
 
 
-def _written(form: Format, message: Message) -> Iterator[Ids]:
+def _write_content(form: Format, message: Message) -> Iterator[Ids]:
     """A content in its format. Raises EngineRefused for a format that has no text, or none that could be found."""
     match form:
         case {"type": "sequence", "elements": [*elements]}:
             for each in elements:
-                yield from _written(each, message)
+                yield from _write_content(each, message)
         case {"type": "token", "token": int(id)}:
             yield (id,)
         case {"type": "const_string", "value": str(text)}:
@@ -180,7 +180,7 @@ def _matching(form: Format, message: Message) -> str:
     if form["type"] == "regex":
         return matching(form["pattern"], message.words)
     if form["type"] == "grammar":
-        return derived(form["grammar"], message.words)
+        return derive(form["grammar"], message.words)
     schema = form["json_schema"]
     if message.value is not None and is_valid(schema, message.value):
         return compact(message.value)

@@ -172,7 +172,7 @@ class _Maker:
         part = self._target(schema)
         kind, choices = _kind(part), [part["const"]] if "const" in part else part.get("enum")
         if choices:
-            best = choices[len(others) :] if others else self._mentioned(choices)
+            best = choices[len(others) :] if others else self._values_in_words(choices)
             return next((each for each in (*best, *choices) if each not in others), choices[0])
         if options := part.get("anyOf") or part.get("oneOf") or part.get("allOf"):
             return self._first([self._target(each) for each in options], name, depth)
@@ -220,7 +220,7 @@ class _Maker:
                 continue
         raise _Endless
 
-    def _mentioned(self, values: Sequence[Any]) -> Iterator[Any]:
+    def _values_in_words(self, values: Sequence[Any]) -> Iterator[Any]:
         return (value for value in values if value is not None and self._words.mentions(value))
 
     def _object(self, part: Part, depth: int) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class _Maker:
 
     def _is_about(self, name: str, schema: Any) -> bool:
         """Whether the words speak of an optional property, or of one of its choices."""
-        return self._words.mentions(name) or any(self._mentioned(self._target(schema).get("enum", ())))
+        return self._words.mentions(name) or any(self._values_in_words(self._target(schema).get("enum", ())))
 
     def _of_any_name(self, part: Part, depth: int) -> dict[str, Any]:
         """An object with a member of an undeclared name, if there may be one."""
@@ -263,7 +263,7 @@ class _Maker:
         value = [self._value(each, name, depth + 1) for each in first[:most]]
         if "items" in part and rest is not False and depth < GENEROUS:
             item = self._target(rest)
-            told = [*self._mentioned(item.get("enum", ()))][: max(0, min(most, ITEMS) - len(value))]
+            told = [*self._values_in_words(item.get("enum", ()))][: max(0, min(most, ITEMS) - len(value))]
             value, least = value + told, max(least, 1)
             if item.get("type") in ("number", "integer"):
                 least = max(least, min(ITEMS, len(value) + len(self._words.numbers)))

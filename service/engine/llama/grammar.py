@@ -48,14 +48,14 @@ def constraint(tag: str, ends: Sequence[int], *, guided: bool) -> Constraint:
         if form["type"] == "json_schema":
             return Constraint(_schema(form["json_schema"], ends, guided=guided))
         if form["type"] == "grammar":
-            return Constraint({"grammar": _PIECES.sub(_renamed, form["grammar"])})
+            return Constraint({"grammar": _PIECES.sub(_rename, form["grammar"])})
         marks: set[int] = set()
-        return Constraint({"grammar": f"root ::= {_written(form, marks)}\n{FREE}\n"}, frozenset(marks))
+        return Constraint({"grammar": f"root ::= {_write(form, marks)}\n{FREE}\n"}, frozenset(marks))
     except (LookupError, TypeError, RecursionError, re.error, InvalidRequest) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def guided(tag: str, ends: Sequence[int]) -> Mapping[str, Any] | None:
+def guidance_of(tag: str, ends: Sequence[int]) -> Mapping[str, Any] | None:
     """The constraint of a tag as llguidance reads it, for any vocabulary, behind which one of `ends` comes. None where
     it can't be said: arguments that are no JSON. Free text may be anything but special tokens.
     """
@@ -80,7 +80,7 @@ def _lark(form: Mapping[str, Any], rules: list[str]) -> str:
         case "any_tokens" | "any_text":
             return "/(.|\\n)*/"
         case "json_schema" if form.get("style", "json") == "json":
-            shown = json.dumps({**_closed(form["json_schema"]), **SPACED_JSON}, separators=(",", ":"))
+            shown = json.dumps({**_close_objects(form["json_schema"]), **SPACED_JSON}, separators=(",", ":"))
             rules.append(f"json{len(rules)}: %json {shown}")
             return f"json{len(rules) - 1}"
         case "optional":
@@ -101,14 +101,14 @@ def _schema(schema: object, ends: Sequence[int], *, guided: bool) -> dict[str, A
     """
     if not isinstance(schema, dict):
         raise TypeError("a schema is an object")
-    closed = _closed(cast(dict[str, Any], schema))
+    closed = _close_objects(cast(dict[str, Any], schema))
     if not guided:
         return {"json_schema": closed}
     shown = json.dumps({**closed, **GUIDED_JSON}, separators=(",", ":"))
     return {"grammar": f"{GUIDED}start: json ({' | '.join(f'<[{id}]>' for id in ends)})\njson: %json {shown}\n"}
 
 
-def _closed(schema: Any) -> Any:
+def _close_objects(schema: Any) -> Any:
     """A schema whose objects have no more properties than it names, unless it says so: xgrammar takes it so."""
     if not isinstance(schema, dict):
         return schema
@@ -119,18 +119,18 @@ def _closed(schema: Any) -> Any:
 
 def _closed_below(keyword: str, value: Any) -> Any:
     if keyword in ("properties", "patternProperties", "$defs"):
-        return {name: _closed(each) for name, each in value.items()}
+        return {name: _close_objects(each) for name, each in value.items()}
     if keyword in ("anyOf", "prefixItems"):
-        return [_closed(each) for each in value]
-    return _closed(value) if keyword in ("items", "additionalProperties") else value
+        return [_close_objects(each) for each in value]
+    return _close_objects(value) if keyword in ("items", "additionalProperties") else value
 
 
-def _renamed(piece: re.Match[str]) -> str:
+def _rename(piece: re.Match[str]) -> str:
     """A name as GBNF may have it, which has no underscores; anything else as it is."""
     return piece[0] if piece[0][0] in '"[' else piece[0].replace("_", "-")
 
 
-def _written(form: Mapping[str, Any], marks: set[int]) -> str:
+def _write(form: Mapping[str, Any], marks: set[int]) -> str:
     """A format as an expression, its marks noted."""
     match form["type"]:
         case "token":
@@ -143,17 +143,17 @@ def _written(form: Mapping[str, Any], marks: set[int]) -> str:
         case "any_tokens":
             return "free"
         case "optional":
-            return f"({_written(form['content'], marks)})?"
+            return f"({_write(form['content'], marks)})?"
         case "sequence":
-            return _joined(" ", form["elements"], marks)
+            return _join(" ", form["elements"], marks)
         case "or":
-            return _joined(" | ", form["elements"], marks)
+            return _join(" | ", form["elements"], marks)
         case other:
             raise ValueError(f"there is no format {other!r}")
 
 
-def _joined(by: str, elements: Sequence[Mapping[str, Any]], marks: set[int]) -> str:
-    return f"({by.join(_written(each, marks) for each in elements)})"
+def _join(by: str, elements: Sequence[Mapping[str, Any]], marks: set[int]) -> str:
+    return f"({by.join(_write(each, marks) for each in elements)})"
 
 
 def _text(value: str) -> str:

@@ -68,7 +68,7 @@ class LlamaLocalEngine(ServersEngine):
         context_tokens: int = 0,
         shared: bool = False,
     ) -> None:
-        path = packaged(str(model)) or model
+        path = packaged_file(str(model)) or model
         options = {name: value for name, value in args.items() if name != SLOTS_OPTION}
         self._child = Wanted(
             path=str(path.expanduser().absolute()),
@@ -177,7 +177,7 @@ class LlamaLocalEngine(ServersEngine):
                 event(logger, logging.ERROR, "llama.cpp does not start", reason=str(error))
 
 
-def packaged(name: str) -> Path | None:
+def packaged_file(name: str) -> Path | None:
     """The GGUF file of an installed package, by the name of its model; None where there is none."""
     if name not in PACKAGED:
         return None

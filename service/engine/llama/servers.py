@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from service.engine.llama.grammar import GUIDED, constraint
-from service.engine.llama.grammar import guided as guided_by
+from service.engine.llama.grammar import guidance_of as guided_by
 from service.engine.pass_through import Passed
 from service.engine.port import (
     LEAST_LOGPROB,
@@ -351,7 +351,7 @@ class Llama(Kind):
             await asyncio.to_thread(parts)  # now, as no stream may wait for it
             return found
         names = f"{model} {PurePath(props.model_path).name}"
-        speech = await speech_of(self.pieces(ask, model), partial(self._written, ask), names)
+        speech = await speech_of(self.pieces(ask, model), partial(self._prompt_text, ask), names)
         return msgspec.structs.replace(found, speech=speech, constrains=guided)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
@@ -359,8 +359,8 @@ class Llama(Kind):
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """The ids of a prompt: the template makes a text, which is then cut into ids."""
-        disarmed = await self._disarming.disarmed(self.pieces(ask, facts.model), transcript)
-        body = tokenize_body(await self._written(ask, disarmed))
+        disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
+        body = tokenize_body(await self._prompt_text(ask, disarmed))
         return read(await self.asked(ask, TOKENIZE, body), Ids).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
@@ -405,6 +405,6 @@ class Llama(Kind):
 
         return pieces
 
-    async def _written(self, ask: Ask, transcript: Transcript) -> str:
+    async def _prompt_text(self, ask: Ask, transcript: Transcript) -> str:
         """The text that the template makes."""
         return read(await self.asked(ask, TEMPLATE, template_body(transcript)), _Prompt).prompt

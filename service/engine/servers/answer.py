@@ -90,11 +90,11 @@ class Answer(ABC):
                 raise EngineError(f"the {self.name} server sent an event of more than {MAX_EVENT_BYTES} bytes")
         except EngineError as raised:
             error = raised
-        yield from self._made()
+        yield from self._take_chunks()
         if error is not None:
             raise error
 
-    def _made(self) -> Sequence[Chunk]:
+    def _take_chunks(self) -> Sequence[Chunk]:
         """One chunk of the tokens added since the last; none if there are none."""
         if not self._tokens:
             return ()

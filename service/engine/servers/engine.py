@@ -290,7 +290,7 @@ class ServersEngine:
         async with server.stream(generation) as events:
             while not answer.finished and not await events.pour(feed):
                 for chunk in coming:
-                    whole = await server.completed(chunk, answer) if answer.lost else chunk
+                    whole = await server.complete(chunk, answer) if answer.lost else chunk
                     for part in whole.cut(TURN_TOKENS):
                         if not goes_on and not (goes_on := await between()):
                             return False

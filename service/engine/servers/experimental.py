@@ -36,7 +36,7 @@ from service.engine.servers.kind import (
     Request,
     ServerLoad,
     Wanted,
-    decoded,
+    decode,
     read_event,
     refusal,
 )
@@ -116,7 +116,7 @@ class Sglang(Kind):
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         unsaid = EngineUnavailable("the SGLang server does not say what kind of model it has; is it one?")
-        kind = decoded(_INFO, await self.asked(ask, MODEL), unsaid).model_type
+        kind = decode(_INFO, await self.asked(ask, MODEL), unsaid).model_type
         if kind != MODEL_TYPE:
             raise EngineUnavailable(f"the SGLang server's model is of the type {kind!r}, and gpt-oss {MODEL_TYPE!r}")
         model, context_tokens, _ = await self.served(ask, wanted)
@@ -148,7 +148,7 @@ class Sglang(Kind):
             "stream": True,
             "priority": -generation.priority,  # higher ones are served earlier there
             "sampling_params": named,
-            **_salted(generation.cache_salt),
+            **_salts(generation.cache_salt),
         }
         if sampling.logprobs is not None:
             body |= {"return_logprob": True, "logprob_start_len": -1, "top_logprobs_num": sampling.logprobs}
@@ -158,10 +158,10 @@ class Sglang(Kind):
         return SglangAnswer(logprobs=generation.sampling.logprobs)
 
     def passed(self, passed: Passed) -> dict[str, Any]:
-        return {**_salted(passed.cache_salt), "priority": -passed.priority}
+        return {**_salts(passed.cache_salt), "priority": -passed.priority}
 
 
-def _salted(salt: str | None) -> dict[str, str]:
+def _salts(salt: str | None) -> dict[str, str]:
     """The members that keep cached prefixes apart. Older servers know the second name alone, and ignore the first."""
     return {"cache_salt": salt, "extra_key": salt} if salt else {}
 
@@ -289,7 +289,7 @@ class Tensorrt(Kind):
         prompt = [secrets.randbelow(FIRST_SPECIAL) for _ in range(PROBE_TOKENS)]
         body = _ENCODE(_members(Generation("", prompt, Sampling(1, 0, stop_ids=ENDS[:1])), model))
         other = EngineUnavailable("the TensorRT-LLM server does not answer a completion; is it one?")
-        answers = [decoded(_TENSORRT_EVENT, await self.asked(ask, COMPLETIONS, body), other) for _ in range(2)]
+        answers = [decode(_TENSORRT_EVENT, await self.asked(ask, COMPLETIONS, body), other) for _ in range(2)]
         if any(not answer.choices or not answer.choices[0].token_ids for answer in answers):
             raise EngineUnavailable("the TensorRT-LLM server gives no token ids; is it recent?")
         return answers[-1].cached_tokens != 0

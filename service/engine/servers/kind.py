@@ -203,7 +203,7 @@ class Kind(ABC):
     async def served(self, ask: Ask, wanted: Wanted) -> Served:
         """The model that a server serves. Raises EngineError where it isn't the wanted one."""
         unsaid = EngineUnavailable(f"the {self.name} server does not say what it serves; is it one?")
-        listed, terms = decoded(_MODELS, await self.asked(ask, MODELS), unsaid).data, wanted()
+        listed, terms = decode(_MODELS, await self.asked(ask, MODELS), unsaid).data, wanted()
         found = next((each for each in listed if terms.model in ("", each.id)), None)
         if found is None:
             raise EngineUnavailable(f"the {self.name} server does not serve the model {terms.model!r}{self.naming}")
@@ -248,7 +248,7 @@ _MODELS = msgspec.json.Decoder(_Models)
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
-def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes, otherwise: EngineError) -> T:
+def decode(decoder: "msgspec.json.Decoder[T]", body: bytes, otherwise: EngineError) -> T:
     """The decoded body. Raises `otherwise` where it doesn't fit the type."""
     try:
         return decoder.decode(body)
@@ -277,7 +277,7 @@ def read_event(
     refused: Callable[[str, int, bytes], EngineError] = read_refusal,
 ) -> E:
     """An event of a stream. Raises EngineError if it isn't one, and the error of an error event, by `refused`."""
-    event = decoded(decoder, payload, EngineError(f"the {name} server sent something that is no event"))
+    event = decode(decoder, payload, EngineError(f"the {name} server sent something that is no event"))
     if event.error is not None or event.object == "error":
         raise refused(name, 500, payload)
     return event

@@ -110,7 +110,7 @@ class Pool:
     async def _ask(self, target: Target, method: str, path: str, body: bytes, most: int) -> tuple[int, bytes]:
         connection = await self.send(method, target, path, {}, body)
         try:
-            return connection.answer.status, await bounded(connection.read, most)
+            return connection.answer.status, await read_bounded(connection.read, most)
         finally:
             connection.leave()
 
@@ -207,7 +207,7 @@ def watched_socket(address: tuple[Any, ...]) -> socket.socket:
     return connection
 
 
-async def bounded(read: Callable[[], Awaitable[bytes]], most: int) -> bytes:
+async def read_bounded(read: Callable[[], Awaitable[bytes]], most: int) -> bytes:
     """All that can be read, as far as it is of a sensible size; nothing read is the end."""
     body = bytearray()
     while len(body) <= most and (piece := await read()):

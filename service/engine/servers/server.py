@@ -39,7 +39,7 @@ from service.engine.servers.answer import Answer
 from service.engine.servers.connection import Connection, target_of
 from service.engine.servers.kind import Facts, Kind, RefusedAlone, Request, ServerChanged, ServerLoad, Wanted
 from service.engine.servers.passing import ACCEPTED, BROKEN, GENERATED, STREAMED, ServerReply, passed_refusal
-from service.engine.servers.pool import Pool, Unconnected, bounded
+from service.engine.servers.pool import Pool, Unconnected, read_bounded
 from service.logs import event
 from service.markup.speech import Transcript
 
@@ -110,9 +110,9 @@ class Server:
         self._wanted = wanted
         self._pool = pool
         self._target = target_of(place)
-        self._ask = partial(self._asked, connect_seconds, MAX_ANSWER_BYTES)
+        self._ask = partial(self._ask_within, connect_seconds, MAX_ANSWER_BYTES)
         """Asks something small."""
-        self._ask_at_length = partial(self._asked, RENDER_SECONDS, MAX_RENDERED_BYTES)
+        self._ask_at_length = partial(self._ask_within, RENDER_SECONDS, MAX_RENDERED_BYTES)
         """Asks something about a whole conversation."""
         self._probing: asyncio.Task[None] | None = None
         self._streams: set[Connection] = set()
@@ -172,14 +172,14 @@ class Server:
 
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
-        facts = self._served()
+        facts = self._fetch_facts()
         disarming = self.kind.disarmed(self._ask_at_length, facts, generation)
-        generation = await self._heard(disarming, Unreachable(f"the {self.kind.name} server did not answer"))
+        generation = await self._outcome_of(disarming, Unreachable(f"the {self.kind.name} server did not answer"))
         request = self.kind.request(facts, generation)
         if request.end is not None:
             self._ends[generation.id] = request.end
         try:
-            async with self._posted(request, _headers(generation), self.kind.refused, HEAD_SECONDS) as connection:
+            async with self._posting(request, _headers(generation), self.kind.refused, HEAD_SECONDS) as connection:
                 try:
                     yield connection
                 except BROKEN as error:
@@ -190,7 +190,7 @@ class Server:
     @asynccontextmanager
     async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
         """The server's reply to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
-        facts = self._served()
+        facts = self._fetch_facts()
         folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
         own = {"model": facts.model, **self.kind.passed(passed), **(STREAMED if folded else {})}
         # no client may see its address, nor the key for it
@@ -198,11 +198,11 @@ class Server:
         request = Request(passed.path, msgspec.json.encode({**passed.members, **own}))
         headers = {**_headers(passed), "accept": ACCEPTED}
         refused = partial(passed_refusal, self.kind.name, hidden)
-        async with self._posted(request, headers, refused, None) as connection:
+        async with self._posting(request, headers, refused, None) as connection:
             yield ServerReply(self.kind.name, connection, hidden, self._broke, folded=folded)
 
     @asynccontextmanager
-    async def _posted(
+    async def _posting(
         self,
         request: Request,
         headers: Mapping[str, str],
@@ -250,7 +250,7 @@ class Server:
             event(logger, logging.WARNING, words, url=self.url, path=request.path, status=status)
         return status == 200
 
-    def _served(self) -> Facts:
+    def _fetch_facts(self) -> Facts:
         """The server's facts. Raises Unreachable."""
         if self.facts is None or self.state is not State.UP:
             raise Unreachable(self.trouble)
@@ -260,7 +260,7 @@ class Server:
         """Note that a connection broke."""
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
-    async def _heard(self, asking: Awaitable[T], trouble: EngineUnavailable) -> T:
+    async def _outcome_of(self, asking: Awaitable[T], trouble: EngineUnavailable) -> T:
         """The outcome of something asked. Raises EngineError; `trouble` where the connection breaks."""
         try:
             return await asking
@@ -269,10 +269,10 @@ class Server:
 
     async def render(self, transcript: Transcript) -> list[int]:
         """The ids of a prompt. Raises EngineError."""
-        rendering = self.kind.render(self._ask_at_length, self._served(), transcript)
-        return await self._heard(rendering, EngineUnavailable(f"the {self.kind.name} server did not answer"))
+        rendering = self.kind.render(self._ask_at_length, self._fetch_facts(), transcript)
+        return await self._outcome_of(rendering, EngineUnavailable(f"the {self.kind.name} server did not answer"))
 
-    async def completed(self, chunk: Chunk, answer: Answer) -> Chunk:
+    async def complete(self, chunk: Chunk, answer: Answer) -> Chunk:
         """The chunk with the ids that the server left out: the ids into which it cuts their text. They give the same
         text, though perhaps not by the sampled ids. Raises EngineError.
         """
@@ -280,7 +280,7 @@ class Server:
         ids, logprobs = list(chunk.tokens), None if chunk.logprobs is None else list(chunk.logprobs)
         for place, text in reversed(lost):
             trouble = EngineBroke(f"the connection to the {self.kind.name} server broke")
-            found = await self._heard(self.kind.cut(self._ask, text), trouble)
+            found = await self._outcome_of(self.kind.cut(self._ask, text), trouble)
             ids[place : place + 1] = found
             if logprobs is not None:
                 logprobs[place:place] = [TokenLogprobs(LEAST_LOGPROB)] * (len(found) - 1)
@@ -326,7 +326,7 @@ class Server:
                 if status == 200:
                     return connection
                 try:
-                    said = await bounded(connection.read, MAX_ANSWER_BYTES)
+                    said = await read_bounded(connection.read, MAX_ANSWER_BYTES)
                 finally:
                     connection.leave()
         except Unconnected as error:
@@ -337,7 +337,7 @@ class Server:
         failed = status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused)
         if failed or isinstance(failure, RefusedAlone):
             await self.probe()  # is it this request, or the server?
-            self._served()
+            self._fetch_facts()
         raise failure
 
     async def _probe(self) -> None:
@@ -348,7 +348,7 @@ class Server:
                 raise Unreachable(f"the {name} server is not healthy (status 503){self.kind.loading}")
             if status != 200:
                 raise EngineUnavailable(f"the {name} server is not healthy (status {status})")
-            if self.state is State.UP and not await self.kind.serves(self._ask, self._served(), self._wanted):
+            if self.state is State.UP and not await self.kind.serves(self._ask, self._fetch_facts(), self._wanted):
                 self.down(EngineUnavailable(f"the {name} server serves something else now"))
             if self.state is not State.UP:
                 self.facts = await self.kind.facts(self._ask, self._wanted)
@@ -379,7 +379,9 @@ class Server:
         except BROKEN as error:
             self.down(self._unreachable(), error)
 
-    async def _asked(self, seconds: float, most: int, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    async def _ask_within(
+        self, seconds: float, most: int, method: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
         """The status and the body of an answer that may take so many seconds, and have so many bytes."""
         return await self._pool.ask(self._target, method, path, body, seconds=seconds, most=most)
 

@@ -68,19 +68,21 @@ async def speech_of(pieces: Pieces, written: Written, model: str) -> Speech:
     marks = {piece: id for id, piece in await pieces("\n".join(asked)) if piece in asked}
     ends = tuple(marks[end] for end in ENDS if end in marks)
     worse = WORSE_SYSTEM.search(model) is not None
-    return Speech(family_of(model, marks), tuple(marks.items()), ends, empty_system=worse, shown=await _shown(written))
+    return Speech(
+        family_of(model, marks), tuple(marks.items()), ends, empty_system=worse, shown=await _shown_parts(written)
+    )
 
 
-async def _shown(written: Written) -> Shown:
+async def _shown_parts(written: Written) -> Shown:
     """The parts that a template shows of tools: all, where it shows that there is one, or it can't be found out."""
-    prompt = await _tried(written, Transcript(msgspec.json.encode(_PROBE[:1]), msgspec.json.encode([_TOOL])))
+    prompt = await _try_prompt(written, Transcript(msgspec.json.encode(_PROBE[:1]), msgspec.json.encode([_TOOL])))
     if prompt is None or _PROBED_NAME in prompt:
         return SHOWN
-    prompt = await _tried(written, Transcript(msgspec.json.encode(_PROBE))) or ""
+    prompt = await _try_prompt(written, Transcript(msgspec.json.encode(_PROBE))) or ""
     return Shown(tools=False, calls=_PROBED_ARGUMENT in prompt, outputs=_PROBED_OUTPUT in prompt)
 
 
-async def _tried(written: Written, transcript: Transcript) -> str | None:
+async def _try_prompt(written: Written, transcript: Transcript) -> str | None:
     """The prompt of a transcript; nothing where the template refuses it. Raises EngineUnavailable."""
     try:
         return await written(transcript)
@@ -97,15 +99,15 @@ class Disarming:
         self._known: dict[str, bool] = {}
         """Texts that look like marks, and whether they are."""
 
-    async def disarmed(self, pieces: Pieces, transcript: Transcript) -> Transcript:
+    async def disarm(self, pieces: Pieces, transcript: Transcript) -> Transcript:
         """A transcript in which only our own marks are spelled; tools' descriptions are searched, too."""
-        messages = await self._broken(pieces, transcript.messages)
-        tools = await self._broken(pieces, transcript.tools)
+        messages = await self._break_marks(pieces, transcript.messages)
+        tools = await self._break_marks(pieces, transcript.tools)
         if transcript.own:
             messages = messages.replace(transcript.own.encode(), b"")
         return msgspec.structs.replace(transcript, messages=messages, tools=tools, own="")
 
-    async def _broken(self, pieces: Pieces, written: bytes) -> bytes:
+    async def _break_marks(self, pieces: Pieces, written: bytes) -> bytes:
         """A text without marks. Long ones are searched in a thread."""
         text = written.decode()
         here = len(text) < THREAD_FROM_CHARS

@@ -171,7 +171,7 @@ def prompt_json(generation: Generation, last: int | None = None) -> msgspec.Raw:
     """The ids of a generation's prompt as a JSON array. Raises EngineRefused for one beyond `last`, if given."""
     prompt = generation.prompt
     if not isinstance(prompt, array) or len(prompt) < BLOCK_IDS:
-        return msgspec.Raw(b"[%b]" % _listed(list(prompt), last))
+        return msgspec.Raw(b"[%b]" % _id_list(list(prompt), last))
     whole = len(prompt) // BLOCK_IDS * BLOCK_IDS
     packed, size = memoryview(prompt)[:whole].cast("B"), BLOCK_IDS * prompt.itemsize
     blocks = [
@@ -179,17 +179,17 @@ def prompt_json(generation: Generation, last: int | None = None) -> msgspec.Raw:
         for start in range(0, len(packed), size)
     ]
     if whole < len(prompt):
-        blocks.append(_listed(prompt[whole:].tolist(), last))
+        blocks.append(_id_list(prompt[whole:].tolist(), last))
     return msgspec.Raw(b"[%b]" % b",".join(blocks))
 
 
 @lru_cache(maxsize=MOST_BLOCKS)
 def block_json(salt: str | None, typecode: str, packed: bytes, last: int | None) -> bytes:
     """The ids of one block, with commas between. Raises EngineRefused."""
-    return _listed(array(typecode, packed).tolist(), last)
+    return _id_list(array(typecode, packed).tolist(), last)
 
 
-def _listed(ids: list[int], last: int | None) -> bytes:
+def _id_list(ids: list[int], last: int | None) -> bytes:
     """The ids with commas between. Raises EngineRefused."""
     if last is not None and max(ids, default=0) > last:
         raise EngineRefused(f"{max(ids)} is no token id; the last is {last}")

@@ -36,7 +36,7 @@ from service.engine.servers.kind import (
     ServerLoad,
     TokenId,
     Wanted,
-    decoded,
+    decode,
     read_event,
 )
 from service.engine.servers.speech import Disarming, Pieces, speech_of
@@ -221,7 +221,7 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False) ->
 
 def read_cut(body: bytes) -> Cut:
     """The ids of a text. Raises EngineError."""
-    return decoded(_CUT, body, EngineError("the vLLM server sent something else than ids"))
+    return decode(_CUT, body, EngineError("the vLLM server sent something else than ids"))
 
 
 def abort_body(id: str) -> bytes:
@@ -396,7 +396,7 @@ class Vllm(Kind):
         )
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
-        disarmed = await self._disarming.disarmed(self.pieces(ask, facts.model), transcript)
+        disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
         return read_cut(await self.asked(ask, TOKENIZE, template_body(disarmed, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:

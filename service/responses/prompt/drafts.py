@@ -11,7 +11,7 @@ import msgspec
 
 from service.api import ids
 from service.api.approval import Answer, Answers, ApprovalRequest
-from service.api.approval import answered as approval_answered
+from service.api.approval import answer_note as approval_answered
 from service.api.history import Earlier, unknown_call
 from service.api.items import (
     CALL_NAME,
@@ -36,7 +36,7 @@ from service.api.items import (
 )
 from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
-from service.errors import InvalidRequest, shown
+from service.errors import InvalidRequest, brief
 from service.harmony import render, tokens
 from service.harmony.header import CHANNELS, JSON_TYPE
 from service.harmony.render import Header, developer_text, message_steps
@@ -436,5 +436,7 @@ def _error_text(raw: msgspec.Raw | msgspec.UnsetType) -> str | None:
 def _unsealable(where: str, text: str, error: sealed.Unsealable) -> InvalidRequest:
     param = f"{where}.encrypted_content"
     return InvalidRequest(
-        f"Invalid value for '{param}': {shown(text)}. It can't be opened: {error}.", code="invalid_value", param=param
+        f"Invalid value for '{param}': {brief(text)}. It can't be opened: {error}.",
+        code="invalid_value",
+        param=param,
     )

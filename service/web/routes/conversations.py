@@ -11,7 +11,7 @@ import msgspec
 
 from service.api.conversation import ConversationDeleted, decode_conversation, read_added, read_changed, read_new
 from service.api.request import MAX_METADATA_PAIRS, check_pair
-from service.errors import invalid_value, shown
+from service.errors import brief, invalid_value
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.tenants.permissions import check_scope
@@ -214,7 +214,7 @@ async def page_of_conversations(
         try:
             some = await listing.some(AT_ONCE if wanted else limit + 1 - len(found))
         except ConversationNotFound as error:
-            raise not_in_list("conversation", shown(error.id)) from None
+            raise not_in_list("conversation", brief(error.id)) from None
         for id, json in some:
             size += len(json or b"")
             if json is not None and _has(json, wanted):

@@ -12,7 +12,7 @@ import msgspec
 from service.api import events
 from service.api.events import Event
 from service.decoding import decode
-from service.errors import ApiError, InvalidRequest, invalid_value, missing, shown
+from service.errors import ApiError, InvalidRequest, brief, invalid_value, missing
 from service.web.sse import Encoder
 
 CREATE = "response.create"
@@ -67,7 +67,7 @@ def read_envelope(frame: bytes) -> ClientFrame:
         raise missing("type", f"Give one of {', '.join(KINDS)}.")
     if kind not in KINDS:
         raise InvalidRequest(
-            f"Unknown type of frame: '{shown(kind)}'. Give one of {', '.join(KINDS)}.",
+            f"Unknown type of frame: '{brief(kind)}'. Give one of {', '.join(KINDS)}.",
             code="unknown_event_type",
             param="type",
         )
@@ -92,7 +92,7 @@ def _read_lane(sent: msgspec.Raw) -> str | None:
     if name is not None and not _LANE.fullmatch(name):
         value = bytes(memoryview(sent)[:MAX_NAME_BYTES]).decode(errors="replace")
         raise InvalidRequest(
-            f"Invalid value for 'stream_id': {shown(value)}. Give 1 to 256 of A-Z a-z 0-9 _ . - or leave it out.",
+            f"Invalid value for 'stream_id': {brief(value)}. Give 1 to 256 of A-Z a-z 0-9 _ . - or leave it out.",
             code="invalid_stream_id",
             param="stream_id",
         )

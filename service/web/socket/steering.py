@@ -17,7 +17,7 @@ import msgspec
 
 from service.api.events import Terminal
 from service.api.response import ResponseStatus, SteerError, SteerShown
-from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, ended
+from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, no_steers_reason
 from service.metrics.counters import Metrics
 from service.responses.drive import Driver
 from service.web.admission.slots import Slot
@@ -80,7 +80,7 @@ class Steering:
     def check(self, steer: Steer) -> None:
         """Raise NotSteered where a steer can't be taken."""
         if self._ended is not None:
-            raise ended(self.id, self._ended)
+            raise no_steers_reason(self.id, self._ended)
         if not self._supported:
             raise NotSteered(
                 "steering_not_supported",

@@ -10,7 +10,7 @@ import pytest
 
 from service.commands.client.errors import ClientError
 from service.commands.client.printing import fitting
-from service.commands.client.trees import archived, drawn, filters_of, moment_of
+from service.commands.client.trees import archive_note, draw, filters_of, moment_of
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
 from tests.support.service.terminal import COLUMNS, at_a_terminal
@@ -39,7 +39,7 @@ def told_tree(*turns: str, asked: str = "") -> dict[str, Any]:
 
 
 def drawing(*turns: str, asked: str = "") -> list[str]:
-    return list(drawn(told_tree(*turns, asked=asked)))
+    return list(draw(told_tree(*turns, asked=asked)))
 
 
 def test_a_chain_is_one_column() -> None:
@@ -79,7 +79,7 @@ def test_of_turns_of_the_same_second_the_one_told_last_is_the_newest() -> None:
     found = told_tree("a", "b<a", "c<a")
     for turn in found["turns"]:
         turn["created_at"] = 7
-    assert next(drawn(found)) == "* c  C"
+    assert next(draw(found)) == "* c  C"
 
 
 def test_a_conversation_stands_beside_its_turn_and_a_tree_may_lack_its_beginning() -> None:
@@ -194,9 +194,9 @@ def test_filters_are_as_the_service_reads_them() -> None:
 
 
 def test_branches_that_are_in_the_archive_alone_are_named() -> None:
-    assert archived({}) == archived({"archived": {"ends": [], "complete": True}}) == ""
-    assert archived({"archived": None}) == "branches that the archive doesn't tell of"
+    assert archive_note({}) == archive_note({"archived": {"ends": [], "complete": True}}) == ""
+    assert archive_note({"archived": None}) == "branches that the archive doesn't tell of"
     one = {"archived": {"ends": ["resp_1"], "complete": True}}
-    assert archived(one) == "1 branch in the archive, with resp_1"
+    assert archive_note(one) == "1 branch in the archive, with resp_1"
     many = {"archived": {"ends": [str(number) for number in range(99)], "complete": False}}
-    assert archived(many) == "99 or more branches in the archive, with 0 1 2 3 4 5 6 7 8 9"
+    assert archive_note(many) == "99 or more branches in the archive, with 0 1 2 3 4 5 6 7 8 9"

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import validator_for
 
-from service.engine.demo.patterns import derived, matching
+from service.engine.demo.patterns import derive, matching
 from service.engine.demo.values import answer_for, arguments_for
 from service.errors import InvalidRequest
 from service.grammar.schemas import enforced_schema
@@ -154,13 +154,13 @@ def test_a_regex_that_cannot_be_read_or_made_is_an_error(pattern: str) -> None:
 
 def test_a_text_of_a_grammar_is_as_short_as_it_can_be() -> None:
     grammar = 'root ::= sum  # one\nsum ::= term | term "+" sum\nterm ::= [0-9]{1,3} | "(" sum ")"\n'
-    assert derived(grammar) == "0"
-    assert derived(grammar, "add 42") == "42"
+    assert derive(grammar) == "0"
+    assert derive(grammar, "add 42") == "42"
 
 
 def test_a_grammar_of_many_rules_finds_its_shortest_text() -> None:
     rules = [f'r{number} ::= "a" r{number + 1} | r{number} "b" r{number}' for number in range(50)]
-    assert derived("\n".join(["root ::= r0", *rules, 'r50 ::= "c"'])) == "a" * 50 + "c"
+    assert derive("\n".join(["root ::= r0", *rules, 'r50 ::= "c"'])) == "a" * 50 + "c"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_grammar_of_many_rules_finds_its_shortest_text() -> None:
 )
 def test_a_grammar_without_a_text_is_an_error(grammar: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        derived(grammar)
+        derive(grammar)
 
 
 def arrays(depth: int, least: int) -> dict[str, object]:

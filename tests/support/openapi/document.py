@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, compile_path
 
-from service.app import routed
+from service.app import all_routes
 from service.build import this_build
 from service.web.dialect import OPEN_RESPONSES
 from service.web.routes.welcome import DOCS, OPENAPI
@@ -60,7 +60,7 @@ def document() -> Json:
 
 def _declared() -> Iterator[BaseRoute]:
     """The routes as FastAPI would have them declared, those of the second dialect left out."""
-    first = [each for each in routed() if not each.path.startswith(OPEN_RESPONSES.prefix)]
+    first = [each for each in all_routes() if not each.path.startswith(OPEN_RESPONSES.prefix)]
     return (_as_fastapi_has_it(route) for route in first if route.operation_id)
 
 
