@@ -252,17 +252,6 @@ async def test_a_choice_of_a_tool_is_held_by_the_engine_and_echoed(settings: Set
     assert [addressed(tag) for tag in tags(engine)] == [allowed for _, allowed in choices.values()]
 
 
-async def test_a_patch_and_a_command_are_held_to_their_forms(settings: Settings) -> None:
-    engine = scripted([CHANGE], [RUN])
-    async with serving(settings, engine) as inside:
-        await made(inside, input="Hi", tools=[PATCH], parallel_tool_calls=False)
-        await made(inside, input="Hi", tools=[SHELL], parallel_tool_calls=False)
-
-    _, patch, _, command = tags(engine)
-    assert patch["type"] == "regex"
-    assert command["json_schema"]["properties"].keys() == {"cmd", "timeout"}
-
-
 # --- what clients send back ---
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from service.engine.port import EngineError, EngineUnavailable, Finish
 from service.harmony.segments import Segmenter
-from service.harmony.tokens import CHANNEL, CONSTRAIN, LAST_LEGAL, MESSAGE, RETURN, START, encode
+from service.harmony.tokens import RETURN, encode
 from service.responses.output.emitter import MessageEmitter
 from service.responses.output.machine import Machine
 from service.settings.settings import Settings
@@ -222,28 +222,6 @@ async def test_a_bug_costs_a_background_response_its_attempts(
     assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
     assert events[-1]["response"]["error"]["message"].startswith("The service failed")
     assert len(tracebacks(caplog)) == 1
-
-
-MALFORMED: dict[str, list[int]] = {
-    "text without a header": encode("Just text."),
-    "a header without an end": [CHANNEL, *encode("final")],
-    "an unknown channel": [CHANNEL, *encode("banana"), MESSAGE, *encode("Hello.")],
-    "a doubled start": [START, START, *encode("assistant"), *opened("Hello.")],
-    "a call of nothing": [CHANNEL, *encode("commentary"), CONSTRAIN, *encode("json"), MESSAGE, *encode("{}")],
-    "ids beyond the vocabulary": [*opened("Hello."), LAST_LEGAL + 1, 1 << 31],
-    "a split character": [*opened("Hello "), encode("☃")[0]],
-}
-
-
-@pytest.mark.parametrize("ids", MALFORMED.values(), ids=MALFORMED.keys())
-async def test_malformed_tokens_are_still_a_response(settings: Settings, ids: list[int]) -> None:
-    async with serving(settings, scripted([ids])) as inside, inside.client() as client:
-        events = await streamed(inside)
-        final = events[-1]["response"]
-        assert final["status"] in ("completed", "incomplete")
-        assert (await client.responses.retrieve(final["id"])).id == final["id"]
-        again = await client.responses.create(model=MODEL, input="Go on.", previous_response_id=final["id"])
-    assert again.status == final["status"]
 
 
 def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable[..., ServiceProcess]) -> None:

@@ -8,7 +8,6 @@ from openai.types.responses import Response
 
 from service.harmony.tokens import CALL, MESSAGE
 from service.settings.settings import Settings
-from tests.support.responses.samples import harmony
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, made, prompts, streamed, tags
@@ -22,12 +21,6 @@ CITY: Any = {
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": CITY, "strict": False}
 CLOCK: Any = {"type": "function", "name": "clock", "parameters": CITY, "strict": False}
 NOTE: Any = {"type": "custom", "name": "note", "description": "Takes a note."}
-CRM: Any = {
-    "type": "namespace",
-    "name": "crm",
-    "description": "Customers.",
-    "tools": [{"type": "function", "name": "find", "parameters": CITY, "strict": False}],
-}
 BOTH = [*called("weather", '{"city":"Paris"}'), *then(called("clock", '{"city":"London"}'))]
 
 
@@ -64,25 +57,6 @@ async def test_calls_side_by_side_are_answered_in_any_order_by_text_or_parts(set
     assert "functions.clock to=assistant<|channel|>commentary<|message|>It is noon.<|end|>" in told
     assert "functions.weather to=assistant<|channel|>commentary<|message|>Rain.<|end|>" in told
     assert told.index("It is noon.") < told.index("Hurry.") < told.index("Rain.")
-
-
-async def test_a_call_is_answered_however_far_back_in_the_chain_or_in_the_input_it_was_made(settings: Settings) -> None:
-    engine = scripted([BOTH], [called("weather", '{"city":"Rome"}')], [answer("Done.")])
-    tools = [WEATHER, CLOCK]
-    async with serving(settings, engine) as inside, inside.client() as client:
-        asked: Any = {"role": "user", "content": "Paris and London?"}
-        first = await made(inside, input=[asked], tools=tools)
-        given = [output(call, call["name"]) for call in first["output"]]
-        second = await go_on(client, first["id"], *given, tools=tools)
-        again = second.output[0].to_dict()
-        chained = await go_on(client, second.id, output(again, "Sun."), tools=tools)
-        stateless = [asked, *first["output"], *reversed(given), again, output(again, "Sun.")]
-        alone = await client.responses.create(model=MODEL, input=stateless, tools=tools, store=False)
-
-    assert chained.output_text == alone.output_text == "Done."
-    ids = [call["call_id"] for call in (*first["output"], again)]
-    assert len(set(ids)) == 3
-    assert prompts(engine)[-1].count(" to=assistant<|channel|>commentary") == 3
 
 
 # --- what is held ---
@@ -151,20 +125,6 @@ async def test_a_custom_tool_s_text_comes_out_of_its_wrapping_and_goes_back_in(s
     kept, replayed = prompts(engine)[-2:]
     assert '{"input":"Tea\\nand \\u00e9clairs"}<|call|>' in kept
     assert '{"input":"Tea\\nand éclairs"}<|call|>' in replayed
-
-
-async def test_a_namespace_s_functions_are_called_and_answered_in_it(settings: Settings) -> None:
-    call = '<|channel|>commentary to=crm.find <|constrain|>json<|message|>{"city":"Paris"}<|call|>'
-    engine = scripted([harmony(call)], [answer("Two.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        first = await made(inside, input="Who is in Paris?", tools=[CRM])
-        found = first["output"][0]
-        await go_on(client, first["id"], output(found, "Two"), tools=[CRM])
-
-    assert (found["type"], found["namespace"], found["name"]) == ("function_call", "crm", "find")
-    assert first["tools"][0]["name"] == "crm"
-    assert "namespace crm {" in prompts(engine)[0]
-    assert "crm.find to=assistant<|channel|>commentary<|message|>Two" in prompts(engine)[1]
 
 
 # --- tools that aren't here ---

@@ -62,17 +62,6 @@ async def test_the_final_answer_alone_is_held_and_the_prompt_tells_its_form(sett
     assert json.loads(section.partition("<|end|>")[0])["required"] == ["name", "masts"]
 
 
-async def test_a_json_object_is_any_object_and_nothing_else(settings: Settings) -> None:
-    engine = scripted([answer('{"a":[1,null]}')], [answer("[1]")])
-    async with serving(settings, engine) as inside:
-        good, bad = [await made(inside, input="JSON!", text={"format": {"type": "json_object"}}) for _ in range(2)]
-
-    assert json.loads(good["output"][0]["content"][0]["text"]) == {"a": [1, None]}
-    assert good["text"]["format"] == {"type": "json_object"}
-    assert (bad["status"], bad["output"][0]["status"]) == ("failed", "incomplete")
-    assert tags(engine)[1]["json_schema"] == {"type": "object"}
-
-
 async def test_a_function_may_be_called_instead_and_its_arguments_have_their_own_form(settings: Settings) -> None:
     tool = {"type": "function", "name": "look", "parameters": {**SCHEMA, "additionalProperties": False}}
     engine = scripted([called("look", '{"n":1}')], [])

@@ -89,19 +89,6 @@ async def test_what_outgrew_the_context_is_compacted_where_truncation_is_allowed
     assert again.status_code == 200
 
 
-async def test_what_was_compacted_before_is_compacted_again(settings: Settings) -> None:
-    engine = scripted([answer(SUMMARY)], [answer("Shorter still.")], [answer("Ahoy.")])
-    async with serving(settings, engine) as inside, inside.http() as http:
-        window = (await compacted(http, input=CONVERSATION))["output"]
-        again = (await compacted(http, input=[*window, {"role": "user", "content": "She is green."}]))["output"]
-        await http.post("/v1/responses", json={"model": MODEL, "input": again})
-    said = ["My boat is called Vesper.", "Where does she lie?", "She is green."]
-    assert [words(item) for item in again[:-1]] == said
-    prompt = tokens.decode(engine.generations[-1].prompt)
-    assert SUMMARY not in prompt
-    assert [prompt.count(text) for text in (*said, "Shorter still.")] == [1, 1, 1, 1]
-
-
 async def test_a_trigger_compacts_and_the_conversation_goes_on_from_there(settings: Settings) -> None:
     engine = scripted([answer("A fine heron.")], [answer(SUMMARY)], [answer("In the harbour.")])
     async with serving(settings, engine) as inside, inside.client() as client:

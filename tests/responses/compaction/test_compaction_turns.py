@@ -203,19 +203,6 @@ def test_what_holds_for_the_answer_holds_for_the_answer_alone() -> None:
     assert '"functions.f"' not in (free or "")
 
 
-def test_tokens_of_the_summary_are_shown_with_no_log_probabilities() -> None:
-    rules = msgspec.structs.replace(MADE.rules, top_logprobs=1)
-    scripts = [[harmony(SUMMARY)], [harmony(FINAL)]]
-    machine = began(rules)
-    sampling = msgspec.structs.replace(WHOLE.sampling, logprobs=1)
-    engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *scripts)
-    ending, _ = run(machine, engine, msgspec.structs.replace(WHOLE, sampling=sampling))
-    machine.end(ending)
-    shown: Any = machine.output[1]
-
-    assert "".join(msgspec.json.decode(each)["token"] for each in shown.content[0].logprobs) == "In the harbour."
-
-
 # --- with workers that die ---
 
 

@@ -5,14 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.port import Finish
 from service.harmony import tokens
 from service.responses.prompt.compaction import INSTRUCTION
 from service.settings.settings import Settings
-from tests.support.engine.scripted import FinishWith, ScriptedEngine
+from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.background import ended, streamed
-from tests.support.service.inside import answer, opened, scripted, serving, then, thought
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.inside import answer, scripted, serving, then, thought
+from tests.support.service.process import MODEL
 from tests.support.service.streams import parsed
 
 Json = dict[str, Any]
@@ -95,33 +94,3 @@ async def test_its_events_are_those_of_an_item_and_an_answer(settings: Settings)
         assert SUMMARY not in str(events)
         added = next(each["item"] for each in events if each["type"] == "response.output_item.added")
         assert added == {"type": "compaction", "id": items[0]["id"], "encrypted_content": ""}
-
-
-async def test_a_chain_forgets_half_a_summary(settings: Settings) -> None:
-    played = scripted([answer("A fine heron.")], [opened("The boat"), FinishWith(Finish.LENGTH)], [answer("There.")])
-    async with serving(settings, played) as inside, inside.http() as http:
-        first = await created(http, input=[FIRST])
-        asked = {"input": [SECOND], "previous_response_id": first["id"], "context_management": AT_ONCE}
-        second = await created(http, **asked)
-        await created(http, input="And now?", previous_response_id=second["id"])
-    assert (second["status"], second["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-    assert [item["encrypted_content"] for item in second["output"]] == [""]
-    text = tokens.decode(played.generations[-1].prompt)
-    assert text.index("Vesper") < text.index("heron") < text.index("Where does she lie?") < text.index("And now?")
-    assert "The boat" not in text
-
-
-KNOWN = ["web_search_call.action.sources", "code_interpreter_call.outputs"]
-"""What changes nothing here, as no tool gave any; test_included.py has the others."""
-
-
-@pytest.mark.parametrize("route", ["", "/input_items"])
-@pytest.mark.parametrize("name", ["include[]", "include"])
-def test_a_reader_may_ask_for_what_a_response_may_include(service: ServiceProcess, route: str, name: str) -> None:
-    id = service.client().responses.create(model=MODEL, input="hi").id
-    http = service.http()
-    shown = http.get(f"/v1/responses/{id}{route}", params={name: KNOWN})
-    unknown = http.get(f"/v1/responses/{id}{route}", params={name: [*KNOWN, "usage"]})
-    assert (shown.status_code, shown.json()) == (200, http.get(f"/v1/responses/{id}{route}").json())
-    assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "include")
-    assert "'include': usage. " in unknown.json()["error"]["message"]

@@ -492,40 +492,6 @@ async def test_in_the_background_an_approved_call_is_made_by_a_worker(settings: 
     assert prompts(engine)[-1].startswith(prompts(engine)[-2].removesuffix("<|start|>assistant"))
 
 
-async def test_in_a_conversation_an_approval_is_asked_and_given(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        conversation = await client.conversations.create()
-        first = await asked(client, fixture, conversation=conversation.id)
-        by_hand: Any = [says(first.output[-1])]
-        error = await refused(client.conversations.items.create(conversation.id, items=by_hand))
-        second = await ask(client, fixture, conversation=conversation.id, input=by_hand)
-        items = await client.conversations.items.list(conversation.id, order="asc")
-
-    assert "waits for an answer" in error["message"]
-    assert kinds(second) == ["mcp_call", "message"]
-    assert [item.type for item in items.data] == [
-        *("message", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call", "message")
-    ]
-
-
-@pytest.mark.parametrize("store", [True, False])
-async def test_over_a_websocket_an_approval_is_asked_and_given(
-    settings: Settings, fixture: McpServer, store: bool
-) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
-    tools = [asking(fixture)]
-    async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:
-        first = await ws.answer("2 + 40?", tools=tools, store=store)
-        second = await ws.answer(
-            [says(first["output"][-1])], tools=tools, store=store, previous_response_id=first["id"]
-        )
-
-    assert kinds(first) == ["mcp_list_tools", "mcp_approval_request"]
-    assert kinds(second) == ["mcp_call", "message"]
-    assert second["output"][0]["output"] == "42"
-
-
 async def test_a_deleted_response_can_be_approved_by_its_items_alone(settings: Settings, fixture: McpServer) -> None:
     async with waiting(settings, fixture, "42.") as (_, client, _, first):
         await client.responses.delete(first.id)
