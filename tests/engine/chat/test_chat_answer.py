@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from service.engine.chat.answer import MOST_CALLS, ChatAnswer
@@ -61,17 +60,6 @@ def test_lines_may_end_as_those_of_any_server_and_comments_are_passed_over(end: 
     assert said_in(chunks_of(reading(), stream)) == SAID
 
 
-def test_a_stream_without_a_done_or_a_usage_has_ended_with_its_finish() -> None:
-    chunks = chunks_of(reading(), delta({"content": "Hi"}), delta({}, "stop"))
-    assert (chunks[-1].finish, chunks[-1].prompt_tokens) == (Finish.STOP, None)
-    assert sum(len(chunk.tokens) for chunk in chunks) == 2
-
-
-def test_a_finish_of_no_characters_is_none() -> None:
-    chunks = chunks_of(reading(), delta({"content": "Hi"}, ""), delta({"content": "!"}, ""), delta({}, "stop"))
-    assert said_in(chunks) == [("final", "Hi!")]
-
-
 def test_a_done_behind_the_finish_is_the_end() -> None:
     answer = reading()
     assert list(answer.feed(DONE)) == []
@@ -84,18 +72,6 @@ def test_a_done_behind_the_finish_is_the_end() -> None:
 def test_a_stream_that_breaks_off_has_failed() -> None:
     with pytest.raises(EngineBroke):
         chunks_of(reading(), *spoken(TURN))
-
-
-def test_what_comes_with_the_finish_comes_out_with_the_end() -> None:
-    chunks = chunks_of(reading(), delta({"content": "Hello"}, "stop", ids=3) + usage(3) + DONE)
-    assert [(chunk.tokens, chunk.text) for chunk in chunks] == [([0, 0, ENDED], "\x1eaHello\x1ez")]
-
-
-def test_a_delta_may_be_of_two_parts_and_is_counted_once() -> None:
-    both = delta({"reasoning_content": "So.", "content": "Yes"}, ids=1)
-    chunks = chunks_of(reading(), delta({"reasoning_content": "Hm. "}, ids=1), both, delta({}, "stop", ids=1), usage(3))
-    assert said_in(chunks) == [("analysis", "Hm. So."), ("final", "Yes")]
-    assert sum(len(chunk.tokens) for chunk in chunks) == 3
 
 
 def call(index: int | None, id: str | None, name: str | None, arguments: str | None) -> bytes:
@@ -171,6 +147,69 @@ def test_calls_are_read_in_the_ways_of_several_servers(events: list[bytes]) -> N
     assert said_in(chunks) == [("functions.one", "{}"), ("functions.two", '{"x": 1}')]
 
 
+EMPTY, STOP = call(0, "a", "one", ""), delta({}, "stop")
+BOTH = delta({"reasoning_content": "So.", "content": "Yes"}, ids=1)
+SPOKEN: dict[str, tuple[list[bytes], list[tuple[str, str]], int | None]] = {
+    "neither a done nor a usage": ([delta({"content": "Hi"}), STOP], [("final", "Hi")], 2),
+    "a finish of no characters": (
+        [delta({"content": "Hi"}, ""), delta({"content": "!"}, ""), STOP],
+        [("final", "Hi!")],
+        3,
+    ),
+    "text with the finish": ([delta({"content": "Hello"}, "stop", ids=3), usage(3), DONE], [("final", "Hello")], 3),
+    "a delta of two parts": (
+        [delta({"reasoning_content": "Hm. "}, ids=1), BOTH, delta({}, "stop", ids=1), usage(3)],
+        [("analysis", "Hm. So."), ("final", "Yes")],
+        3,
+    ),
+    "calls cut off in turns": (
+        [call(0, "a", "one", '{"y": '), call(1, "b", "two", '{"x": '), delta({}, "length")],
+        [("functions.one", '{"y": '), ("functions.two", '{"x": ')],
+        None,
+    ),
+    "a name behind its arguments behind words": (
+        [delta({"content": "Look."}), call(0, "a", None, "{}"), call(0, None, "one", None), STOP],
+        [("final", "Look."), ("functions.one", "{}")],
+        None,
+    ),
+    "a refusal": (
+        [delta({"content": None, "refusal": "I can't "}), delta({"refusal": "do that."}), STOP],
+        [("final", "I can't do that.")],
+        None,
+    ),
+    "no arguments and words behind": (
+        [EMPTY, delta({"content": "Done."}), STOP],
+        [("functions.one", "{}"), ("final", "Done.")],
+        None,
+    ),
+    **{
+        f"no arguments and {text!r}": ([EMPTY, delta({"content": text}), STOP], [("functions.one", "{}"), *said], None)
+        for text, said in ((" ", []), *((each, [("final", each)]) for each in ("\u00a0", "\x1e", " " * 100)))
+    },
+    "no arguments at the end": ([call(0, "a", "one", None), STOP], [("functions.one", "{}")], None),
+    "nothing": ([delta({"role": "assistant", "content": None}), STOP], [("final", "")], 1),
+    "a count beyond belief": (
+        [delta({"content": "Hi"}), STOP, usage((1 << 31) - 1)],
+        [("final", "Hi")],
+        1000,
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "said", "count"), SPOKEN.values(), ids=SPOKEN)
+def test_what_is_said_is_read_and_counted(events: list[bytes], said: list[tuple[str, str]], count: int | None) -> None:
+    chunks = chunks_of(reading(), *events)
+    assert said_in(chunks) == said
+    assert count is None or sum(len(chunk.tokens) for chunk in chunks) == count
+
+
+@pytest.mark.parametrize("text", [None, "\u00a0", "\x1e", " " * 100])
+def test_arguments_without_a_name_are_no_answer(text: str | None) -> None:
+    broken = [call(0, "a", "one", '{"x":'), delta({"content": text})] if text else []
+    with pytest.raises(EngineError, match="without a name"):
+        chunks_of(reading(), *broken, call(0, None if text else "a", None, "1}"), STOP)
+
+
 def test_calls_that_are_told_in_turns_each_count_and_the_first_comes_out_as_it_comes() -> None:
     reader = reading()
     first = list(reader.feed(call(0, "a", "one", '{"y": ') + call(1, "b", "two", '{"x": ')))
@@ -181,20 +220,10 @@ def test_calls_that_are_told_in_turns_each_count_and_the_first_comes_out_as_it_c
     assert sum(len(chunk.tokens) for chunk in chunks) == 9
 
 
-def test_of_calls_that_are_cut_off_in_turns_nothing_that_came_is_lost() -> None:
-    events = (call(0, "a", "one", '{"y": '), call(1, "b", "two", '{"x": '), delta({}, "length"))
-    assert said_in(chunks_of(reading(), *events)) == [("functions.one", '{"y": '), ("functions.two", '{"x": ')]
-
-
 def test_no_more_than_so_many_calls_wait() -> None:
     many = b"".join(call(index, None, "one", "{") for index in range(MOST_CALLS + 1))
     with pytest.raises(EngineError, match="calls at once"):
         list(reading(max_tokens=100_000).feed(many))
-
-
-def test_a_name_may_come_behind_the_arguments_of_a_call_behind_words() -> None:
-    events = (delta({"content": "Look."}), call(0, "a", None, "{}"), call(0, None, "one", None), delta({}, "stop"))
-    assert said_in(chunks_of(reading(), *events)) == [("final", "Look."), ("functions.one", "{}")]
 
 
 def told(**said: Any) -> bytes:
@@ -243,11 +272,6 @@ def test_what_is_null_says_nothing() -> None:
     assert said_in(chunks_of(reading(), *nothing, called, *nothing, one, end)) == [("functions.one", "{}")]
 
 
-def test_what_a_model_refuses_is_an_answer() -> None:
-    events = (delta({"content": None, "refusal": "I can't "}), delta({"refusal": "do that."}), delta({}, "stop"))
-    assert said_in(chunks_of(reading(), *events)) == [("final", "I can't do that.")]
-
-
 @pytest.mark.parametrize("finish", ["stop", "length"])
 @pytest.mark.parametrize("told_of", [None, 3, 4])
 def test_an_end_exactly_where_it_has_to_be_is_one_of_the_tokens(finish: str, told_of: int | None) -> None:
@@ -257,12 +281,6 @@ def test_an_end_exactly_where_it_has_to_be_is_one_of_the_tokens(finish: str, tol
     assert said_in(chunks) == [("final", "0 1 2 ")]
     assert sum(len(chunk.tokens) for chunk in chunks) == 3
     assert chunks[-1].finish == finish
-
-
-def test_one_token_that_may_come_is_one() -> None:
-    chunks = chunks_of(reading(max_tokens=1), delta({"reasoning": "Hm.", "content": "Yes"}), delta({}, "stop"))
-    assert said_in(chunks) == [("analysis", "Hm."), ("final", "Yes")]
-    assert sum(len(chunk.tokens) for chunk in chunks) == 1
 
 
 def test_without_ids_an_answer_ends_where_as_much_was_said_as_may_be() -> None:
@@ -285,43 +303,10 @@ def test_an_event_of_several_tokens_fills_what_may_come() -> None:
     assert [len(chunk.logprobs or ()) for chunk in chunks] == [len(chunk.tokens) for chunk in chunks]
 
 
-def test_a_call_without_arguments_is_closed_by_what_is_said_behind_it() -> None:
-    chunks = chunks_of(reading(), call(0, "a", "one", ""), delta({"content": "Done."}), delta({}, "stop"))
-    assert said_in(chunks) == [("functions.one", "{}"), ("final", "Done.")]
-
-
-@pytest.mark.parametrize("text", ["\u00a0", "\x1e", " " * 100, " "])
-def test_whatever_is_said_behind_a_call_without_arguments_its_object_is_its_own(text: str) -> None:
-    chunks = chunks_of(reading(), call(0, "a", "one", ""), delta({"content": text}), delta({}, "stop"))
-    answered = [] if text == " " else [("final", text)]
-    assert said_in(chunks) == [("functions.one", "{}"), *answered]
-
-
-@pytest.mark.parametrize("text", ["\u00a0", "\x1e", " " * 100])
-def test_arguments_behind_words_that_broke_their_call_off_are_no_answer(text: str) -> None:
-    events = (call(0, "a", "one", '{"x":'), delta({"content": text}), call(0, None, None, "1}"), delta({}, "stop"))
-    with pytest.raises(EngineError, match="without a name"):
-        chunks_of(reading(), *events)
-
-
-def test_a_call_that_nobody_names_is_a_fault() -> None:
-    with pytest.raises(EngineError, match="without a name"):
-        chunks_of(reading(), call(0, "a", None, "{}"), delta({}, "tool_calls"))
-
-
 def test_the_prompt_s_length_comes_with_the_first_chunk_where_its_ids_do() -> None:
     first, *others, last = chunks_of(reading(), *answer(TURN))
     assert first.prompt_tokens == last.prompt_tokens == 40
     assert {chunk.prompt_tokens for chunk in others} == {None}
-
-
-def test_a_count_beyond_what_was_allowed_is_not_believed() -> None:
-    chunks = chunks_of(reading(max_tokens=5), delta({"content": "Hi"}), delta({}, "stop"), usage((1 << 31) - 1))
-    assert sum(len(chunk.tokens) for chunk in chunks) == 5
-
-
-def test_a_call_without_arguments_that_is_the_last_has_an_empty_object() -> None:
-    assert said_in(chunks_of(reading(), call(0, "a", "one", None), delta({}, "stop"))) == [("functions.one", "{}")]
 
 
 def test_an_answer_ends_where_as_much_was_said_as_may_be() -> None:
@@ -382,9 +367,3 @@ def test_a_fault_comes_behind_what_was_said_before_it(data: bytes, error: type[E
     with pytest.raises(error, match=match):
         got += chunks
     assert [chunk.text for chunk in got] == ["\x1eaHi"]
-
-
-def test_a_stream_that_says_nothing_is_an_empty_answer() -> None:
-    chunks = chunks_of(reading(), delta({"role": "assistant", "content": None}), delta({}, "stop"))
-    assert said_in(chunks) == [("final", "")]
-    assert msgspec.structs.asdict(chunks[-1])["tokens"] == [ENDED]
