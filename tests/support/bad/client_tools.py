@@ -59,21 +59,15 @@ def found(code: str | None, where: str, words: str, *values: Any) -> Bad:
 
 DECLARED: Table = {
     "a shell nowhere": tools(MISSING, "tools[0].environment.type", "local", {**SHELL, "environment": {}}),
-    "a shell on the moon": tools(
-        VALUE, "tools[0].environment.type", "moon", {**SHELL, "environment": {"type": "moon"}}
-    ),
-    "a text for a shell's environment": tools(
-        TYPE, "tools[0].environment", "an object", {**SHELL, "environment": "local"}
-    ),
+    "a lunar shell": tools(VALUE, "tools[0].environment.type", "moon", {**SHELL, "environment": {"type": "moon"}}),
+    "a shell's text environment": tools(TYPE, "tools[0].environment", "an object", {**SHELL, "environment": "local"}),
     "an unknown key of a shell": tools(STRANGE, "tools[0].speed", "speed", {**SHELL, "speed": 1}),
     "an unknown key of an environment": tools(STRANGE, "tools[0].environment.speed", "speed", local(speed=1)),
     "a text for skills": tools(TYPE, "tools[0].environment.skills", "an array", local(skills="all")),
     "a skill without a path": tools(
         *(MISSING, "tools[0].environment.skills[0].path", "path"), local(skills=[{"name": "a", "description": "b"}])
     ),
-    "a skill without a name": tools(
-        VALUE, "tools[0].environment.skills[0].name", "1", local(skills=[{**SKILL, "name": ""}])
-    ),
+    "a nameless skill": tools(VALUE, "tools[0].environment.skills[0].name", "1", local(skills=[{**SKILL, "name": ""}])),
     "65 skills": tools(VALUE, "tools[0].environment.skills", "64", local(skills=[SKILL] * 65)),
     "a shell for programs alone": tools(
         UNSUPPORTED, "tools[0].allowed_callers", "direct", {**SHELL, "allowed_callers": ["programmatic"]}
@@ -84,9 +78,7 @@ DECLARED: Table = {
     "an unknown key of patches": tools(STRANGE, "tools[0].path", "path", {**PATCH, "path": "/"}),
     "an unknown key of a local shell": tools(STRANGE, "tools[0].env", "env", {"type": "local_shell", "env": {}}),
     "a search by nobody": tools(VALUE, "tools[0].execution", "nobody", {"type": "tool_search", "execution": "nobody"}),
-    "a number for a search's description": tools(
-        TYPE, "tools[0].description", "a string", {**SEARCH, "description": 5}
-    ),
+    "a search numbered, not described": tools(TYPE, "tools[0].description", "a string", {**SEARCH, "description": 5}),
     "a list for a search's parameters": tools(TYPE, "tools[0].parameters", "an object", {**SEARCH, "parameters": []}),
     "an unknown key of a search": tools(STRANGE, "tools[0].limit", "limit", {**SEARCH, "limit": 8}),
     "two shells": tools(VALUE, "tools[1].name", "same name", SHELL, SHELL),
@@ -128,9 +120,7 @@ SENT: Table = {
     "a number for a command": ran(TYPE, ".commands[0]", "a string", commands=[5]),
     "too many commands": ran(VALUE, ".commands", "1024", commands=["ls"] * 1025),
     "a text for a command's time": ran(TYPE, ".timeout_ms", "an integer", timeout_ms="long"),
-    "a text for a shell's environment, sent back": items(
-        TYPE, "input[0].environment", "an object", {**RAN, "environment": "local"}
-    ),
+    "a text environment, sent back": items(TYPE, "input[0].environment", "an object", {**RAN, "environment": "local"}),
     "a shell's call of an unknown status": items(VALUE, "input[0].status", "odd", {**RAN, "status": "odd"}),
     "a shell's call without an output": items(None, "input", "No tool output found", RAN),
     "an output of no shell's call": items(
@@ -167,9 +157,7 @@ SENT: Table = {
         *(TYPE, "input[1].output", "a string", RAN_LOCALLY),
         {"type": "local_shell_call_output", "id": "c", "output": []},
     ),
-    "a patch of nothing": items(
-        MISSING, "input[0].operation", "operation", {"type": "apply_patch_call", "call_id": "c"}
-    ),
+    "an empty patch": items(MISSING, "input[0].operation", "operation", {"type": "apply_patch_call", "call_id": "c"}),
     "an unknown operation": patched(VALUE, "type", "burn_file", {"type": "burn_file", "path": "a"}),
     "a patch of no file": patched(MISSING, "path", "path", {"type": "delete_file"}),
     "a patch without its diff": patched(MISSING, "diff", "diff", {"type": "update_file", "path": "a"}),

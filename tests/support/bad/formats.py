@@ -12,9 +12,7 @@ FORMATS: Table = {
     "a format without a type": form(MISSING, "type", "json_schema", {}),
     "a format of nobody": form(VALUE, "type", "yaml", {"type": "yaml"}),
     "a JSON object with a schema": form(STRANGE, "schema", "schema", {"type": "json_object", "schema": {}}),
-    "chat's form of a schema": form(
-        STRANGE, "json_schema", "json_schema", {"type": "json_schema", "json_schema": NAMED}
-    ),
+    "a schema as in chat": form(STRANGE, "json_schema", "json_schema", {"type": "json_schema", "json_schema": NAMED}),
     "a schema without a name": form(MISSING, "name", "name", {"type": "json_schema", "schema": {}}),
     "a name without a schema": form(MISSING, "schema", "schema", {"type": "json_schema", "name": "a"}),
     "a schema with a wild name": form(VALUE, "name", "a b", {**NAMED, "name": "a b"}),
@@ -29,19 +27,13 @@ SCHEMAS: Table = {
     "if": schema("properties.a.if", "anyOf", {"properties": {"a": {"if": {}}}}),
     "dependentRequired": schema("dependentRequired", "anyOf", {"dependentRequired": {"a": ["b"]}}),
     "contains": schema("contains", "Leave it out", {"type": "array", "contains": {}}),
-    "elements that are unique by a number": schema(
-        "uniqueItems", "a boolean", {"type": "array", "uniqueItems": 1}, VALUE
-    ),
+    "elements unique by a number": schema("uniqueItems", "a boolean", {"type": "array", "uniqueItems": 1}, VALUE),
     "a dynamic reference": schema("$dynamicRef", "$ref", {"$dynamicRef": "#a"}),
     "a reference to nothing": schema("$ref", "#/$defs/a", {"$ref": "#/$defs/a"}, VALUE),
     "a reference into the net": schema("$ref", "same schema", {"$ref": "https://example.org"}, VALUE),
     "a reference that is a number": schema("$ref", "same schema", {"$ref": 5}, VALUE),
-    "a reference to itself": schema(
-        "properties.a.$ref", "to itself", {"properties": {"a": {"$ref": "#/properties/a"}}}
-    ),
-    "a reference to what refers to no text": schema(
-        "$ref", "same schema", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": []}}}, VALUE
-    ),
+    "a circular reference": schema("properties.a.$ref", "to itself", {"properties": {"a": {"$ref": "#/properties/a"}}}),
+    "a reference to a list": schema("$ref", "same schema", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": []}}}, VALUE),
     "a definition that is a list": schema("$defs.a", "a schema", {"$ref": "#/$defs/a", "$defs": {"a": []}}, TYPE),
     "a reference beside a type": schema("type", "beside '$ref'", {"type": "object", "$ref": "#/$defs/a"}),
     "two schemas at once": schema("allOf", "Merge", {"allOf": [{"type": "object"}, {"type": "object"}]}),
@@ -62,9 +54,7 @@ SCHEMAS: Table = {
     "too many values": schema("enum", "2048", {"enum": list(range(2049))}, VALUE),
     "properties that are a list": schema("properties", "an object", {"properties": []}, VALUE),
     "required that is a text": schema("required", "a list", {"type": "object", "required": "a"}, VALUE),
-    "required and forbidden": schema(
-        "required", "Declare it", {"type": "object", "required": ["a"], "additionalProperties": False}
-    ),
+    "forbidden": schema("required", "Declare it", {"type": "object", "required": ["a"], "additionalProperties": False}),
     "more required than allowed": schema(
         "maxProperties", "required", {"properties": {"a": {}, "b": {}}, "required": ["a", "b"], "maxProperties": 1}
     ),

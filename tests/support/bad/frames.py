@@ -96,9 +96,7 @@ FRAMES: dict[str, BadFrame] = {
         f"a steer of {str(id)[:40]!r}": frame(code, "previous_response_id", words, type="response.steer", **of(id))
         for id, code, words in STEERED
     },
-    "a steer without a response": frame(
-        MISSING, "previous_response_id", "the id of the response", type="response.steer", input="x"
-    ),
+    "a lone steer": frame(MISSING, "previous_response_id", "the id of the response", type="response.steer", input="x"),
     "a steer that is too long": frame(
         "too_many_pending_steers",
         "input",
@@ -160,9 +158,7 @@ FRAMES: dict[str, BadFrame] = {
     "a cancel in an unknown lane": frame(
         "response_not_active", "response_id", "under way", 404, type="response.cancel", stream_id="a"
     ),
-    "a cancel in a lane that can't be": frame(
-        "invalid_stream_id", "stream_id", "'stream_id'", type="response.cancel", stream_id="a b"
-    ),
+    "no lane's cancel": frame("invalid_stream_id", "stream_id", "'stream_id'", type="response.cancel", stream_id="a b"),
     "a cancel of a number": frame(TYPE, "response_id", "a string", type="response.cancel", response_id=5),
     "a cancel of a list": frame(TYPE, "response_id", "a string", type="response.cancel", response_id=[]),
 }

@@ -19,12 +19,8 @@ HEAVY: dict[str, Bad] = {
     "as many instructions as fit": Bad(
         body(b'"input":"hi","instructions":"', b"word ", b'"}'), "context_length_exceeded", "input", "131072"
     ),
-    "100,000 levels of input": Bad(
-        body(b'"input":' + b"[" * 100_000, b"]", b"}", 100_000), "invalid_json", None, "nested"
-    ),
-    "100,000 levels of objects": Bad(
-        body(b'"client_metadata":{"a":', b'{"a":', b"", 100_000), "invalid_json", None, "nested"
-    ),
+    "a deep input": Bad(body(b'"input":' + b"[" * 100_000, b"]", b"}", 100_000), "invalid_json", None, "nested"),
+    "100,000 objects": Bad(body(b'"client_metadata":{"a":', b'{"a":', b"", 100_000), "invalid_json", None, "nested"),
     "levels without end": Bad(body(b'"moderation":', b"[", b""), "invalid_json", None, "nested"),
     "200,000 items": Bad(
         body(b'"input":[', b'{"role":"user","content":"hi"},', b"1]}", 200_000),
@@ -53,9 +49,7 @@ HEAVY: dict[str, Bad] = {
         "input[0].content",
         "1024",
     ),
-    "as many pairs of metadata as fit": Bad(
-        body(FULL + b'"metadata":{', b'"k":"",', b'"k":""}}'), "invalid_value", "metadata", "16"
-    ),
+    "the most metadata": Bad(body(FULL + b'"metadata":{', b'"k":"",', b'"k":""}}'), "invalid_value", "metadata", "16"),
     "as many different pairs as fit": Bad(
         lambda: body(FULL + b'"metadata":{', b",".join(b'"%d":""' % n for n in range(LIMIT // 12)), b"}}", 1)(),
         "invalid_value",

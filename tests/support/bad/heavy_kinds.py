@@ -111,9 +111,7 @@ def harmony(pairs: int, word: str) -> list[dict[str, Any]]:
 
 KINDS: dict[str, Builder] = {
     "an enum at its limit": lambda word: strict(shape({"a": {"enum": [f"{word}{n}" for n in range(MAX_ENUM)]}})),
-    "oneOf of 3,000 constants": lambda word: strict(
-        shape({"a": {"oneOf": [{"const": f"{word}{n}"} for n in range(3_000)]}})
-    ),
+    "oneOf of 3,000": lambda word: strict(shape({"a": {"oneOf": [{"const": f"{word}{n}"} for n in range(3_000)]}})),
     "oneOf of as many objects as a format has room for": lambda word: strict(
         shape({"a": {"oneOf": [shape({"k": {"const": f"{word}{n}"}}, required=["k"]) for n in range(1_900)]}})
     ),
@@ -206,9 +204,7 @@ KINDS: dict[str, Builder] = {
         "input": [{"role": "user", "content": f"{word} {n} " * 5} for n in range(3_000)]
         + [{"type": "compaction_trigger"}]
     },
-    "stops at their limits": lambda word: {
-        "stop": [f"{'e' * (MAX_STOP_CHARS - 9)}{word}{n}" for n in range(MAX_STOPS)]
-    },
+    "stops at limits": lambda word: {"stop": [f"{'e' * (MAX_STOP_CHARS - 9)}{word}{n}" for n in range(MAX_STOPS)]},
 }
 """Members of requests that are large, most of them right."""
 

@@ -76,9 +76,7 @@ ITEMS: Table = {
     "an output without a call": items(None, "input", "call_1", USER, OUTPUT),
     "an output before its call": items(None, "input", "call_1", OUTPUT, CALL),
     "a call without an output": items(None, "input", "call_1", USER, CALL),
-    "a call without an output amid others": items(
-        None, "input", "call_2", CALL, {**CALL, "call_id": "call_2"}, OUTPUT, USER
-    ),
+    "a call unanswered amid others": items(None, "input", "call_2", CALL, {**CALL, "call_id": "call_2"}, OUTPUT, USER),
     "an output of another call": items(None, "input", "call_2", CALL, {**OUTPUT, "call_id": "call_2"}),
     "a call with a wild name": items(VALUE, "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
     "a call in a wild namespace": items(VALUE, "input[0].namespace", "a b", {**CALL, "namespace": "a b"}),
@@ -90,12 +88,8 @@ ITEMS: Table = {
     "an empty call id": items(VALUE, "input[0].call_id", "256", {**CALL, "call_id": ""}),
     "a call id of 257 letters": items(VALUE, "input[0].call_id", "256", {**CALL, "call_id": "c" * 257}),
     "a number for a call id": items(TYPE, "input[1].call_id", "a string", CALL, {**OUTPUT, "call_id": 1}),
-    "an output of no call": items(
-        MISSING, "input[0].call_id", "call_id", {"type": "function_call_output", "output": "x"}
-    ),
-    "an output that is missing": items(
-        MISSING, "input[0].output", "output", {"type": "function_call_output", "call_id": "call_1"}
-    ),
+    "nobody's output": items(MISSING, "input[0].call_id", "call_id", {"type": "function_call_output", "output": "x"}),
+    "no output": items(MISSING, "input[0].output", "output", {"type": "function_call_output", "call_id": "call_1"}),
     "an output that is a number": items(TYPE, "input[0].output", "string", {**OUTPUT, "output": 5}),
     "an output that is a video": items(
         UNSUPPORTED, "input[0].output[0].type", "video", {**OUTPUT, "output": [{"type": "video"}]}
@@ -118,43 +112,27 @@ ITEMS: Table = {
         tools=[CUSTOM],
     ),
     # what is sealed
-    "foreign reasoning": items(
-        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FOREIGN)
-    ),
+    "foreign seal": items(VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FOREIGN)),
     "forged reasoning": items(
         VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FORGED)
     ),
-    "reasoning sealed with emoji": items(
-        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="hs_😀")
-    ),
-    "reasoning that is empty": items(
-        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="")
-    ),
-    "reasoning sealed by a number": items(
-        TYPE, "input[0].encrypted_content", "a string", reasoning(encrypted_content=5)
-    ),
+    "emoji seal": items(VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="hs_😀")),
+    "empty reasoning": items(VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="")),
+    "reasoning of a number": items(TYPE, "input[0].encrypted_content", "a string", reasoning(encrypted_content=5)),
     "reasoning that is a text": items(TYPE, "input[0].content", "an array", reasoning(content="hm")),
     "a summary that is an object": items(TYPE, "input[0].summary", "an array", reasoning(summary={})),
     "a foreign compaction": items(VALUE, "input[0].encrypted_content", "can't be opened", compaction(FOREIGN)),
     "a forged compaction": items(VALUE, "input[1].encrypted_content", "can't be opened", USER, compaction(FORGED)),
-    "a compaction of nothing": items(
-        MISSING, "input[0].encrypted_content", "encrypted_content", {"type": "compaction"}
-    ),
+    "an empty compaction": items(MISSING, "input[0].encrypted_content", "encrypted_content", {"type": "compaction"}),
     "a compaction of null": items(TYPE, "input[0].encrypted_content", "a string", compaction(None)),
     # what changes the request
-    "a wish to compact amid the input": items(
-        VALUE, "input[0].type", "the last item", {"type": "compaction_trigger"}, USER
-    ),
+    "compaction amid the input": items(VALUE, "input[0].type", "the last item", {"type": "compaction_trigger"}, USER),
     "nothing to compact": items(VALUE, "input", "at least one item", {"type": "compaction_trigger"}),
     "tools that a user adds": items(
         VALUE, "input[0].role", "developer", {"type": "additional_tools", "role": "user", "tools": []}
     ),
-    "tools that aren't added": items(
-        MISSING, "input[0].tools", "tools", {"type": "additional_tools", "role": "developer"}
-    ),
-    "added tools that are an object": items(
-        TYPE, "input[0].tools", "an array", {"type": "additional_tools", "tools": {}}, USER
-    ),
+    "tools not added": items(MISSING, "input[0].tools", "tools", {"type": "additional_tools", "role": "developer"}),
+    "an object of tools": items(TYPE, "input[0].tools", "an array", {"type": "additional_tools", "tools": {}}, USER),
     "an added tool without a name": items(
         MISSING,
         "input[0].tools[0].name",
@@ -227,9 +205,7 @@ ITEMS: Table = {
         *[{"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "a", "name": "b", "arguments": "{}"}] * 2,
     ),
     "code that is a number": items(TYPE, "input[0].code", "a string", {"type": "code_interpreter_call", "code": 5}),
-    "code whose outputs are a text": items(
-        TYPE, "input[0].outputs", "an array", {"type": "code_interpreter_call", "outputs": "42"}
-    ),
+    "text for outputs": items(TYPE, "input[0].outputs", "an array", {"type": "code_interpreter_call", "outputs": "42"}),
 }
 
 PARTS: Table = {
@@ -261,19 +237,13 @@ PARTS: Table = {
     ),
     "a file that is nowhere": part(MISSING, "file_data", "base64", file(filename="a.txt")),
     "a file that is stored": part(UNSUPPORTED, "file_id", "file_data", file(file_id="file_1")),
-    "a file that is elsewhere": part(
-        UNSUPPORTED, "file_url", "example.org", file(file_url="https://example.org/x.txt")
-    ),
+    "a file from elsewhere": part(UNSUPPORTED, "file_url", "example.org", file(file_url="https://example.org/x.txt")),
     "a file that is no base64": part(VALUE, "file_data", "base64", file(file_data="hello!")),
     "a picture as a file": part(VALUE, "file_data", "UTF-8", file(file_data="iVBORw0KGgo=", filename="x.png")),
     "a PDF": part(VALUE, "file_data", "text files", file(file_data=encoded(b"%PDF-1.7 words"))),
     "a file with zeros": part(VALUE, "file_data", "UTF-8", file(file_data=encoded(b"a\0b"))),
-    "a file whose name is two lines": part(
-        VALUE, "filename", "printable", file(file_data=encoded(b"a"), filename="a\nb")
-    ),
-    "a file with a name of 257 letters": part(
-        VALUE, "filename", "256", file(file_data=encoded(b"a"), filename="a" * 257)
-    ),
+    "a file named in two lines": part(VALUE, "filename", "printable", file(file_data=encoded(b"a"), filename="a\nb")),
+    "a file named by 257 letters": part(VALUE, "filename", "256", file(file_data=encoded(b"a"), filename="a" * 257)),
 }
 
 WHERE = "previous_input_messages"
@@ -281,9 +251,7 @@ ASKED = {"role": "user", "content": "hi"}
 
 HISTORIES: Table = {
     "a history that is a text": create(WHERE, "hi", TYPE, "got a string"),
-    "a history beside a stored one": create(
-        WHERE, [ASKED], VALUE, "the one or from the other", previous_response_id=UNKNOWN
-    ),
+    "history beside a store": create(WHERE, [ASKED], VALUE, "the one or from the other", previous_response_id=UNKNOWN),
     "a history of texts": history(TYPE, f"{WHERE}[0]", "an object", "hi"),
     "a history of nobody": history(MISSING, f"{WHERE}[0].role", "'user'", {"content": "hi"}),
     "a history of robots": history(VALUE, f"{WHERE}[1].role", "robot", ASKED, {"role": "robot", "content": "hi"}),
@@ -306,9 +274,7 @@ HISTORIES: Table = {
     "a tool of the history that answers nothing": history(
         VALUE, f"{WHERE}[0]", "call_9", {"role": "tool", "tool_call_id": "call_9", "content": "5"}
     ),
-    "a tool of the history with a wild name": history(
-        VALUE, f"{WHERE}[0].name", "a b", {"role": "tool", "name": "a b", "content": "5"}
-    ),
+    "a wildly named tool": history(VALUE, f"{WHERE}[0].name", "a b", {"role": "tool", "name": "a b", "content": "5"}),
     "a call of the history without a function": history(
         MISSING,
         f"{WHERE}[0].tool_calls[0].function",

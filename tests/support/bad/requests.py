@@ -46,9 +46,7 @@ PARAMETERS: Table = {
     "a number for stream": create("stream", 1, TYPE, "a boolean"),
     "stream options without a stream": create("stream_options", {}, VALUE, "'stream': true"),
     "a list for stream options": create("stream_options", [], TYPE, "an object"),
-    "an unknown stream option": create(
-        "stream_options", {"fast": 1}, STRANGE, "fast", named="stream_options.fast", stream=True
-    ),
+    "a stream option": create("stream_options", {"fast": 1}, STRANGE, "fast", named="stream_options.fast", stream=True),
     "a text for background": create("background", "yes", TYPE, "a boolean"),
     "a background that is not stored": create(
         "background", True, UNSUPPORTED, "can only be used when `store` is true", store=False
@@ -61,9 +59,7 @@ PARAMETERS: Table = {
     "an effort of Chat Completions": create("reasoning_effort", "low", STRANGE, "'reasoning.effort'"),
     "several choices": create("n", 2, STRANGE, "one answer"),
     "a letter too few": create("temprature", 1, STRANGE, "Did you mean 'temperature'?"),
-    "a letter too few inside": create(
-        "reasoning", {"efort": "low"}, STRANGE, "Did you mean 'effort'?", named="reasoning.efort"
-    ),
+    "a lost letter": create("reasoning", {"efort": "low"}, STRANGE, "Did you mean 'effort'?", named="reasoning.efort"),
     "a number for a user": create("user", 5, TYPE, "a string"),
     "a long user": create("user", "u" * 1025, VALUE, "1024"),
     "a time of the cache that nobody knows": create("prompt_cache_retention", "bogus", VALUE, "24h"),
@@ -106,12 +102,8 @@ PARAMETERS: Table = {
     "a number for a conversation": create("conversation", 1, TYPE, "a string"),
     "a conversation without an id": create("conversation", {}, MISSING, "id", named="conversation.id"),
     "a managed context that is no list": create("context_management", {}, TYPE, "an array"),
-    "a context managed by nothing": create(
-        "context_management", [{}], MISSING, "type", named="context_management[0].type"
-    ),
-    "a context managed by magic": create(
-        "context_management", [{"type": "magic"}], VALUE, "magic", named="context_management[0].type"
-    ),
+    "a context by nothing": create("context_management", [{}], MISSING, "type", named="context_management[0].type"),
+    "magic": create("context_management", [{"type": "magic"}], VALUE, "magic", named="context_management[0].type"),
     "a context managed twice": create("context_management", [{"type": "compaction"}] * 2, VALUE, "length <= 1"),
     "a threshold of nothing": create(
         "context_management",
@@ -131,9 +123,7 @@ PARAMETERS: Table = {
     "an image to make": create("image", {"size": "1024x1024"}, UNSUPPORTED, "1024"),
     "an unknown previous response": create("previous_response_id", UNKNOWN, "previous_response_not_found", UNKNOWN),
     "a malformed previous response": create("previous_response_id", "../x", "previous_response_not_found", "../x"),
-    "a previous response of another shard": create(
-        "previous_response_id", "resp_" + "f" * 48, "previous_response_not_found", "ffff"
-    ),
+    "another shard's parent": create("previous_response_id", "resp_" + "f" * 48, "previous_response_not_found", "ffff"),
 }
 
 SAMPLING: Table = {
@@ -178,9 +168,7 @@ SAMPLING: Table = {
     "an unknown old summary": create(
         "reasoning", {"generate_summary": "no"}, VALUE, "detailed", named="reasoning.generate_summary"
     ),
-    "an unknown context of reasoning": create(
-        "reasoning", {"context": "none"}, VALUE, "all_turns", named="reasoning.context"
-    ),
+    "an unknown context here": create("reasoning", {"context": "none"}, VALUE, "all_turns", named="reasoning.context"),
     "a mode of a later release": create("reasoning", {"mode": "pro"}, UNSUPPORTED, "pro", named="reasoning.mode"),
 }
 
@@ -191,12 +179,8 @@ PROMPTS: Table = {
     "a prompt of an empty id": create("prompt", {"id": ""}, VALUE, "1", named="prompt.id"),
     "a prompt of a long id": create("prompt", {"id": "p" * 129}, VALUE, "128", named="prompt.id"),
     "a prompt of an empty version": create("prompt", {"id": "p", "version": ""}, VALUE, "1", named="prompt.version"),
-    "a prompt of a numbered version": create(
-        "prompt", {"id": "p", "version": 2}, TYPE, "a string", named="prompt.version"
-    ),
-    "a prompt with a list of variables": create(
-        "prompt", {"id": "p", "variables": []}, TYPE, "an object", named="prompt.variables"
-    ),
+    "a prompt of version 3": create("prompt", {"id": "p", "version": 2}, TYPE, "a string", named="prompt.version"),
+    "listed variables": create("prompt", {"id": "p", "variables": []}, TYPE, "an object", named="prompt.variables"),
     "a prompt with something else": create("prompt", {"id": "p", "name": "q"}, STRANGE, "name", named="prompt.name"),
 }
 

@@ -35,9 +35,7 @@ ROUTES: Table = {
     "an unknown include of items": get(f"{HERE}/input_items?include[]=x", VALUE, "include", "x"),
     "a stream of an unknown response": get(f"{HERE}?stream=true", None, "response_id", UNKNOWN, 404),
     "a stream that is no truth": get(f"{HERE}?stream=5", VALUE, "stream", "'5'"),
-    "an obfuscation that is no truth": get(
-        f"{HERE}?include_obfuscation=perhaps", VALUE, "include_obfuscation", "perhaps"
-    ),
+    "an obfuscation by a word": get(f"{HERE}?include_obfuscation=perhaps", VALUE, "include_obfuscation", "perhaps"),
     "a place of no stream": get(f"{HERE}?starting_after=3", VALUE, "starting_after", "stream=true"),
     "a stream from nowhere": get(f"{HERE}?starting_after=x", VALUE, "starting_after", "x"),
     "a stream from before": get(f"{HERE}?stream=true&starting_after=-1", VALUE, "starting_after", "'-1'"),

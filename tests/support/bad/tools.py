@@ -55,12 +55,8 @@ TOOLS: Table = {
     "a number for a description": tools(TYPE, "tools[0].description", "a string", {**FUNCTION, "description": 5}),
     "a text for strict": tools(TYPE, "tools[0].strict", "a boolean", {**FUNCTION, "strict": "yes"}),
     "an unknown key of a tool": tools(STRANGE, "tools[0].speed", "speed", {**FUNCTION, "speed": 1}),
-    "chat's form of a tool": tools(
-        STRANGE, "tools[0].function", "function", {"type": "function", "function": FUNCTION}
-    ),
-    "a function that nobody waits for": tools(
-        UNSUPPORTED, "tools[0].async", "Leave it out", {**FUNCTION, "async": True}
-    ),
+    "a tool as in chat": tools(STRANGE, "tools[0].function", "function", {"type": "function", "function": FUNCTION}),
+    "a function none waits for": tools(UNSUPPORTED, "tools[0].async", "Leave it out", {**FUNCTION, "async": True}),
     "a function for programs alone": tools(
         UNSUPPORTED, "tools[0].allowed_callers", "direct", {**FUNCTION, "allowed_callers": ["programmatic"]}
     ),
@@ -68,19 +64,13 @@ TOOLS: Table = {
         VALUE, "tools[0].allowed_callers[0]", "magic", {**FUNCTION, "allowed_callers": ["magic"]}
     ),
     "two tools of one name": tools(VALUE, "tools[1].name", "same name", FUNCTION, FUNCTION),
-    "a function and a custom tool of one name": tools(
-        VALUE, "tools[1].name", "same name", FUNCTION, {**CUSTOM, "name": "f"}
-    ),
+    "two kinds of tools of one name": tools(VALUE, "tools[1].name", "same name", FUNCTION, {**CUSTOM, "name": "f"}),
     "too many tools": tools(VALUE, "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
     "too many hosted tools": tools(VALUE, "tools", "129", *[SEARCH] * 129),
     "parameters as deep as a well": tools(VALUE, "tools[0].parameters", "64", {**FUNCTION, "parameters": well(65)}),
-    "parameters as wide as a field": tools(
-        VALUE, "tools[0].parameters", "8192", {**FUNCTION, "parameters": {"enum": [0] * 8192}}
-    ),
+    "wide parameters": tools(VALUE, "tools[0].parameters", "8192", {**FUNCTION, "parameters": {"enum": [0] * 8192}}),
     "a hosted tool as deep as a well": tools(VALUE, "tools[0]", "64", {**SEARCH, "filters": well(65)}),
-    "a hosted tool as wide as a field": tools(
-        VALUE, "tools[0]", "8192", {**SEARCH, "filters": {"allowed_domains": ["a"] * 8192}}
-    ),
+    "a wide hosted tool": tools(VALUE, "tools[0]", "8192", {**SEARCH, "filters": {"allowed_domains": ["a"] * 8192}}),
     "strict parameters with a condition": tools(
         "invalid_json_schema", "tools[0].parameters.if", "anyOf", strict({"type": "object", "if": {}, "then": {}})
     ),
@@ -119,12 +109,8 @@ TOOLS: Table = {
     "a namespace in a namespace": tools(VALUE, "tools[0].tools[0].type", "namespace", inside(SPACE)),
     "a hosted tool in a namespace": tools(VALUE, "tools[0].tools[0].type", "web_search", inside(SEARCH)),
     "a tool of no type in a namespace": tools(MISSING, "tools[0].tools[0].type", "custom", inside({"name": "f"})),
-    "two tools of one name in a namespace": tools(
-        VALUE, "tools[0].tools[1].name", "same name", inside(FUNCTION, FUNCTION)
-    ),
-    "two tools of one name in two parts of a namespace": tools(
-        VALUE, "tools[1].tools[0].name", "same name", SPACE, SPACE
-    ),
+    "two namesakes in a namespace": tools(VALUE, "tools[0].tools[1].name", "same name", inside(FUNCTION, FUNCTION)),
+    "two namesakes in two parts of a namespace": tools(VALUE, "tools[1].tools[0].name", "same name", SPACE, SPACE),
     "a function twice, once in the namespace of functions": tools(
         VALUE, "tools[1].tools[0].name", "same name", FUNCTION, {**SPACE, "name": "functions"}
     ),
@@ -149,9 +135,7 @@ CHOICES: Table = {
     "a call that is required of hosted tools": chosen(VALUE, "tool_choice", "can't run it", "required", SEARCH),
     "a choice of no type": chosen(MISSING, "tool_choice.type", "allowed_tools", {"name": "f"}, FUNCTION),
     "a choice of an unknown type": chosen(VALUE, "tool_choice.type", "magic", {"type": "magic"}, FUNCTION),
-    "a choice of a hosted tool": chosen(
-        UNSUPPORTED, "tool_choice.type", "can't run it", {"type": "web_search"}, SEARCH
-    ),
+    "choice of a hosted tool": chosen(UNSUPPORTED, "tool_choice.type", "can't run it", {"type": "web_search"}, SEARCH),
     "a function that isn't declared": chosen(
         VALUE, "tool_choice.name", "declares no function", {"type": "function", "name": "g"}, FUNCTION
     ),
@@ -159,21 +143,15 @@ CHOICES: Table = {
     "chat's form of a choice": chosen(
         STRANGE, "tool_choice.function", "function", {"type": "function", "function": {"name": "f"}}, FUNCTION
     ),
-    "a custom tool that is a function": chosen(
-        VALUE, "tool_choice.type", "'function'", {"type": "custom", "name": "f"}, FUNCTION
-    ),
+    "another kind of tool": chosen(VALUE, "tool_choice.type", "'function'", {"type": "custom", "name": "f"}, FUNCTION),
     "a function of another namespace": chosen(
         VALUE, "tool_choice.name", "m.f", {"type": "function", "name": "f", "namespace": "m"}, SPACE
     ),
     "a function of two namespaces": chosen(
         VALUE, "tool_choice.name", "Several", {"type": "function", "name": "f"}, SPACE, {**SPACE, "name": "m"}
     ),
-    "no allowed tools": chosen(
-        VALUE, "tool_choice.tools", "at least one", {"type": "allowed_tools", "tools": []}, FUNCTION
-    ),
-    "allowed tools that are a text": chosen(
-        TYPE, "tool_choice.tools", "an array", {"type": "allowed_tools", "tools": "f"}, FUNCTION
-    ),
+    "none at all": chosen(VALUE, "tool_choice.tools", "at least one", {"type": "allowed_tools", "tools": []}, FUNCTION),
+    "a text of tools": chosen(TYPE, "tool_choice.tools", "an array", {"type": "allowed_tools", "tools": "f"}, FUNCTION),
     "an unknown mode of allowed tools": chosen(
         VALUE,
         "tool_choice.mode",
