@@ -1,10 +1,10 @@
 """`scripts/bench document`: the verdicts of the benchmarks, in the document that has their commands."""
 
 from pathlib import Path
-from subprocess import CalledProcessError, check_call
+from subprocess import CalledProcessError
 
 from bench._document import DOCUMENT as PERFORMANCE
-from bench._document import commands, commit, rewrite, written
+from bench._document import commands, rewrite, written
 
 DOCUMENT = """In short:
 
@@ -67,21 +67,3 @@ def test_a_command_that_fails_is_told_and_the_others_are_written(tmp_path: Path)
     assert "start: 2 s" in document.read_text()
     assert rewrite(["start"], lambda _: "start: 1 s", document) == []
     assert "start: 2 s" not in document.read_text()
-
-
-def test_a_commit_is_dirty_by_what_is_measured_and_not_by_what_was_written(tmp_path: Path) -> None:
-    def git(*said: str) -> None:
-        check_call(["git", "-c", "user.name=a", "-c", "user.email=a@example.com", *said], cwd=tmp_path)
-
-    program, document = tmp_path / "program.py", tmp_path / "docs/performance.md"
-    document.parent.mkdir()
-    for each in (program, document):
-        each.write_text("once\n")
-    git("init", "--quiet")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "all of it")
-    clean = commit(tmp_path)
-    document.write_text("twice\n")
-    assert commit(tmp_path) == clean
-    program.write_text("twice\n")
-    assert commit(tmp_path) == f"{clean}-dirty"

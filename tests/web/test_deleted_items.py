@@ -72,26 +72,6 @@ def test_items_are_popped_from_the_end_as_the_agents_sdk_does(service: ServicePr
     assert "Ada" not in ask(client, "What is my name?", id).output_text
 
 
-def test_an_answer_is_deleted_without_its_question(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create().id
-    first = ask(client, "Say: marmalade.", id)
-    (said,) = [item for item in first.output if item.type == "message"]
-    client.conversations.items.delete(said.id, conversation_id=id)
-    assert [role for role, _ in kinds(client, id)] == ["user"]
-    assert client.responses.retrieve(first.id).output == first.output
-    assert ask(client, "Hello.", id).status == "completed"
-
-
-def test_pages_go_on_behind_an_item_that_was_deleted_meanwhile(service: ServiceProcess) -> None:
-    client = service.client()
-    id, items = begun(client, *(str(number) for number in range(6)))
-    for item in client.conversations.items.list(id, order="asc", limit=2):
-        client.conversations.items.delete(str(item.id), conversation_id=id)
-    assert client.conversations.items.list(id).data == []
-    assert len(items) == 6
-
-
 def test_what_is_not_there_can_not_be_deleted(service: ServiceProcess) -> None:
     client = service.client()
     id, (item,) = begun(client, "hi")
@@ -230,16 +210,6 @@ def test_an_erased_answer_is_gone_from_its_response(service: ServiceProcess) -> 
         client.conversations.items.delete(said.id, conversation_id=id, extra_query={"erase": True})
     client.responses.delete(response.id)
     assert ask(client, "Hello.", id).status == "completed"
-
-
-def test_what_was_deleted_can_still_be_erased(service: ServiceProcess) -> None:
-    client = service.client()
-    id, (item, _) = begun(client, "My name is Kunigunde.", "I like tea.")
-    client.conversations.items.delete(item, conversation_id=id)
-    assert holds(service, "My name is Kunigunde.")
-    client.conversations.items.delete(item, conversation_id=id, extra_query={"erase": True})
-    assert not holds(service, "My name is Kunigunde.")
-    assert words(client, id) == ["I like tea."]
 
 
 def test_the_events_of_a_background_response_go_with_what_is_erased(service: ServiceProcess) -> None:

@@ -47,11 +47,6 @@ def test_all_ids_of_a_tree_lead_to_it(service: ServiceProcess) -> None:
     assert [id for id, digits in zip(ids, whole, strict=True) if not known.made(digits)] == []
 
 
-def test_two_trees_differ(service: ServiceProcess) -> None:
-    client = service.client()
-    assert len({tree_of(digits_of(response(client).id)) for _ in range(5)}) == 5
-
-
 def test_an_id_that_nobody_made_is_not_found_whether_or_not_it_fails_the_check(service: ServiceProcess) -> None:
     known, shard = ids_of(service), "00"
     for digits in (known.new(shard=int(shard)), shard + "7" * 46):
