@@ -157,6 +157,11 @@ class Heads:
         """
         await self._take(number, known=known, gone=self._read[number].gone if number in self._read else 0)
 
+    async def doubt(self, number: int) -> None:
+        """Have the archive, if it has a head, be below what is known: an older copy until somebody accepts it."""
+        if below := (await self.read(number)).number:
+            await self._take(number, known=below + 1)
+
     async def accept(self, number: int) -> None:
         """Take the archive as it is, though it is an older copy."""
         found = await self._both(number)

@@ -95,8 +95,7 @@ async def _come_back(server: Server, keyspace: Keyspace, archive: Archive) -> No
         return
     heads = Heads(server, keyspace, archive)
     for number in range(keyspace.shards):
-        if (head := await heads.read(number)).number:
-            await heads.know(number, head.number + 1)
+        await heads.doubt(number)
     await server.command("HDEL", keyspace.all_shards()[0].archive_head, LEFT)
 
 

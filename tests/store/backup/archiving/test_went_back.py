@@ -179,8 +179,10 @@ async def test_the_file_of_no_shard_has_no_mark_that_an_older_copy_of_it_could_l
 
 
 async def test_an_archive_that_the_store_has_left_hears_of_no_deletion_and_has_to_be_accepted(machine: Machine) -> None:
-    gone, kept = await _fill(machine, "a", "b")
+    before, gone, kept = await _fill(machine, "0", "a", "b")
     process = machine.start()
+    await process.store.forget(TENANT, before)
+    await process.archive_all()
     assert await end_archive(process.store.server, process.store.keyspace)
     await process.store.forget(TENANT, gone, erase=True)
     await machine.stop()
