@@ -9,7 +9,7 @@ connection is cut instead, so that no client takes what it has for all of it.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from service.responses.drive import Driver
 from service.responses.refusals import events_gone
 from service.responses.run import Taken
 from service.settings.settings import Settings
+from service.steps import BRIEFLY
 from service.web.body import break_off, watched
 from service.web.exchange import Admitted, Exchange
 from service.web.http_protocol import BODY
@@ -154,9 +155,9 @@ class EventStream(HttpResponse):
     """
 
     def __init__(
-        self, source: Following | list[Event], admitted: Admitted, settings: Settings, *, obfuscate: bool
+        self, source: Following | Iterator[list[Event]], admitted: Admitted, settings: Settings, *, obfuscate: bool
     ) -> None:
-        """`source` is followed; or it has the last events of a response that has ended, where they aren't kept."""
+        """`source` is followed; or it has substitutes for the events of a response that has ended (fold.py)."""
         self.status_code = 200
         self.background = None
         self._source = source
@@ -183,14 +184,14 @@ class EventStream(HttpResponse):
                     async for batch in batches:
                         done = await self._send(batch, send)
                         pulse.sent()
-            if over := isinstance(self._source, list) or self._source.over:
+            if over := not isinstance(self._source, Following) or self._source.over:
                 await send({"type": "http.response.body", "body": b"" if done else DONE, "more_body": False})
         if not over:
             await break_off(scope, receive)
 
     def _gone(self) -> None:
         self._exchange.facts["client"] = "gone"
-        if not isinstance(self._source, list):
+        if isinstance(self._source, Following):
             self._source.stop()
 
     async def _batches(self) -> AsyncGenerator[list[Event], None]:
@@ -198,8 +199,12 @@ class EventStream(HttpResponse):
         to follow.
         """
         following = self._source
-        if isinstance(following, list):
-            yield following
+        if not isinstance(following, Following):
+            for batch in following:
+                if batch:
+                    yield batch
+                else:
+                    await asyncio.sleep(BRIEFLY)
             return
         with self._exchange.metrics.followers.track_inprogress():
             async with aclosing(following.events()) as batches:

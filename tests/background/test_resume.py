@@ -217,7 +217,7 @@ async def test_whoever_asks_for_what_is_still_to_come_waits_for_it(settings: Set
     assert [event.delta for event in events if event.type.endswith(".delta")] == [" three"]
 
 
-async def test_once_its_events_are_gone_the_last_one_tells_all(
+async def test_once_its_events_are_gone_others_tell_the_same(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 0.05)
@@ -227,9 +227,9 @@ async def test_once_its_events_are_gone_the_last_one_tells_all(
         told = await until(
             lambda: retrieved(inside, final["id"], stream="true"),
             10,
-            wanted=lambda found: found.text.count("data: ") == 3,
+            wanted=lambda found: found.status_code == 200 and "response.queued" not in found.text,
         )
-        created, completed = sent(told.text)
+        created, *between, completed = sent(told.text)
         assert (created["type"], created["sequence_number"]) == ("response.created", 0)
         assert created["response"] == final | {
             "status": "in_progress",
@@ -237,15 +237,18 @@ async def test_once_its_events_are_gone_the_last_one_tells_all(
             "usage": None,
             "completed_at": None,
         }
-        assert completed == {"type": "response.completed", "response": final, "sequence_number": 1}
+        assert [each["delta"] for each in between if "delta" in each] == [
+            "Let me see.",
+            "One, two, three, four.",
+        ]
+        assert completed == {"type": "response.completed", "response": final, "sequence_number": len(between) + 1}
 
         (resumed,) = sent((await retrieved(inside, final["id"], stream="true", starting_after=7)).text)
         assert resumed == completed | {"sequence_number": 8}
         async with client.responses.stream(response_id=final["id"]) as stream:
-            assert (await stream.get_final_response()).model_dump(include={"id", "status", "output_text"}) == {
-                "id": final["id"],
-                "status": "completed",
-            }
+            told_sdk = await stream.get_final_response()
+            assert (told_sdk.id, told_sdk.status) == (final["id"], "completed")
+            assert told_sdk.output_text == "One, two, three, four."
         assert (await retrieved(inside, final["id"])).json() == final
         assert (await ask(client, input="And?", previous_response_id=final["id"])).output
 

@@ -2,8 +2,6 @@
 
 from enum import StrEnum
 
-import msgspec
-
 from service.api import events
 from service.api.events import Event
 from service.api.response import Response, ResponseStatus
@@ -36,28 +34,6 @@ _TERMINAL = {
     ResponseStatus.CANCELLED: events.ResponseFailed,
     ResponseStatus.FAILED: events.ResponseFailed,
 }
-
-
-def told_again(response: Response, after: int) -> list[Event]:
-    """The substitutes of the events behind number `after` of a response that has ended, where these are no longer kept:
-    its last events, and before them the first one for a follower that has none.
-    """
-    out = terminal(response)
-    if after < 0:
-        base = msgspec.structs.replace(
-            response,
-            status=ResponseStatus.IN_PROGRESS,
-            output=[],
-            usage=None,
-            error=None,
-            incomplete_details=None,
-            completed_at=None,
-            output_messages=msgspec.UNSET,
-        )
-        out.insert(0, events.ResponseCreated(response=base))
-    for number, event in enumerate(out, start=after + 1):
-        event.sequence_number = number
-    return out
 
 
 def terminal(response: Response) -> list[Event]:

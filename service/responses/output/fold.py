@@ -1,27 +1,44 @@
-"""Events to a Response: a caller that doesn't stream gets the fold of the events that a streaming one sees.
+"""Events to a Response, and back: a caller that doesn't stream gets the fold of the events that a streaming one sees.
 
 Folding the first n events of a stream gives the response as it stood then, so a log cut short by a crash folds too,
 and so does one whose beginning was folded before, anywhere, and written down since (`Fold.resume`).
 The terminal event's response is authoritative, and equals the fold up to it; tests hold us to that.
+
+`unfolded` gives events for a response whose own are no longer kept: those of its items, with each text as one delta.
 """
 
-from collections.abc import Iterable
-from typing import cast, get_args
+from collections.abc import Iterable, Iterator
+from typing import Any, cast, get_args
 
 import msgspec
 
 from service.api import events
 from service.api.events import Event
 from service.api.response import (
+    ApplyPatchCall,
     CodeInterpreterCall,
+    Compaction,
     CustomToolCall,
+    FileSearchCall,
     FunctionCall,
     Item,
+    LocalShellCall,
+    McpApprovalRequest,
     McpCall,
+    McpListTools,
     Message,
+    OutputText,
     Reasoning,
+    ReasoningText,
     Response,
+    ResponseStatus,
+    ShellCall,
+    SummaryText,
+    ToolSearchCall,
+    WebSearchCall,
 )
+from service.api.tools.client import FORMS
+from service.responses.output.endings import terminal
 
 _Part = events.ContentPartAdded | events.SummaryPartAdded | events.SummaryPartDone
 _DELTAS: frozenset[type[Event]] = frozenset(get_args(events.Delta))
@@ -118,3 +135,158 @@ def _with_text(item: Item, text: str) -> Item:
         (part,) = getattr(item, parts := _parts(item))
         return msgspec.structs.replace(item, **{parts: [msgspec.structs.replace(part, text=text)]})
     return item
+
+
+LOGPROBS_A_STEP = 256
+"""How many log probabilities are read at once: with twenty alternatives each, some 2 ms."""
+
+_BLANK: dict[type, dict[str, Any]] = {
+    Message: {"content": []},
+    Reasoning: {"content": [], "summary": [], "encrypted_content": msgspec.UNSET},
+    **{kind: {member: ""} for kind, member in _MEMBERS.items()},
+    McpCall: {"arguments": "", "output": None, "error": None},
+    CodeInterpreterCall: {"code": "", "outputs": None},
+    WebSearchCall: {"action": msgspec.UNSET},
+    FileSearchCall: {"queries": [], "results": None},
+    ToolSearchCall: {"arguments": FORMS["tool_search"].empty},
+    ShellCall: {"action": FORMS["shell"].empty},
+    LocalShellCall: {"action": FORMS["local_shell"].empty},
+    ApplyPatchCall: {},
+    McpApprovalRequest: {},
+    McpListTools: {"tools": []},
+    Compaction: {"encrypted_content": ""},
+}
+"""The members in which an item is another one when it begins, beside its status."""
+
+_Calls = dict[type, tuple[type[events.ItemEvent], ...]]
+
+_BEGUN: _Calls = {
+    McpCall: (events.McpCallInProgress,),
+    CodeInterpreterCall: (events.CodeInterpreterCallInProgress,),
+    WebSearchCall: (events.WebSearchCallInProgress,),
+    FileSearchCall: (events.FileSearchCallInProgress,),
+    McpListTools: (events.McpListToolsInProgress, events.McpListToolsCompleted),
+}
+_COMPLETED: _Calls = {
+    McpCall: (events.McpCallCompleted,),
+    CodeInterpreterCall: (events.CodeInterpreterCallInterpreting, events.CodeInterpreterCallCompleted),
+    WebSearchCall: (events.WebSearchCallSearching, events.WebSearchCallCompleted),
+    FileSearchCall: (events.FileSearchCallSearching, events.FileSearchCallCompleted),
+}
+_LOGPROB = msgspec.json.Decoder(events.Logprob)
+_encode = msgspec.json.Encoder().encode
+
+
+def unfolded(response: Response, after: int) -> Iterator[list[Event]]:
+    """The substitutes of the events behind number `after` of a response that has ended, where these are no longer kept:
+    its last events, and before them all others for a follower that has none. They come one by one, and as no event at
+    all between pieces of work.
+    """
+    number = after + 1
+    for batch in _all_of(response) if after < 0 else [terminal(response)]:
+        for event in batch:
+            event.sequence_number = number
+            number += 1
+        yield batch
+
+
+def _all_of(response: Response) -> Iterator[list[Event]]:
+    base = msgspec.structs.replace(
+        response,
+        status=ResponseStatus.IN_PROGRESS,
+        output=[],
+        usage=None,
+        error=None,
+        incomplete_details=None,
+        completed_at=None,
+        output_messages=msgspec.UNSET,
+        durability=msgspec.UNSET,
+        harmonium=msgspec.UNSET,
+    )
+    yield [events.ResponseCreated(response=base), events.ResponseInProgress(response=base)]
+    for index, item in enumerate(response.output):
+        blank = _BLANK[type(item)] | ({"status": "in_progress"} if hasattr(item, "status") else {})
+        yield [events.OutputItemAdded(index, msgspec.structs.replace(item, **blank))]
+        for batch in _inside(item, index):
+            yield from ([event] for event in batch)
+            yield []
+        yield [events.OutputItemDone(index, item)]
+    yield terminal(response)
+
+
+def _inside(item: Item, index: int) -> Iterator[list[Event]]:
+    """The events of an item between its first and its last one."""
+    if isinstance(item, Message):
+        for part in item.content:
+            yield from _message(item.id, index, part)
+    elif isinstance(item, Reasoning):
+        yield _reasoning(item, index)
+    elif isinstance(item, ShellCall):
+        for place, command in enumerate(item.action["commands"]):
+            yield [
+                events.ShellCallCommandAdded(item.id, index, place),
+                *([events.ShellCallCommandDelta(item.id, index, place, command)] if command else ()),
+                events.ShellCallCommandDone(item.id, index, place, command),
+            ]
+    else:
+        yield _call(item, index)
+
+
+def _message(id: str, index: int, part: OutputText) -> Iterator[list[Event]]:
+    yield [events.ContentPartAdded(id, index, 0, OutputText(text=""))]
+    logprobs: list[events.Logprob] = []
+    for start in range(0, len(part.logprobs), LOGPROBS_A_STEP):
+        logprobs += [_LOGPROB.decode(raw) for raw in part.logprobs[start : start + LOGPROBS_A_STEP]]
+        yield []
+    if part.text:
+        yield [events.OutputTextDelta(id, index, 0, part.text, tuple(logprobs))]
+    yield [
+        events.OutputTextAnnotationAdded(id, index, 0, number, annotation)
+        for number, annotation in enumerate(part.annotations)
+    ]
+    without_bytes: list[msgspec.Raw] = []
+    for start in range(0, len(logprobs), LOGPROBS_A_STEP):
+        without_bytes += [msgspec.Raw(_encode(each)) for each in logprobs[start : start + LOGPROBS_A_STEP]]
+        yield []
+    done = events.OutputTextDone(id, index, 0, part.text, tuple(without_bytes))
+    yield [done, events.ContentPartDone(id, index, 0, part)]
+
+
+def _reasoning(item: Reasoning, index: int) -> list[Event]:
+    out: list[Event] = []
+    for number, part in enumerate(item.summary):
+        out.append(events.SummaryPartAdded(item.id, index, number, SummaryText("")))
+        out += [events.SummaryTextDelta(item.id, index, number, part.text)] if part.text else ()
+        out.append(events.SummaryTextDone(item.id, index, number, part.text))
+        out.append(events.SummaryPartDone(item.id, index, number, part))
+    for number, raw in enumerate(item.content):
+        delta = "" if item.summary else raw.text  # clients join the deltas of both
+        out.append(events.ContentPartAdded(item.id, index, number, ReasoningText("")))
+        out += [events.ReasoningTextDelta(item.id, index, number, delta)] if raw.text else ()
+        out.append(events.ReasoningTextDone(item.id, index, number, raw.text))
+        out.append(events.ContentPartDone(item.id, index, number, raw))
+    return out
+
+
+def _call(item: Item, index: int) -> list[Event]:
+    """The events inside a call, or another item without parts. Only of one that is complete are those there that say
+    that it is carried out: of others nobody knows how far they came.
+    """
+    id = item.id
+    out: list[Event] = [make(id, index) for make in _BEGUN.get(type(item), ())]
+    if isinstance(item, FunctionCall):
+        out += [events.FunctionCallArgumentsDelta(id, index, item.arguments)] if item.arguments else ()
+        out.append(events.FunctionCallArgumentsDone(id, index, item.name, item.arguments))
+    elif isinstance(item, CustomToolCall):
+        out += [events.CustomToolCallInputDelta(id, index, item.input)] if item.input else ()
+        out.append(events.CustomToolCallInputDone(id, index, item.input))
+    elif isinstance(item, McpCall):
+        out += [events.McpCallArgumentsDelta(id, index, item.arguments)] if item.arguments else ()
+        out.append(events.McpCallArgumentsDone(id, index, item.arguments))
+        out += [events.McpCallFailed(id, index)] if item.status == "failed" else ()
+    elif isinstance(item, CodeInterpreterCall):
+        out += [events.CodeInterpreterCallCodeDelta(id, index, item.code)] if item.code else ()
+        out.append(events.CodeInterpreterCallCodeDone(id, index, item.code))
+    if getattr(item, "status", "") == "completed":
+        out += [make(id, index) for make in _COMPLETED.get(type(item), ())]
+    return out

@@ -22,7 +22,7 @@ from service.background.control import cancel as cancel_response
 from service.background.control import steer as steer_response
 from service.background.follow import find
 from service.errors import invalid_value
-from service.responses.output.endings import told_again
+from service.responses.output.fold import unfolded
 from service.spans import Fact, Span, conversation
 from service.web.event_stream import EventStream
 from service.web.received import Received
@@ -93,8 +93,8 @@ def streamed(request: Received, id: str, found: Found, after: int = -1, *, obfus
     """
     if not found.logged and not found.under_way:
         request.admitted.slot.take_body(len(found.response))
-        ending = told_again(decode_response(found.response), after)
-        return EventStream(ending, request.admitted, request.service.settings, obfuscate=obfuscate)
+        substitutes = unfolded(decode_response(found.response), after)
+        return EventStream(substitutes, request.admitted, request.service.settings, obfuscate=obfuscate)
     request.admitted.slot.take_follower()
     return request.follow(id, after, obfuscate=obfuscate)
 

@@ -15,10 +15,21 @@ from pydantic import TypeAdapter
 
 from service.api import events
 from service.api.events import Event
-from service.api.response import FunctionCall, Message, decode_response
-from service.responses.output.fold import Fold
+from service.api.outcome import Outcome
+from service.api.response import FunctionCall, Message, ResponseStatus, decode_response
+from service.api.tools.callee import Callee, Hosted
+from service.engine.port import TokenLogprobs
+from service.responses.output.calls import (
+    ApplyPatchCallEmitter,
+    LocalShellCallEmitter,
+    ShellCallEmitter,
+    ToolSearchCallEmitter,
+)
+from service.responses.output.emitter import Emitter
+from service.responses.output.fold import LOGPROBS_A_STEP, Fold, unfolded
+from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, HostedCallEmitter, listing_events
 from service.responses.output.machine import Ending
-from service.responses.output.rules import Rules
+from service.responses.output.rules import Rules, ServerTools
 from tests.support.responses import samples
 from tests.support.responses.samples import as_json, harmony, run
 from tests.support.responses.shown import text_of
@@ -26,6 +37,7 @@ from tests.support.responses.shown import text_of
 hundreds = settings(max_examples=200, derandomize=True, deadline=None)
 
 endings = st.sampled_from(Ending)
+PATCH = "*** Begin Patch\n*** Add File: a.txt\n+a\n*** End Patch"
 sdk_event = TypeAdapter[Any](ResponseStreamEvent)
 sdk_response = TypeAdapter(Response)
 
@@ -133,6 +145,83 @@ def test_a_response_that_waits_folds_to_one_that_is_queued() -> None:
     assert fold.response.status == "queued"
     fold.add(machine.start())
     assert fold.response.status == "in_progress"
+
+
+# --- and back ---
+
+
+@hundreds
+@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
+def test_the_events_of_a_stored_response_are_those_of_its_stream_with_each_text_as_one_delta(
+    ids: list[int], ending: Ending, rules: Rules
+) -> None:
+    stream = run(samples.machine(rules), [ids], ending)
+    again = [event for batch in unfolded(stored(terminal(stream)), -1) for event in batch]
+
+    assert in_one_delta(again) == in_one_delta(stream)
+    assert [event.sequence_number for event in again] == list(range(len(again)))
+    assert accumulated(again) == accumulated(stream)
+
+
+def test_log_probabilities_come_with_the_delta_and_with_what_is_done() -> None:
+    rules = msgspec.structs.replace(samples.RULES, top_logprobs=1)
+    ids = harmony("<|channel|>final<|message|>" + "Hello there" * LOGPROBS_A_STEP)
+    machine = samples.machine(rules)
+    known = [TokenLogprobs(-0.5, ((token, -0.5),)) for token in ids]
+    stream = [*machine.begin(), *machine.feed(ids, known), *machine.end(Ending.STOP)]
+    stream += machine.terminal(machine.result(Ending.STOP, now=samples.NOW))
+    again = [event for batch in unfolded(stored(terminal(stream)), -1) for event in batch]
+
+    assert in_one_delta(again) == in_one_delta(stream)
+
+
+def called(emitter: HostedCallEmitter) -> list[Event]:
+    """The events of a call that the service makes."""
+    outcome = Outcome("completed", "Found.")
+    return [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(outcome)[1]]
+
+
+def shown(emitter: Emitter, text: str) -> list[Event]:
+    """The events of another item with this text."""
+    return [*emitter.open(), *emitter.text(text), *emitter.close("completed")[1]]
+
+
+CALLS: list[list[Event]] = [
+    *(called(emitter(samples.RESPONSE_ID, 0, Hosted("docs", "search", kind=kind))) for kind, emitter in HOSTED.items()),
+    shown(ApprovalRequestEmitter(samples.RESPONSE_ID, 0, Hosted("docs", "search", approval=True), None), "{}"),
+    listing_events(samples.RESPONSE_ID, 0, ServerTools("docs", b'[{"name":"search"}]'))[1],
+    shown(ShellCallEmitter(samples.RESPONSE_ID, 0, Callee("shell", "shell")), '{"cmd":["ls","-l"]}'),
+    shown(ToolSearchCallEmitter(samples.RESPONSE_ID, 0, Callee("t", "tool_search")), '{"query":"maps"}'),
+    shown(LocalShellCallEmitter(samples.RESPONSE_ID, 0, Callee("sh", "local_shell")), '{"cmd":["ls"]}'),
+    shown(ApplyPatchCallEmitter(samples.RESPONSE_ID, 0, Callee("p", "apply_patch")), PATCH),
+]
+
+
+@pytest.mark.parametrize("made", CALLS, ids=lambda made: type(made[-1].item).__name__)
+def test_calls_come_again_with_all_that_became_of_them(made: list[Event]) -> None:
+    done = cast(events.OutputItemDone, made[-1]).item
+    base = msgspec.structs.replace(samples.created(), output=[done], status=ResponseStatus.COMPLETED)
+    again = [event for batch in unfolded(stored(base), -1) for event in batch]
+
+    assert in_one_delta(again[2:-1]) == in_one_delta(made)
+
+
+def stored(response: Any) -> Any:
+    return decode_response(msgspec.json.encode(response))
+
+
+def in_one_delta(stream: list[Event]) -> list[Any]:
+    """The events without their numbers, and with each text as one delta."""
+    out: list[Any] = []
+    for event in map(as_json, stream):
+        del event["sequence_number"]
+        before = out[-1] if out else {}
+        if "delta" in event and before.get("type") == event["type"]:
+            before["delta"] += event["delta"]
+            before |= {"logprobs": before["logprobs"] + event["logprobs"]} if "logprobs" in event else {}
+        else:
+            out.append(event)
+    return out
 
 
 # --- the SDK's ---

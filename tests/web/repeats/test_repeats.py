@@ -106,11 +106,25 @@ async def test_a_repeat_of_a_stream_gets_its_response_as_a_stream(settings: Sett
     async with one(settings) as (inside, client, engine):
         first, second = await streamed(client), await streamed(client)
 
-        assert [event.type for event in second] == ["response.created", "response.completed"]
-        assert [event.sequence_number for event in second] == [0, 1]
+        assert [event.type for event in second] == list(dict.fromkeys(event.type for event in first))
+        assert [event.sequence_number for event in second] == list(range(len(second)))
+        assert [event.delta for event in second if event.type == "response.output_text.delta"] == ["Hello."]
         assert second[-1].response == first[-1].response
         assert len(engine.generations) == 1
         assert await responses(inside) == [first[-1].response.id]
+
+
+async def test_the_sdk_accumulates_the_same_response_from_a_repeat(settings: Settings) -> None:
+    async with one(settings) as (_, client, engine):
+        accumulated, shown = [], []
+        for _ in range(2):
+            async with client.responses.stream(model=MODEL, input="hi", extra_headers=keyed()) as stream:
+                shown.append("".join([event.delta async for event in stream if event.type.endswith("text.delta")]))
+                accumulated.append(await stream.get_final_response())
+
+        assert shown == ["Hello.", "Hello."]
+        assert accumulated[0] == accumulated[1]
+        assert len(engine.generations) == 1
 
 
 async def test_a_repeat_of_a_background_response_gets_it_as_it_stands(settings: Settings) -> None:
