@@ -185,6 +185,10 @@ class Tree(NamedTuple):
     """The time when the newest turn was made, in µs since 1970."""
     size: int
     """The bytes of its response, as it is stored."""
+    opening: dict[str, int]
+    """The digits of the turns that it begins with, the root and what follows one by hand, with the bytes of their
+    responses.
+    """
 
     @property
     def used(self) -> int:
@@ -226,7 +230,7 @@ class TreeListing:
 
 def _tree(place: ScoredDigits, row: bytes) -> Tree:
     """The summary by sum_up.lua of the tree at a place; it keeps the place at which it was listed."""
-    _, turns, whole, newest, named, under_way, status, created, size = row.decode().split(" ")
+    _, turns, whole, newest, named, under_way, status, created, size, *opening = row.decode().split(" ")
     return Tree(
         place=place,
         id=id_of(place.digits),
@@ -238,4 +242,5 @@ def _tree(place: ScoredDigits, row: bytes) -> Tree:
         status=status,
         created=int(created),
         size=int(size),
+        opening={place.digits: int(opening[0])} | ({} if opening[1] == "-" else {opening[1]: int(opening[2])}),
     )

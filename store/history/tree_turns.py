@@ -10,6 +10,7 @@ Each shard is asked once, and for no more than is wanted of all of them. Reading
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 from store import codec
@@ -35,10 +36,13 @@ TURNS_AT_ONCE = 150
 """The most that one script call looks at: half a millisecond."""
 
 SHOWN_AT_ONCE = 25
-"""How many payloads are read at once: 25 MB at the most."""
+"""How many payloads are read at once, at the most."""
 
-SHOWN_BYTES = 1 << 20
-"""The most bytes of one response and its input to be shown among others."""
+READ_BYTES = 8 << 20
+"""And how many bytes of them, beside the last one."""
+
+SHOWN_BYTES = 4 << 20
+"""The most bytes of one response and its input to be shown among others: room for a picture."""
 
 ALL_SHOWN_BYTES = 32 << 20
 """The most bytes of all responses that are read one after the other: some 50 ms."""
@@ -152,8 +156,10 @@ async def shown_of(
     Raises StoreUnavailable.
     """
     left, size = [digits for digits, stored in sizes.items() if 0 < stored <= SHOWN_BYTES], 0
-    for at in range(0, len(left), SHOWN_AT_ONCE):
-        some = left[at : at + SHOWN_AT_ONCE]
+    while left:
+        sums = accumulate(sizes[digits] for digits in left[:SHOWN_AT_ONCE])
+        most = 1 + sum(1 for each in sums if each < READ_BYTES)
+        some, left = left[:most], left[most:]
         names = [history.keyspace.keys(tenant, each).key("response") for each in some]
         blobs = await history.server.run(mget, names)
         for each, blob in zip(some, blobs, strict=True):
@@ -163,7 +169,7 @@ async def shown_of(
             if size > most_bytes:
                 return
             try:
-                yield each, *codec.decode_response(blob)
+                yield each, *(await codec.unpack_response(blob))
             except NewerFormat:
                 continue
 

@@ -10,8 +10,9 @@ Times are in seconds since 1970.
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from time import monotonic
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -23,6 +24,7 @@ from service.errors import invalid_value
 from service.web.received import Received
 from service.web.routes.conversations import read_filter
 from service.web.routing import FILTER, PageQuery, Query, Router
+from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
@@ -80,39 +82,67 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
         model=found.model,
         usage=found.usage or Usage(),
         metadata=found.metadata or {},
-        input=_first(_ITEMS.decode(items)),
-        output=_first(found.output),
+        input=_asked(_ITEMS.decode(items)),
+        output=_answer(found.output),
     )
 
 
-def _first(items: list[msgspec.Raw]) -> str:
-    """The beginning of the first text among items, or of the first call where there is none."""
-    calls = ""
+def _asked(items: list[msgspec.Raw]) -> str:
+    """The beginning of the user's first words among items; else of the first words of anybody, else of what a tool
+    gave, else the first call.
+    """
+    said = given = call = ""
     for item in map(_object, map(msgspec.json.decode, items)):
-        for text in _texts(item):
-            if text.strip():
-                return " ".join(text[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
-        calls = calls or _call(item)
-    return calls[:EXCERPT_CHARS]
+        if item.get("type", "message") == "message":
+            text = _beginning(item.get("content"))
+            if text and item.get("role") in ("user", None):
+                return text
+            said = said or text
+        elif not (said or given):
+            given = _beginning(item.get("output")) if str(item.get("type")).endswith("_output") else ""
+            call = call or _call(item)
+    return said or given or call
 
 
-def _texts(item: dict[str, Any]) -> Iterator[str]:
-    """The texts of an item: of a message what it says, of a call's output that."""
-    if item.get("type") == "reasoning":
-        return
-    for member in ("content", "output"):
-        found = item.get(member)
-        if isinstance(found, str):
-            yield found
-        elif isinstance(found, list):
-            texts = (_object(part).get("text") for part in cast(list[object], found))
-            yield from (text for text in texts if isinstance(text, str))
+def _answer(items: list[msgspec.Raw]) -> str:
+    """The beginning of the final answer among items; else of the last message, else the last call. What a tool gave is
+    no answer.
+    """
+    said = call = ""
+    for item in map(_object, map(msgspec.json.decode, reversed(items))):
+        if item.get("type", "message") != "message":
+            call = call or _call(item)
+        elif text := _beginning(item.get("content")):
+            if item.get("phase") == "final_answer":
+                return text
+            said = said or text
+    return said or call
+
+
+def _beginning(content: object) -> str:
+    """The beginning of the first text in a content; where there is none, but a picture or a file, its kind."""
+    parts = cast(list[object], content) if isinstance(content, list) else [{"text": content}]
+    kind = ""
+    for part in map(_object, parts):
+        text = part.get("text", part.get("refusal"))
+        if isinstance(text, str) and text.strip():
+            return " ".join(text[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
+        kind = kind or _KINDS_OF_PARTS.get(str(part.get("type")), "")
+    return kind
+
+
+_KINDS_OF_PARTS = {"input_image": "[image]", "input_file": "[file]"}
 
 
 def _call(item: dict[str, Any]) -> str:
     """How a call is shown: by its name and what it passes."""
-    name, passed = item.get("name"), item.get("arguments", item.get("input"))
-    return f"{name}({passed if isinstance(passed, str) else ''})" if isinstance(name, str) else ""
+    type, name = item.get("type"), item.get("name")
+    if not isinstance(type, str) or not type.endswith("_call"):
+        return ""
+    action = _object(item.get("action"))
+    passed = (item.get(each) for each in ("arguments", "input", "code"))
+    text = next((each for each in (*passed, *map(action.get, ("query", "url"))) if isinstance(each, str)), "")
+    return f"{name if isinstance(name, str) else type.removesuffix('_call')}({' '.join(text.split())})"[:EXCERPT_CHARS]
 
 
 def _object(found: object) -> dict[str, Any]:
@@ -148,9 +178,12 @@ class ShownTurn(msgspec.Struct):
 
 
 class ShownTree(msgspec.Struct):
-    """A tree in a list."""
+    """A tree in a list. `title` is the beginning of what its first turn was asked, null where that can't be read; the
+    items that a conversation begins with aren't among its `turns`.
+    """
 
     id: str
+    title: str | None
     last_used_at: int
     turns: int
     turns_complete: bool
@@ -245,13 +278,16 @@ def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
     )
 
 
-def shown_tree(tree: Tree, excerpt: Excerpt | None) -> ShownTree:
-    """A tree in a list."""
+def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt]) -> ShownTree:
+    """A tree in a list, with the excerpts of its newest turn and of those that it begins with, by their digits."""
+    excerpt = excerpts.get(digits_of(tree.newest))
+    titles = (excerpts[each].input for each in tree.opening if each in excerpts)
     newest = ShownTurn(tree.newest, kind_of(digits_of(tree.newest)), tree.status, tree.created // US)
     return ShownTree(
         id=tree.id,
+        title=next(filter(None, titles), None),
         last_used_at=tree.used // US,
-        turns=tree.turns,
+        turns=tree.turns - (kind_of(tree.place.digits) == "items"),
         turns_complete=tree.whole,
         under_way=tree.under_way,
         conversation=tree.conversation,
@@ -343,17 +379,12 @@ class Search:
         found: list[ShownTree] = []
         while True:
             some = await self._listing.some(min(self._box.at_once, max(1, limit - len(found))))
-            trees = [tree for _, tree in some if tree is not None and self._is_in_time(tree.place)]
-            excerpts = await self._read(trees)
-            for place, tree in some:
-                if not self._is_in_time(place):
-                    return self._ended(found, more=False)
-                self._last = place
-                self._looked_at += 1
-                excerpt = None if tree is None else excerpts.get(digits_of(tree.newest))
-                if tree is not None and self._wanted.takes(tree, excerpt):
-                    found.append(shown_tree(tree, excerpt))
-            if not some:
+            within = list(takewhile(lambda each: self._is_in_time(each[0]), some))
+            if within:
+                self._last = within[-1][0]
+                self._looked_at += len(within)
+                found += await self._wanted_of([tree for _, tree in within if tree is not None])
+            if not some or len(within) < len(some):
                 return self._ended(found, more=False)
             if len(found) >= limit:
                 return self._ended(found, more=True)
@@ -371,14 +402,20 @@ class Search:
             return "bytes"
         return "time" if monotonic() >= self._until else None
 
-    async def _read(self, trees: list[Tree]) -> dict[str, Excerpt]:
-        """The excerpts of the newest turns of trees, by their digits."""
-        wanted = [tree for tree in trees if self._wanted.status in (None, tree.status)]
-        self._size += sum(tree.size for tree in wanted)
-        sizes = {digits_of(tree.newest): tree.size for tree in wanted}
-        found = await excerpts_of(self._history, self._tenant, sizes)
-        self._unread += sum(tree.size > 0 and digits_of(tree.newest) not in found for tree in wanted)
-        return found
+    async def _wanted_of(self, trees: list[Tree]) -> list[ShownTree]:
+        """Those of some trees that are wanted."""
+        likely = [tree for tree in trees if self._wanted.status in (None, tree.status)]
+        read = await self._read({digits_of(tree.newest): tree.size for tree in likely})
+        self._unread += sum(tree.size > 0 and digits_of(tree.newest) not in read for tree in likely)
+        found = [tree for tree in likely if self._wanted.takes(tree, read.get(digits_of(tree.newest)))]
+        openings = {digits: size for tree in found for digits, size in tree.opening.items() if digits not in read}
+        read |= await self._read(openings)
+        return [shown_tree(tree, read) for tree in found]
+
+    async def _read(self, sizes: dict[str, int]) -> dict[str, Excerpt]:
+        """The excerpts of turns whose responses have these sizes, both by their digits."""
+        self._size += sum(sizes.values())
+        return await excerpts_of(self._history, self._tenant, sizes)
 
     def _ended(
         self, found: list[ShownTree], *, more: bool, stopped: Literal["rows", "time", "bytes"] | None = None
@@ -484,7 +521,10 @@ async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mappi
     found: dict[str, Excerpt] = {}
     for digits in by_shard(sizes):
         async for each, response, items in shown_of(store, tenant, {each: sizes[each] for each in digits}):
-            found[each] = excerpt_of(response, items)
+            if len(response) + len(items) > codec.THREAD_FROM_BYTES:
+                found[each] = await asyncio.to_thread(excerpt_of, response, items)
+            else:
+                found[each] = excerpt_of(response, items)
             if len(found) % CUT_AT_ONCE == 0:
                 await asyncio.sleep(0)
     return found

@@ -1,5 +1,6 @@
 --- include orders
 --- include tree_jobs
+--- include walk
 -- What some of a tenant's trees come to.
 --
 -- Arguments: tenant  whose they are
@@ -8,11 +9,14 @@
 -- Result:    {'ok', for each tree, in order, as many as were looked at and at least one: its last use, how many turns it
 --            has, 1 if these are all and 0 if there may be more, the digits of its newest turn without a child, those of the
 --            conversation that stands at it or -, how many turns of the tree are under way, and of the newest one its status,
---            when it was made (µs), and the bytes of its response, with spaces between; or '' where it is gone}
+--            when it was made (µs), and the bytes of its response; the bytes of the root's; and of a tree that begins with what
+--            somebody added by hand, the digits of the turn behind that and the bytes of its response, else - and 0; with
+--            spaces between; or '' where it is gone}
 -- Invariant: nothing changes, not even the order of use. The newest turn is the one used last of those without children and of
 --            those under way; of more than MOST_COMPARED without children it is one of so many.
 
 local MOST_COMPARED = 100
+local BY_HAND_MARK = '627968616e64' -- store/keys.py
 
 local left = most
 
@@ -61,6 +65,21 @@ local function newest_of(tenant, root, used, tips)
   return used_last(tenant, tips) or root
 end
 
+-- Where the conversation begins that leads to a turn: the bytes of the root's response, and what follows a root by hand.
+local function opening(root, newest)
+  local bytes, first = redis.call('HGET', key('node', tenant, root), 'response_bytes') or 0, '-'
+  local depth = tonumber(redis.call('HGET', key('node', tenant, newest), 'depth') or 0)
+  if string.sub(root, 3, 2 + #BY_HAND_MARK) ~= BY_HAND_MARK or depth < 2 then
+    return bytes, first, 0
+  end
+  local unbroken, ids = pcall(walk, tenant, newest, depth)
+  if not unbroken then
+    return bytes, first, 0 -- fsck tells of it
+  end
+  first = string.sub(ids, -2 * #root, -#root - 1)
+  return bytes, first, redis.call('HGET', key('node', tenant, first), 'response_bytes') or 0
+end
+
 local function summed_up(root)
   local used = redis.call('ZSCORE', trees, tenant .. '/' .. root)
   if not used or used == '0' then
@@ -83,7 +102,8 @@ local function summed_up(root)
   local status, created, bytes, deleted = unpack(redis.call('HMGET', key('node', tenant, newest), 'status', 'created',
     'response_bytes', 'deleted'))
   status = deleted and 'deleted' or status or '-'
-  return table.concat({ used, number, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0 }, ' '), whole
+  return table.concat({ used, number, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0,
+    opening(root, newest) }, ' '), whole
 end
 
 local reply = { 'ok' }

@@ -19,22 +19,62 @@ def cut(output: Any = (), items: Any = (), **response: Any) -> Excerpt:
         ([], ""),
         ([{"type": "message", "role": "user", "content": "Hello  there,\n you."}], "Hello there, you."),
         ([{"role": "user", "content": [{"type": "input_image"}, {"type": "input_text", "text": "Hi"}]}], "Hi"),
-        ([{"type": "function_call_output", "call_id": "c", "output": "42"}], "42"),
-        ([{"type": "function_call_output", "output": [{"type": "input_text", "text": "43"}]}], "43"),
+        ([{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AA"}]}], "[image]"),
+        ([{"role": "user", "content": [{"type": "input_file"}, {"type": "input_image"}]}], "[file]"),
+        ([{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}], "No."),
         ([{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}], ""),
         ([{"type": "function_call", "name": "look", "arguments": '{"x":1}'}], 'look({"x":1})'),
         ([{"type": "custom_tool_call", "name": "run", "input": "ls"}], "run(ls)"),
+        ([{"type": "code_interpreter_call", "code": "print(1)\n"}], "code_interpreter(print(1))"),
+        ([{"type": "web_search_call", "action": {"type": "search", "query": "Ada"}}], "web_search(Ada)"),
+        ([{"type": "mcp_list_tools", "name": "x", "tools": []}], ""),
         ([{"type": "function_call", "name": "look"}, {"role": "user", "content": "Hi"}], "Hi"),
         ([{"type": "message", "content": "   "}, {"content": "Hi"}], "Hi"),
         ([{"type": "message", "content": {"text": "x"}, "output": 3}], ""),
         ([{"type": "message", "content": [None, 3, [], {"text": None}]}], ""),
         ([None, 3, "x", []], ""),
-        ([{"type": "mcp_call", "name": 3}], ""),
+        ([{"type": "mcp_call", "name": 3}], "mcp()"),
     ],
 )
 def test_the_first_text_of_items_is_shown(items: Any, expected: str) -> None:
     assert cut(items=items).input == expected
     assert cut(output=items).output == expected
+
+
+MCP = {"type": "mcp_call", "name": "add", "arguments": '{"a":1}', "output": "42"}
+SAID = {"type": "message", "role": "assistant"}
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ([MCP, {**SAID, "phase": "final_answer", "content": "It is 42."}], "It is 42."),
+        ([{**SAID, "phase": "commentary", "content": "I'll add."}, MCP, {**SAID, "content": "42 it is."}], "42 it is."),
+        ([{**SAID, "phase": "final_answer", "content": "42."}, MCP, {**SAID, "phase": "commentary", "content": "x"}], "42."),
+        ([{**SAID, "phase": "commentary", "content": "I'll add."}, MCP], "I'll add."),
+        ([{**SAID, "content": "Once."}, {**SAID, "content": " "}], "Once."),
+        ([MCP, {**MCP, "name": "last"}], 'last({"a":1})'),
+        ([{"type": "function_call_output", "call_id": "c", "output": "42"}], ""),
+    ],
+)
+def test_the_answer_is_the_final_one_else_the_last_message_else_the_last_call_and_never_what_a_tool_gave(
+    output: Any, expected: str
+) -> None:
+    assert cut(output=output).output == expected
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}], "Hi"),
+        ([{"role": "developer", "content": "Be brief."}, {"type": "function_call", "name": "look"}], "Be brief."),
+        ([{"type": "function_call_output", "call_id": "c", "output": "42"}], "42"),
+        ([{"type": "function_call_output", "output": [{"type": "input_text", "text": "43"}]}], "43"),
+        ([{"type": "function_call", "name": "look"}, {"type": "function_call_output", "output": "42"}], "42"),
+    ],
+)
+def test_what_was_asked_is_what_the_user_said_before_all_else(items: Any, expected: str) -> None:
+    assert cut(items=items).input == expected
 
 
 def test_an_excerpt_has_so_many_characters_of_whatever_there_is() -> None:

@@ -72,6 +72,7 @@ def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
     assert tree == {
         "object": "console.tree",
         "id": root,
+        "title": "My name is Ada.",
         "turns": 2,
         "turns_complete": True,
         "under_way": 0,
@@ -119,8 +120,24 @@ def test_a_conversation_and_what_was_deleted_are_shown_in_their_tree(own: Served
     ]
     assert (told["turns"][-1]["id"], told["turns"][-1]["parent"]) == (conversation.id, last)
     (tree,) = trees(http)["data"]
-    assert (tree["conversation"], tree["turns"], tree["newest"]["id"]) == (conversation.id, 3, last)
+    assert (tree["conversation"], tree["turns"], tree["newest"]["id"]) == (conversation.id, 2, last)
+    assert tree["title"] == "My name is Ada.", "the items that it begins with are no turn, but its title"
     assert http.get(f"{TREES}/{first}").status_code == 404
+
+
+def test_a_conversation_that_began_empty_is_called_by_its_first_turn_and_a_picture_is_none_of_its_words(
+    own: Served,
+) -> None:
+    client, http = own.client(), own.http()
+    conversation = client.conversations.create()
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{'A' * 2_000_000}", "detail": "low"}
+    text = {"type": "input_text", "text": "My name is Ada."}
+    first = {"role": "user", "content": [picture, text]}
+    client.responses.create(model=MODEL, input=[first], conversation=conversation.id)  # type: ignore[list-item]
+    said(client, "Count to 2.", conversation=conversation.id)
+    (tree,) = trees(http)["data"]
+    assert (tree["title"], tree["turns"], tree["newest"]["input"]) == ("My name is Ada.", 2, "Count to 2.")
+    assert http.get(f"{TREES}/{conversation.id}").json()["excerpts_complete"]
 
 
 def test_filters_find_the_trees_whose_newest_turn_is_as_asked_for(own: Served) -> None:

@@ -11,6 +11,7 @@ from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
+from store.keys import digits_of
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support.store.audit import dump
@@ -138,6 +139,7 @@ async def test_a_conversation_is_no_turn_and_is_named_where_it_stands(store: Con
     await conversations.advance(TENANT, id, turn(made, first.id), hold="run")
     (tree,) = await all_of(store)
     assert (tree.id, tree.turns, tree.newest, tree.conversation) == (first.id, 2, made, id)
+    assert list(tree.opening) == [digits_of(first.id), digits_of(made)]
 
 
 async def test_a_tree_with_more_turns_than_are_counted_says_that_there_are_more(
