@@ -79,6 +79,13 @@ export function chainOf(graph: Graph, row: number): Row[] {
   return chain.reverse();
 }
 
+/** The last response or items in the lane of a row. */
+export function leafOf(graph: Graph, row: Row): Row {
+  let leaf = row;
+  for (let next = graph.rows[row.next]; next && next.turn.kind !== "conversation"; next = graph.rows[next.next]) leaf = next;
+  return leaf;
+}
+
 function append(children: Map<string, Turn[]>, parent: string, turn: Turn): void {
   const known = children.get(parent);
   if (known) known.push(turn);

@@ -24,7 +24,7 @@ export function forgetKey(why = ""): void {
   key.value = "";
   administers.value = false;
   refused.value = why;
-  sessionStorage.removeItem(KEY);
+  sessionStorage.clear(); // drafts, too
   locked.value = true;
 }
 

@@ -20,6 +20,7 @@ export interface Turn {
 /** A tree in the list. */
 export interface ListedTree {
   id: string;
+  title: string | null;
   last_used_at: number;
   turns: number;
   turns_complete: boolean;

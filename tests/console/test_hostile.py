@@ -75,7 +75,7 @@ def test_in_what_is_asked_and_comes_and_is_compared(service: ServiceProcess, vis
     expect(page.locator(".so-far")).to_contain_text("<img src=x")
     page.locator(".log summary").last.click()
     untouched(page)
-    page.get_by_role("button", name="Compare").click()
+    page.locator(".here").get_by_role("button", name="Compare").click()
     page.locator(".row").first.click()
     expect(page.get_by_label("Left").locator(".item.user")).to_contain_text("<img src=x")
     untouched(page)

@@ -47,8 +47,8 @@ def test_conversations_are_rows_the_one_used_last_first_and_lead_to_their_newest
     newest = said(service, "What is my name?", previous_response_id=first)
     page = visit(service)
     expect(page.locator(".trees li")).to_have_count(2)
-    assert rows(page) == ["What is my name?", "Tell me a story."]
-    expect(page.locator(".trees li").first).to_contain_text("Your name is Ada.")
+    assert rows(page) == ["My name is Ada.", "Tell me a story."]
+    expect(page.locator(".trees li").first).to_contain_text("What is my name? → Your name is Ada.")
     expect(page.locator(".trees li").first).to_contain_text("2 turns")
     page.locator(".trees a").first.click()
     expect(page).to_have_url(re.compile(newest))

@@ -52,7 +52,7 @@ export function Audit() {
           </select>
         </label>
       </div>
-      {error && <Failure error={error} again={again} />}
+      <Failure error={error} again={again} />
       <Pages
         key={type}
         what="Audit log"

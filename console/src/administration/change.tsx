@@ -61,7 +61,7 @@ export function ChangeProject({ project, onDone, onClose }: Changing) {
           />
         </label>
         <p class="hint">Where requests wait for room, a project with a weight of 3 gets three times as many tokens as one with 1.</p>
-        {error && <Failure error={error} />}
+        <Failure error={error} />
         <footer>
           <button type="button" onClick={onClose}>
             Cancel

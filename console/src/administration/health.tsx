@@ -37,7 +37,7 @@ export function HealthView() {
         <h1>Health</h1>
         <button onClick={again}>Refresh</button>
       </header>
-      {error && <Failure error={error} again={again} />}
+      <Failure error={error} again={again} />
       {!value && !error && <Loading what="the health of the store" />}
       {value && (
         <>

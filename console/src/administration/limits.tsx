@@ -141,7 +141,7 @@ export function LimitsForm({ title, hint, known, save, onDone, onClose }: Changi
             />
           </label>
         ))}
-        {error && <Failure error={error} />}
+        <Failure error={error} />
         <footer>
           <button type="button" onClick={onClose}>
             Cancel

@@ -25,7 +25,7 @@ export function Pages<T>({ what, load, head, row, empty, version = 0, next = "Ne
   const last = value?.has_more ? value.last_id : null;
   return (
     <>
-      {error && <Failure error={error} again={again} />}
+      <Failure error={error} again={again} />
       {!value && !error && <Loading what={what} />}
       {value && value.data.length > 0 && (
         <Table name={what}>
@@ -101,7 +101,7 @@ export function Confirm({ title, meaning, label, act, onDone, onClose }: Ending)
       <form onSubmit={confirm}>
         <h2 id="ending">{title}</h2>
         <p>{meaning}</p>
-        {error && <Failure error={error} />}
+        <Failure error={error} />
         <footer>
           <button ref={keep} type="button" onClick={onClose}>
             Keep it

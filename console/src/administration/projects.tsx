@@ -92,7 +92,7 @@ function NewProject({ onClose }: { onClose: () => void }) {
           <span>Name</span>
           <input ref={box} value={name} onInput={(event) => setName(event.currentTarget.value)} />
         </label>
-        {error && <Failure error={error} />}
+        <Failure error={error} />
         <footer>
           <button type="button" onClick={onClose}>
             Cancel

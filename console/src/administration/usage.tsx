@@ -75,7 +75,7 @@ export function Usage({ project }: { project?: string }) {
         <Choice name="Shows" value={measure} options={Object.keys(MEASURES).map((id) => [id, id])} onChange={setMeasure} />
         <button onClick={again}>Refresh</button>
       </div>
-      {error && <Failure error={error} again={again} />}
+      <Failure error={error} again={again} />
       {!value && !error && <Loading what="usage" />}
       {value && groups.length === 0 && <p class="empty">Nothing was used in {words}.</p>}
       {value && groups.length > 0 && (

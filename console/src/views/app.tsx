@@ -8,6 +8,7 @@ import { Compare } from "./compare";
 import { List, resetList } from "./list";
 import { Failure, Loading, wordsOf } from "./text";
 import { TreeView, compared } from "./tree";
+import { forgetRead } from "./turn";
 
 /** Ask for the least there is, to learn whether the key opens anything, and what. Throws ApiError. */
 async function knock(): Promise<void> {
@@ -97,6 +98,7 @@ function Bar() {
           onClick={() => {
             forgetKey();
             resetList();
+            forgetRead();
             compared.value = null;
             location.hash = toList;
           }}

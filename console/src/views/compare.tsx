@@ -97,7 +97,7 @@ function Own({ turn }: { turn: Turn }) {
       <a class="hint" href={toTurn(turn.id)}>
         <Ago at={turn.created_at} />
       </a>
-      {error && <Failure error={error} again={again} />}
+      <Failure error={error} again={again} />
       {value ? <Items whole={value} /> : !error && <Loading what="the turn" />}
     </article>
   );

@@ -1,4 +1,5 @@
 // Asking for another turn: one that goes on from a turn, the same again, or the same with other words. It is shown as it comes.
+import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { run, stored, type Live } from "../run";
 import type { Body } from "../request";
@@ -11,56 +12,86 @@ const MAX_SAID = 400;
 
 export interface Draft {
   title: string;
-  action: string;
-  /** The words to begin with; null where there is nothing to write. */
+  /** The turn that it goes on from or is asked beside, in whose view it is shown. */
+  at: string;
+  /** The words to begin with; null where there is nothing to write, and it is sent at once. */
   text: string | null;
+  background?: boolean;
   body: (text: string) => Body;
 }
+
+/** What is being said behind a turn, and what was asked. */
+export const coming = signal<{ after: string; asked: string; live: Live | null } | null>(null);
+
+/** The turn behind which somebody wants to write. */
+export const writing = signal("");
 
 interface Composing {
   draft: Draft;
   onDone: (id: string) => void;
-  onClose: () => void;
+  /** Go back to going on; undefined where it does that. */
+  onClose?: (() => void) | undefined;
   /** A background response has an id before it has an answer. */
   onBegun: () => void;
 }
 
+const DRAFT = "harmonium.draft.";
+
 export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
-  const [text, setText] = useState(draft.text ?? "");
-  const [background, setBackground] = useState(false);
+  const place = `${DRAFT}${draft.title} ${draft.at}`;
+  const [text, setText] = useState(sessionStorage.getItem(place) ?? draft.text ?? "");
+  const [background, setBackground] = useState(draft.background ?? false);
   const [live, setLive] = useState<Live | null>(null);
+  const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
   const stop = useRef<AbortController | null>(null);
   const box = useRef<HTMLTextAreaElement>(null);
   const known = useRef("");
-  useLayoutEffect(() => box.current?.focus(), []); // before another key is typed
   const left = useRef(false);
-  useEffect(
-    () => () => {
+  useLayoutEffect(() => {
+    if (onClose) box.current?.focus(); // before another key is typed
+    if (draft.text === null) void send();
+    return () => {
       left.current = true;
       stop.current?.abort();
-    },
-    [],
-  );
+      coming.value = null;
+    };
+  }, []);
+  const isWanted = writing.value === draft.at;
+  useLayoutEffect(() => {
+    if (!isWanted) return;
+    box.current?.focus();
+    writing.value = "";
+  }, [isWanted]);
   useSaid(live);
 
-  async function send(event: SubmitEvent) {
-    event.preventDefault();
+  function write(words: string) {
+    setText(words);
+    if (words) sessionStorage.setItem(place, words);
+    else sessionStorage.removeItem(place);
+  }
+
+  async function send(event?: SubmitEvent) {
+    event?.preventDefault();
     if (stop.current || (draft.text !== null && !text.trim())) return;
     const controller = new AbortController();
     stop.current = controller;
     setError("");
+    setBusy(true);
+    coming.value = { after: draft.at, asked: draft.text === null ? "" : text, live: null };
     try {
       const body = { ...draft.body(text), ...(background ? { background: true } : {}) };
       const last = await run(body, controller.signal, (next) => {
         if (next.id && !known.current && background) onBegun();
         known.current = next.id;
+        if (left.current) return;
         setLive(next);
+        coming.value = { after: draft.at, asked: draft.text === null ? "" : text, live: next };
       });
       if (left.current) return;
       said.value = `The response is ${last.status}.`;
       if (last.error) setError(last.error);
-      if (last.id) onDone(last.id);
+      if (last.id) done(last.id);
     } catch (caught) {
       if (left.current) return; // whoever has left isn't brought back
       setLive(null);
@@ -68,7 +99,16 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
       else if (known.current) await stopped(known.current);
     } finally {
       stop.current = null;
+      if (!left.current) {
+        setBusy(false);
+        coming.value = null;
+      }
     }
+  }
+
+  function done(id: string) {
+    write("");
+    onDone(id);
   }
 
   /** Show what was said until it was stopped. */
@@ -76,7 +116,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
     try {
       const isStored = await stored(id);
       if (left.current) return;
-      if (isStored) onDone(id);
+      if (isStored) done(id);
       else setError("It was stopped before there was anything to store.");
     } catch (caught) {
       setError(wordsOf(caught));
@@ -85,45 +125,47 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
 
   return (
     <form class="composer" aria-label={draft.title} onSubmit={send}>
-      <header>
-        <h2>{draft.title}</h2>
-        <button type="button" class="quiet" onClick={onClose}>
-          Close
-        </button>
-      </header>
+      {onClose && (
+        <header>
+          <h2>{draft.title}</h2>
+          <button type="button" class="quiet" onClick={onClose}>
+            Close
+          </button>
+        </header>
+      )}
       {draft.text !== null && (
         <textarea
           ref={box}
           aria-label="What to say"
-          rows={4}
+          placeholder={draft.title}
+          rows={onClose ? 4 : 1}
           value={text}
           dir="auto"
-          disabled={live !== null}
-          onInput={(event) => setText(event.currentTarget.value)}
+          disabled={busy}
+          onInput={(event) => write(event.currentTarget.value)}
           onKeyDown={(event) => {
             if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.form?.requestSubmit();
           }}
         />
       )}
-      {live && <Coming live={live} />}
-      {error && <Failure error={error} />}
+      <Failure error={error} />
       <footer>
-        <label class="check">
+        <label class="check" title="It goes on without this page, and its events are kept">
           <input
             type="checkbox"
             checked={background}
-            disabled={live !== null}
+            disabled={busy}
             onChange={(event) => setBackground(event.currentTarget.checked)}
           />
-          in the background, with its events kept
+          in the background
         </label>
-        {live ? (
+        {busy ? (
           <button type="button" onClick={() => stop.current?.abort()}>
             {background ? "Stop watching" : "Stop"}
           </button>
         ) : (
-          <button type="submit" class="main" disabled={draft.text !== null && !text.trim()}>
-            {draft.action}
+          <button type="submit" class="main" disabled={draft.text !== null && !text.trim()} title="Ctrl+Enter">
+            {draft.text === null ? "Retry" : "Send"}
           </button>
         )}
       </footer>
@@ -131,12 +173,23 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   );
 }
 
-function Coming({ live }: { live: Live }) {
+/** What is being said, in its place below the turn that it goes on from. */
+export function Coming() {
+  const end = useRef<HTMLDivElement>(null);
+  const { asked = "", live = null } = coming.value ?? {};
+  useEffect(() => end.current?.scrollIntoView({ block: "end" }), [live]);
   return (
-    <div class="coming" aria-label="The response so far" role="group" tabIndex={0}>
-      {live.lost && <p class="hint">The connection was lost; trying again.</p>}
-      {!live.pieces.length && !live.lost && <p class="hint">Waiting for the first words…</p>}
-      {live.pieces.map((piece) => (
+    <div ref={end} class="turn coming" aria-label="The response so far" role="group" tabIndex={0}>
+      {asked && (
+        <section class="item user">
+          <div class="said">
+            <Text text={asked} />
+          </div>
+        </section>
+      )}
+      {live?.lost && <p class="hint">The connection was lost; trying again.</p>}
+      {!live?.pieces.length && !live?.lost && <p class="hint">Waiting for the first words…</p>}
+      {live?.pieces.map((piece) => (
         <div class={`piece ${piece.kind}`}>
           <Text text={piece.text} mono={piece.kind === "call"} />
         </div>

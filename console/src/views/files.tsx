@@ -70,7 +70,7 @@ export function Export({ tree }: { tree: WholeTree }) {
           Branches that aren't shown here are not in the file: <code>harmonium export {tree.id}</code> has them.
         </p>
       )}
-      {error && <Failure error={error} />}
+      <Failure error={error} />
     </>
   );
 }

@@ -46,7 +46,7 @@ export function List() {
       <Find />
       <Running />
       <Narrow />
-      {error && <Failure error={error} again={again} />}
+      <Failure error={error} again={again} />
       {!page && !error && <Loading what="conversations" />}
       {page && page.data.length > 0 && (
         <ul class="trees" aria-label="Conversations">
@@ -99,7 +99,7 @@ function Running() {
   return (
     <section class="running" aria-label="Running in the background">
       <h2>Running in the background{value.has_more && ", and more"}</h2>
-      {error && <Failure error={error} />}
+      <Failure error={error} />
       <ul>
         {value.data.map((turn) => (
           <li key={turn.id}>
@@ -165,18 +165,22 @@ function Narrow() {
 }
 
 function TreeRow({ tree }: { tree: ListedTree }) {
-  const newest = tree.newest;
+  const { newest } = tree;
+  const title = tree.title ?? newest.input;
   return (
     <li>
       <a href={toTurn(newest.id)}>
         <Status status={newest.status} words={false} />
         <span class="words">
-          <b>{newest.input ? <Line text={newest.input} /> : <em>no text to show</em>}</b>
-          {newest.output && (
-            <span class="answer">
-              <Line text={newest.output} />
-            </span>
-          )}
+          <b>{title ? <Line text={title} /> : <em>no text to show</em>}</b>
+          <span class="answer">
+            {newest.input && newest.input !== title && (
+              <>
+                <Line text={newest.input} /> →{" "}
+              </>
+            )}
+            {newest.output && <Line text={newest.output} />}
+          </span>
         </span>
         <span class="facts">
           {newest.status !== "completed" && (

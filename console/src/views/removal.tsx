@@ -63,7 +63,7 @@ export function Removal({ turn, tree, onDone, onClose }: Removing) {
           </label>
         ))}
         <p class="hint">Nothing of it can be taken back.</p>
-        {error && <Failure error={error} />}
+        <Failure error={error} />
         <footer>
           <button ref={keep} type="button" onClick={() => dialog.current?.close()}>
             Keep it

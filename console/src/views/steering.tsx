@@ -65,7 +65,7 @@ export function Steering({ id, onClose }: { id: string; onClose: () => void }) {
           if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.form?.requestSubmit();
         }}
       />
-      {error && <Failure error={error} />}
+      <Failure error={error} />
       <footer>
         <span />
         <button type="submit" class="main" disabled={busy || !text.trim()}>

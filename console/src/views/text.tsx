@@ -117,8 +117,9 @@ export function Copy({ text, label, title, quiet = false }: { text: string; labe
   );
 }
 
-/** What went wrong, in the service's words. */
+/** What went wrong, in the service's words; nothing while nothing did. */
 export function Failure({ error, again }: { error: string; again?: () => void }) {
+  if (!error) return null;
   return (
     <div class="failure" role="alert">
       <p>

@@ -1,34 +1,48 @@
-// A conversation: the graph of its turns beside the one that is looked at.
+// A conversation: the turns up to the one that is looked at, one below the other, beside the graph of all of them.
 import { signal } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Extent, tree } from "../api";
 import { graphOf } from "../graph";
+import { again as theSame, asked, edited, going } from "../request";
 import { place, said, toCompare, toList, toTurn } from "../state";
-import { RUNNING, type Turn, type WholeTree } from "../wire";
+import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
+import { Composer, type Draft, writing } from "./composer";
+import { Conversation } from "./conversation";
 import { Export } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
 import { Removal } from "./removal";
-import { Failure, Line, Loading, count } from "./text";
-import { TurnView } from "./turn";
+import { Failure, Line, Loading, count, wordsOf } from "./text";
+import { type Act, type Whole, forgetRead, isResponse, wholeOf } from "./turn";
 
 const REFRESH_MS = 2_000;
 
 /** The turn that another one is to be compared with. */
 export const compared = signal<string | null>(null);
 
+/** Whether the graph is shown where there is no room beside it. */
+const withGraph = signal(false);
+
 export function TreeView({ id }: { id: string }) {
-  const [asked, setAsked] = useState(id);
-  const { value, error, again } = useLoaded(
-    asked,
-    (signal) => tree(asked, signal),
+  const [wanted, setWanted] = useState(id);
+  const loaded = useLoaded(
+    wanted,
+    (signal) => tree(wanted, signal),
     (tree) => (tree.turns.some((turn) => RUNNING.has(turn.status)) ? REFRESH_MS : 0),
   );
+  const { error, again } = loaded;
+  const kept = useRef<WholeTree | null>(null);
+  if (loaded.value) kept.current = loaded.value;
+  const value = loaded.value ?? (error ? null : kept.current); // the tree that was shown, until another one is there
+  const before = useRef("");
+  const [removed, setRemoved] = useState<Turn | null>(null);
+  const [draft, setDraft] = useState<Draft | null>(null);
+  const [failed, setFailed] = useState("");
   const graph = useMemo(() => value && graphOf(value.turns), [value]);
-  const selected = id === asked && value ? value.asked : id;
+  const selected = id === wanted && loaded.value ? loaded.value.asked : id;
   const isKnown = graph?.at.has(selected);
   useEffect(() => {
-    if (graph && !isKnown && id !== asked) setAsked(id); // another tree's, or one that was just made
+    if (loaded.value && !isKnown && id !== wanted) setWanted(id); // another tree's, or one that was just made
   }, [id, graph, isKnown]);
   if (error && !value)
     return (
@@ -39,30 +53,111 @@ export function TreeView({ id }: { id: string }) {
       </main>
     );
   if (!value || !graph) return <main class="lost"><Loading what="the conversation" /></main>;
-  const turn = graph.rows[graph.at.get(selected) ?? graph.rows.length - 1]?.turn;
+  const here = graph.at.get(selected) ?? graph.at.get(before.current) ?? graph.rows.length - 1;
+  const turn = graph.rows[here]?.turn;
+  before.current = turn?.id ?? "";
+  const parentOf = (of: Turn): Turn | null => graph.rows[graph.rows[graph.at.get(of.id) ?? -1]?.parent ?? -1]?.turn ?? null;
+
+  async function act(what: Act, on: Turn) {
+    setFailed("");
+    setDraft(null);
+    if (what === "compare") compared.value = on.id;
+    else if (what === "remove") setRemoved(on);
+    else select(on);
+    if (what === "continue") writing.value = on.id;
+    if (what !== "retry" && what !== "edit") return;
+    try {
+      setDraft(draftOf(what, on, parentOf(on), await wholeOf(on.id, new AbortController().signal)));
+    } catch (caught) {
+      setFailed(wordsOf(caught));
+    }
+  }
+
+  function changed(id?: string) {
+    again();
+    if (id) location.hash = toTurn(id);
+  }
+
+  function done(id: string) {
+    setDraft(null);
+    changed(id);
+  }
+
+  function onRemoved(extent: Extent) {
+    const parent = removed && parentOf(removed);
+    setRemoved(null);
+    forgetRead();
+    said.value = extent === "answer" ? "Deleted" : "Erased";
+    if (extent === "tree" || value?.turns.length === 1) location.hash = toList;
+    else {
+      if (parent) select(parent);
+      again();
+    }
+  }
+
   return (
     <main class="tree-page">
       <Head value={value} again={again} />
-      {error && <Failure error={error} again={again} />}
-      <div class="panes">
+      <Failure error={error} again={again} />
+      <Failure error={failed} />
+      <div class={withGraph.value ? "panes with-graph" : "panes"}>
         <GraphView graph={graph} selected={turn?.id ?? ""} onSelect={select} />
         {turn && (
-          <Detail
-            value={value}
-            turn={turn}
-            parent={graph.rows[graph.rows[graph.at.get(turn.id) ?? -1]?.parent ?? -1]?.turn ?? null}
-            again={again}
-          />
+          <div class="detail">
+            {compared.value && (
+              <p class="banner" role="status">
+                Choose the turn to compare with.
+                <button class="quiet" onClick={() => (compared.value = null)}>
+                  Cancel
+                </button>
+              </p>
+            )}
+            <Conversation graph={graph} here={here} onAct={act} onChanged={changed} />
+            {draft && draft.at === turn.id ? (
+              <div class="dock">
+                <Composer key={draft.title} draft={draft} onClose={() => setDraft(null)} onBegun={again} onDone={done} />
+              </div>
+            ) : (
+              isResponse(turn) && ended(turn.status) && <Dock key={turn.id} turn={turn} onChanged={changed} />
+            )}
+          </div>
         )}
       </div>
+      {removed && <Removal turn={removed} tree={value} onDone={onRemoved} onClose={() => setRemoved(null)} />}
     </main>
   );
+}
+
+/** What goes on from a turn. */
+function Dock({ turn, onChanged }: { turn: Turn; onChanged: (id?: string) => void }) {
+  const { value } = useLoaded(turn.id, (signal) => wholeOf(turn.id, signal), () => 0);
+  if (!value) return null;
+  const draft = { title: "Continue from here", at: turn.id, text: "", body: (text: string) => going(value.answer, text) };
+  return (
+    <div class="dock">
+      <Composer draft={draft} onBegun={() => onChanged()} onDone={onChanged} />
+    </div>
+  );
+}
+
+function draftOf(what: "retry" | "edit", turn: Turn, parent: Turn | null, { answer, items }: Whole): Draft {
+  const before = parent?.id ?? null;
+  if (what === "retry")
+    return {
+      title: "Retry",
+      at: turn.id,
+      text: null,
+      background: Boolean(answer.background),
+      body: () => theSame(answer, items, before),
+    };
+  return { title: "Edit and fork", at: turn.id, text: asked(items), body: (text) => theSame(answer, edited(items, text), before) };
 }
 
 /** Look at a turn, or compare it where one waits for that. */
 function select(turn: Turn): void {
   const first = compared.value;
-  if (first && first !== turn.id && turn.kind === "response" && turn.status !== "deleted") {
+  withGraph.value = false;
+  if (first && first !== turn.id && isResponse(turn)) {
     compared.value = null;
     location.hash = toCompare(first, turn.id);
     return;
@@ -73,6 +168,7 @@ function select(turn: Turn): void {
 
 function Head({ value, again }: { value: WholeTree; again: () => void }) {
   const first = value.turns.find((turn) => turn.input)?.input ?? value.id;
+  const turns = value.turns.filter(({ kind, parent }) => kind !== "conversation" && (kind !== "items" || parent !== null));
   const forks = graphForks(value);
   return (
     <header class="heading">
@@ -83,13 +179,16 @@ function Head({ value, again }: { value: WholeTree; again: () => void }) {
         <Line text={first} />
       </h1>
       <p class="hint">
-        {count(value.turns.length, "turn")}
+        {count(turns.length, "turn")}
         {forks > 0 && `, ${count(forks, "fork")}`}
         {!value.turns_complete && "; only its newest branches are shown"}
         {!value.excerpts_complete && "; some turns are too large for an excerpt"}
         {!value.archived && "; the archive doesn't answer, so branches may be missing"}
       </p>
       {value.archived && <Archived {...value.archived} />}
+      <button class="narrow" aria-pressed={withGraph.value} onClick={() => (withGraph.value = !withGraph.value)}>
+        Graph
+      </button>
       <Export tree={value} />
       <button onClick={again}>Refresh</button>
     </header>
@@ -120,41 +219,4 @@ function graphForks(value: WholeTree): number {
     seen.add(parent);
   }
   return forked.size;
-}
-
-function Detail({ value, turn, parent, again }: { value: WholeTree; turn: Turn; parent: Turn | null; again: () => void }) {
-  const [removes, setRemoves] = useState(false);
-  const first = compared.value;
-  function onRemoved(extent: Extent) {
-    setRemoves(false);
-    said.value = extent === "answer" ? "Deleted" : "Erased";
-    if (extent === "tree" || value.turns.length === 1) location.hash = toList;
-    else if (parent) {
-      select(parent);
-      again();
-    } else again();
-  }
-  return (
-    <div class="detail">
-      {first && (
-        <p class="banner" role="status">
-          Choose the turn to compare with.
-          <button class="quiet" onClick={() => (compared.value = null)}>
-            Never mind
-          </button>
-        </p>
-      )}
-      <TurnView
-        turn={turn}
-        parent={parent}
-        onCompare={() => (compared.value = turn.id)}
-        onRemove={() => setRemoves(true)}
-        onChanged={(id) => {
-          again();
-          if (id) location.hash = toTurn(id);
-        }}
-      />
-      {removes && <Removal turn={turn} tree={value} onDone={onRemoved} onClose={() => setRemoves(false)} />}
-    </div>
-  );
 }

@@ -1,12 +1,13 @@
-// One turn: what it was told and says, its JSON, the request that makes it again, its events; and what can be done with it.
-import { useState } from "preact/hooks";
+// One turn: what it was told and says, its events, its tokens, its JSON, the request that makes it again; and what can be done
+// with it.
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { cancel, ownItems, retrieve } from "../api";
-import { again, asked, curl, edited, going } from "../request";
+import { again, asked, curl } from "../request";
 import { key } from "../state";
 import { type Answer, type Item, type Turn, ended } from "../wire";
-import { Composer, type Draft } from "./composer";
 import { Events } from "./tabs/events";
-import { ItemView } from "./tabs/items";
+import { ItemViews } from "./tabs/items";
 import { Tokens } from "./tabs/tokens";
 import { Steering, isSteerable, successor, unheard } from "./steering";
 import { useLoaded } from "./loading";
@@ -22,17 +23,37 @@ export interface Whole {
 
 /** A response with its own input. */
 export async function wholeOf(id: string, signal: AbortSignal): Promise<Whole> {
+  const known = read.get(id);
+  if (known) return known;
   const [answer, own] = await Promise.all([retrieve(id, signal), ownItems(id, signal)]);
-  return { answer, ...own };
+  const whole = { answer, ...own };
+  if (ended(answer.status)) keep(id, whole);
+  return whole;
 }
 
-interface Acting {
+/** How many turns are kept that were read, those that were read last. */
+const MAX_READ = 100;
+const read = new Map<string, Whole>();
+
+function keep(id: string, whole: Whole): void {
+  read.set(id, whole);
+  const [oldest] = read.keys();
+  if (read.size > MAX_READ && oldest) read.delete(oldest);
+}
+
+/** Forget what was read: some of it may be gone, or somebody else looks. */
+export const forgetRead = (): void => read.clear();
+
+export type Act = "continue" | "retry" | "edit" | "compare" | "inspect" | "remove";
+
+export interface Acting {
   turn: Turn;
   /** The response that this one continues, where it is one. */
   parent: Turn | null;
+  /** Whether the conversation is read as far as this turn. */
+  isHere: boolean;
+  onAct: (act: Act, turn: Turn) => void;
   onChanged: (id?: string) => void;
-  onCompare: () => void;
-  onRemove: () => void;
 }
 
 const TABS = ["Items", "Events", "Tokens", "JSON", "curl"] as const;
@@ -44,44 +65,44 @@ const NOT_RESPONSES: Record<string, string> = {
   conversation: "A conversation stands here: what is added to it next continues this place.",
 };
 
+export const isResponse = (turn: Turn): boolean => turn.kind === "response" && turn.status !== "deleted";
+
 export function TurnView(props: Acting) {
   const { turn } = props;
-  if (turn.status === "deleted" || turn.kind !== "response")
-    return (
-      <section class="turn" aria-label="Turn">
-        <header class="about">
-          <Id id={turn.id} />
-        </header>
-        <div class="empty">
-          <h2>{turn.status === "deleted" ? "This response was deleted" : "No response"}</h2>
-          <p>
-            {turn.status === "deleted"
-              ? "What continues it is kept, and knows what was said here unless it was erased."
-              : NOT_RESPONSES[turn.kind]}
-          </p>
-          {turn.input && turn.status !== "deleted" && <Text text={turn.input} />}
-        </div>
-      </section>
-    );
-  return <ResponseView key={turn.id} {...props} />;
+  if (isResponse(turn)) return <ResponseView key={turn.id} {...props} />;
+  return (
+    <>
+      <header class="about">
+        <Id id={turn.id} />
+      </header>
+      {turn.input && turn.status !== "deleted" && <Text text={turn.input} />}
+      <p class="hint">
+        {turn.status === "deleted"
+          ? "This response was deleted. What continues it is kept, and knows what was said here unless it was erased."
+          : NOT_RESPONSES[turn.kind]}
+      </p>
+    </>
+  );
 }
 
-function ResponseView({ turn, parent, onChanged, onCompare, onRemove }: Acting) {
-  const { value, error, again: reload } = useLoaded(
+function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
+  const loaded = useLoaded(
     turn.id,
     (signal) => wholeOf(turn.id, signal),
     (whole) => (ended(whole.answer.status) ? 0 : REFRESH_MS),
   );
+  const value = loaded.value ?? read.get(turn.id) ?? null;
+  const { error, again: reload } = loaded;
   const [tab, setTab] = useState<Tab>("Items");
-  const [draft, setDraft] = useState<Draft | null>(null);
   const [failed, setFailed] = useState("");
   const [steers, setSteers] = useState(false);
   const [seen, setSeen] = useState("");
   if (value && seen !== value.answer.status) {
-    if (seen) onChanged(successor(value.answer) ?? undefined);
+    if (seen) onChanged(isHere ? (successor(value.answer) ?? undefined) : undefined);
     setSeen(value.answer.status);
   }
-  if (!value) return <section class="turn" aria-label="Turn">{error ? <Failure error={error} again={reload} /> : <Loading what="the turn" />}</section>;
+  useLayoutEffect(() => setTab("Items"), [isHere]);
+  if (!value) return error ? <Failure error={error} again={reload} /> : <Excerpts turn={turn} />;
   const { answer, items, complete } = value;
   const shown: Record<string, unknown> = { Events: answer.background, Tokens: ended(answer.status) };
   const tabs = TABS.filter((each) => shown[each] ?? true);
@@ -98,56 +119,69 @@ function ResponseView({ turn, parent, onChanged, onCompare, onRemove }: Acting) 
   }
 
   return (
-    <section class="turn" aria-label="Turn">
-      <About answer={answer} />
-      <Actions
-        answer={answer}
-        items={items}
-        parent={parent}
-        complete={complete}
-        onDraft={setDraft}
-        onCancel={stop}
-        onSteer={() => setSteers(true)}
-        onCompare={onCompare}
-        onRemove={onRemove}
-      />
-      {failed && <Failure error={failed} />}
-      {error && <Failure error={error} again={reload} />}
-      {steers && !ended(answer.status) && <Steering id={turn.id} onClose={() => setSteers(false)} />}
-      {draft && (
-        <Composer
-          key={draft.title}
-          draft={draft}
-          onClose={() => setDraft(null)}
-          onBegun={() => onChanged()}
-          onDone={(id) => {
-            onChanged(id);
-            if (id !== turn.id) setDraft(null);
-          }}
-        />
-      )}
-      <Tabs tabs={tabs} tab={tab} onTab={setTab} />
-      <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${tab}`} tabIndex={0}>
-        {tab === "Items" && <Items whole={value} />}
-        {tab === "Events" && <Events id={turn.id} />}
-        {tab === "Tokens" && <Tokens id={turn.id} />}
-        {tab === "JSON" && <Code text={JSON.stringify(answer, null, 2)} />}
-        {tab === "curl" && <Curl answer={answer} items={items} parent={parent} />}
+    <>
+      <div class="above">
+        <About answer={answer} isHere={isHere} />
+        <Actions answer={answer} items={items} parent={parent} complete={complete} isHere={isHere} onAct={(act) => onAct(act, turn)}>
+          {!ended(answer.status) && isSteerable(answer) && (
+            <button class="main" onClick={() => setSteers(true)}>
+              Say something
+            </button>
+          )}
+          {!ended(answer.status) && (
+            <button class="danger" onClick={stop}>
+              Cancel
+            </button>
+          )}
+        </Actions>
       </div>
-    </section>
+      <Failure error={failed} />
+      <Failure error={error} again={reload} />
+      {steers && !ended(answer.status) && <Steering id={turn.id} onClose={() => setSteers(false)} />}
+      {isHere ? (
+        <>
+          <Tabs tabs={tabs} tab={tab} onTab={setTab} />
+          <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${tab}`} tabIndex={0}>
+            {tab === "Items" && <Items whole={value} />}
+            {tab === "Events" && <Events id={turn.id} />}
+            {tab === "Tokens" && <Tokens id={turn.id} />}
+            {tab === "JSON" && <Code text={JSON.stringify(answer, null, 2)} />}
+            {tab === "curl" && <Curl answer={answer} items={items} parent={parent} />}
+          </div>
+        </>
+      ) : (
+        <Items whole={value} />
+      )}
+    </>
   );
 }
 
-function About({ answer }: { answer: Answer }) {
+/** What is known of a turn before it is read. */
+function Excerpts({ turn }: { turn: Turn }) {
+  return (
+    <div class="items" aria-busy="true">
+      {turn.input && (
+        <section class="item user">
+          <Line text={turn.input} />
+        </section>
+      )}
+      {turn.output ? <Line text={turn.output} /> : <Loading what="the turn" />}
+    </div>
+  );
+}
+
+function About({ answer, isHere }: { answer: Answer; isHere: boolean }) {
   const usage = answer.usage;
   const cached = usage?.input_tokens_details?.cached_tokens ?? 0;
   const seconds = answer.completed_at ? answer.completed_at - answer.created_at : null;
   return (
     <header class="about">
-      <Status status={answer.status} />
-      <span class="model">
-        <Line text={answer.model} />
-      </span>
+      <Status status={answer.status} words={isHere || answer.status !== "completed"} />
+      {isHere && (
+        <span class="model">
+          <Line text={answer.model} />
+        </span>
+      )}
       {usage && (
         <span title="Tokens of the input and of the output">
           {usage.input_tokens.toLocaleString("en")} → {usage.output_tokens.toLocaleString("en")} tokens
@@ -156,90 +190,69 @@ function About({ answer }: { answer: Answer }) {
       )}
       {seconds !== null && <span>{seconds < 1 ? "under 1 s" : `${seconds} s`}</span>}
       <Ago at={answer.created_at} />
-      <Id id={answer.id} />
+      {isHere && <Id id={answer.id} />}
     </header>
   );
 }
 
-function Actions({ answer, items, parent, complete, onDraft, onCancel, onSteer, onCompare, onRemove }: {
+/** Move the focus among the buttons of a bar by arrows; the one that has it now. */
+export function onArrow(event: KeyboardEvent): HTMLButtonElement | null {
+  const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+  if (!step) return null;
+  const bar = event.currentTarget as HTMLElement;
+  const buttons = [...bar.querySelectorAll<HTMLButtonElement>("button:not(:disabled)")];
+  const next = buttons[(buttons.indexOf(document.activeElement as HTMLButtonElement) + step + buttons.length) % buttons.length];
+  event.preventDefault();
+  next?.focus();
+  return next ?? null;
+}
+
+function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
   answer: Answer;
   items: Item[];
   parent: Turn | null;
   complete: boolean;
-  onDraft: (draft: Draft) => void;
-  onCancel: () => void;
-  onSteer: () => void;
-  onCompare: () => void;
-  onRemove: () => void;
+  isHere: boolean;
+  onAct: (act: Act) => void;
+  children: ComponentChildren;
 }) {
-  const isOver = ended(answer.status);
-  const before = parent?.id ?? null;
-  const repeatable = complete && (parent === null || (parent.kind === "response" && parent.status !== "deleted"));
+  const repeatable = complete && (parent === null || isResponse(parent));
   const why = repeatable ? "" : "What it continues can't be continued by a request";
   const words = asked(items);
+  const rest = { tabIndex: -1 };
   return (
-    <div class="actions" role="toolbar" aria-label="Actions">
-      {isOver && (
-        <button
-          class="main"
-          onClick={() =>
-            onDraft({ title: "Continue from here", action: "Send", text: "", body: (text) => going(answer, text) })
-          }
-        >
-          Continue from here
-        </button>
-      )}
-      {!isOver && isSteerable(answer) && (
-        <button class="main" onClick={onSteer}>
-          Say something
-        </button>
-      )}
-      {!isOver && (
-        <button class="danger" onClick={onCancel}>
-          Cancel
-        </button>
-      )}
-      <button
-        disabled={!repeatable}
-        title={why}
-        onClick={() =>
-          onDraft({ title: "Ask the same again", action: "Retry", text: null, body: () => again(answer, items, before) })
-        }
-      >
+    <div class="actions" role="toolbar" aria-label="Actions" onKeyDown={onArrow}>
+      {children}
+      {ended(answer.status) && <button onClick={() => onAct("continue")}>Continue from here</button>}
+      <button {...rest} disabled={!repeatable} title={why} onClick={() => onAct("retry")}>
         Retry
       </button>
       <button
+        {...rest}
         disabled={!repeatable || words === null}
         title={why || (words === null ? "What was asked isn't plain text" : "")}
-        onClick={() =>
-          onDraft({
-            title: "Edit and fork",
-            action: "Send",
-            text: words,
-            body: (text) => again(answer, edited(items, text), before),
-          })
-        }
+        onClick={() => onAct("edit")}
       >
         Edit and fork
       </button>
-      <button onClick={onCompare}>Compare</button>
-      <button onClick={onRemove}>Delete…</button>
+      <button {...rest} onClick={() => onAct("compare")}>
+        Compare
+      </button>
+      {!isHere && (
+        <button {...rest} title="Its tokens, its events, its JSON" onClick={() => onAct("inspect")}>
+          Inspect
+        </button>
+      )}
+      <button {...rest} onClick={() => onAct("remove")}>
+        Delete…
+      </button>
     </div>
   );
 }
 
 function Tabs({ tabs, tab, onTab }: { tabs: Tab[]; tab: Tab; onTab: (tab: Tab) => void }) {
-  function onKeyDown(event: KeyboardEvent) {
-    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-    if (!step) return;
-    event.preventDefault();
-    const next = tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length];
-    if (!next) return;
-    onTab(next);
-    document.getElementById(`tab-${next}`)?.focus();
-  }
   return (
-    <div class="tabs" role="tablist" aria-label="Views of the turn" onKeyDown={onKeyDown}>
+    <div class="tabs" role="tablist" aria-label="Views of the turn" onKeyDown={(event) => onArrow(event)?.click()}>
       {tabs.map((each) => (
         <button
           id={`tab-${each}`}
@@ -262,18 +275,15 @@ export function Items({ whole }: { whole: Whole }) {
   return (
     <div class="items">
       {typeof answer["instructions"] === "string" && answer["instructions"] && (
-        <section class="item instructions">
-          <h2>instructions</h2>
+        <details class="item instructions">
+          <summary>
+            <b>Instructions</b> <Line text={answer["instructions"].slice(0, 160)} />
+          </summary>
           <Text text={answer["instructions"]} />
-        </section>
+        </details>
       )}
       {!complete && <p class="hint">Only the last {count(items.length, "item")} of the input are shown.</p>}
-      {items.map((item, index) => (
-        <ItemView key={item.id ?? index} item={item} />
-      ))}
-      {answer.output.map((item, index) => (
-        <ItemView key={item.id ?? `output ${index}`} item={item} />
-      ))}
+      <ItemViews items={[...items, ...answer.output]} />
       {!ended(answer.status) && <Loading what="more of it" />}
       {answer.error && <Failure error={answer.error.message ?? answer.error.code ?? "It failed."} />}
       {unheard(answer) > 0 && <p class="hint">{count(unheard(answer), "thing")} that was said to it had no effect.</p>}

@@ -50,7 +50,10 @@ SAID = {"type": "message", "role": "assistant"}
     [
         ([MCP, {**SAID, "phase": "final_answer", "content": "It is 42."}], "It is 42."),
         ([{**SAID, "phase": "commentary", "content": "I'll add."}, MCP, {**SAID, "content": "42 it is."}], "42 it is."),
-        ([{**SAID, "phase": "final_answer", "content": "42."}, MCP, {**SAID, "phase": "commentary", "content": "x"}], "42."),
+        (
+            [{**SAID, "phase": "final_answer", "content": "42."}, MCP, {**SAID, "phase": "commentary", "content": "x"}],
+            "42.",
+        ),
         ([{**SAID, "phase": "commentary", "content": "I'll add."}, MCP], "I'll add."),
         ([{**SAID, "content": "Once."}, {**SAID, "content": " "}], "Once."),
         ([MCP, {**MCP, "name": "last"}], 'last({"a":1})'),

@@ -47,7 +47,7 @@ export function Events({ id }: { id: string }) {
   if (!events.length) return <Loading what="events" />;
   return (
     <div class="events">
-      {error && <Failure error={error} />}
+      <Failure error={error} />
       <Player events={events} />
       <p class="hint">
         {count(events.length, "event")}

@@ -1,4 +1,4 @@
-// Items of a response as a transcript: who, and what. What isn't known is shown as JSON.
+// Items of a response as a conversation: who says what; a call with what came of it; what isn't known as JSON, folded.
 import type { ComponentChildren } from "preact";
 import type { Item, Part } from "../../wire";
 import { Line, Text } from "../text";
@@ -29,48 +29,82 @@ function Parts({ parts }: { parts: string | Part[] }) {
   );
 }
 
-function Entry({ who, detail, kind, children }: { who: string; detail?: string; kind: string; children: ComponentChildren }) {
+function Entry({ who, kind, children }: { who: string; kind: string; children: ComponentChildren }) {
   return (
     <section class={`item ${kind}`}>
       <h2>
         <Line text={who} />
-        {detail && (
-          <code>
-            <Line text={detail} />
-          </code>
-        )}
       </h2>
-      <div>{children}</div>
+      <div class="said">{children}</div>
     </section>
   );
 }
 
-export function ItemView({ item }: { item: Item }) {
+/** Items, of which what came of a call is shown with it. */
+export function ItemViews({ items }: { items: Item[] }) {
+  const calls = new Set(items.filter((item) => item.type?.endsWith("_call")).map((item) => item["call_id"]));
+  const outputs = new Map(items.filter(isOutput).map((item) => [item["call_id"], item]));
+  return (
+    <>
+      {items.map((item, index) =>
+        isOutput(item) && calls.has(item["call_id"]) ? null : (
+          <ItemView key={item.id ?? index} item={item} output={outputs.get(item["call_id"])} />
+        ),
+      )}
+    </>
+  );
+}
+
+const isOutput = (item: Item): boolean => item.type?.endsWith("_call_output") ?? false;
+
+function ItemView({ item, output }: { item: Item; output: Item | undefined }) {
   const type = item.type ?? "message";
   if (type === "message")
     return (
-      <Entry who={item.role ?? "message"} kind={item.role === "assistant" ? "assistant" : "user"}>
+      <Entry who={item.role ?? "message"} kind={item.role === "assistant" || item.role === "user" ? item.role : "system"}>
         <Parts parts={item.content ?? ""} />
       </Entry>
     );
   if (type === "reasoning") return <Reasoning item={item} />;
   if (type.endsWith("call") && typeof item.name === "string")
     return (
-      <Entry who="calls" detail={item.name} kind="call">
+      <Call name={item.name} detail="">
         <Text text={laidOut(item.arguments ?? item.input ?? "")} mono />
-        {typeof item.output === "string" && item.output && <Text text={laidOut(item.output)} mono />}
-      </Entry>
+        {output ? <Output output={output.output} /> : item.output !== undefined && item.output !== null && <Output output={item.output} />}
+      </Call>
     );
-  if (type.endsWith("call_output") && (typeof item.output === "string" || Array.isArray(item.output)))
+  if (isOutput(item))
     return (
-      <Entry who="result" kind="call">
-        {typeof item.output === "string" ? <Text text={laidOut(item.output)} mono /> : <Parts parts={item.output as Part[]} />}
-      </Entry>
+      <Call name="result" detail={String(item["call_id"] ?? "")}>
+        <Output output={item.output} />
+      </Call>
     );
   return (
-    <Entry who={type.replaceAll("_", " ")} kind="call">
+    <Call name={type.replaceAll("_", " ")} detail="">
       <Text text={pretty(item)} mono />
-    </Entry>
+    </Call>
+  );
+}
+
+function Call({ name, detail, children }: { name: string; detail: string; children: ComponentChildren }) {
+  return (
+    <section class="item call">
+      <h2>
+        <code>
+          <Line text={name} />
+        </code>
+        {detail && <span class="hint"><Line text={detail} /></span>}
+      </h2>
+      {children}
+    </section>
+  );
+}
+
+function Output({ output }: { output: unknown }) {
+  return (
+    <div class="result">
+      {Array.isArray(output) ? <Parts parts={output as Part[]} /> : <Text text={typeof output === "string" ? laidOut(output) : pretty(output)} mono />}
+    </div>
   );
 }
 
@@ -79,16 +113,16 @@ function Reasoning({ item }: { item: Item }) {
   const parts = said.length ? said : (item.summary ?? []);
   return (
     <section class="item reasoning">
-      <h2>reasoning</h2>
+      <h2 class="unshown">Reasoning</h2>
       {parts.length ? (
         <details>
           <summary>
-            <Line text={(parts[0]?.text ?? "").slice(0, 120)} />
+            <b>Reasoning</b> <Line text={(parts[0]?.text ?? "").slice(0, 160)} />
           </summary>
           <Parts parts={parts} />
         </details>
       ) : (
-        <p class="hint">Nothing of it is told.</p>
+        <p class="hint">Reasoning that isn't told.</p>
       )}
     </section>
   );
