@@ -26,7 +26,13 @@ MAX_TOP = 20
 """The most alternatives of a token."""
 
 MAX_INPUTS = 2048
-"""The most texts in one request for embeddings, as at OpenAI."""
+"""The most texts in one request for embeddings, as at OpenAI, or to be ranked or scored."""
+
+MAX_QUESTIONS = 256
+"""The most questions of one request for decisions."""
+
+MAX_NESTED = 3
+"""How deep blocks of a message may stand within each other: a picture in a document in the result of a tool."""
 
 MAX_NAME_CHARS = 256
 """The most characters of the name of a model, a salt or a key."""
@@ -44,12 +50,29 @@ class Endpoint(StrEnum):
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
     EMBEDDINGS = "/v1/embeddings"
+    MESSAGES = "/v1/messages"
+    COUNT = "/v1/messages/count_tokens"
+    RERANK = "/v1/rerank"
+    SCORE = "/v1/score"
+    DECISIONS = "/v1/decisions"
+
+
+GENERATES = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.MESSAGES})
+"""Those that sample tokens, as many as a request wants."""
+
+SALTED = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.EMBEDDINGS, Endpoint.RERANK, Endpoint.SCORE})
+"""Those that servers keep apart by a salt, and queue by a priority; the others know neither."""
+
+CACHED = frozenset({Endpoint.MESSAGES, Endpoint.DECISIONS})
+"""Those of the others whose prompts servers may find in their cache: with several tenants, one would learn what another
+has asked.
+"""
 
 
 OURS = frozenset(
     {
         *("model", "cache_salt", "priority", "service_tier", "prompt_cache_key", "request_id", "cache_prompt"),
-        *("metadata", "safety_identifier", "store", "prompt_cache_retention"),
+        *("metadata", "safety_identifier", "store", "prompt_cache_retention", "context_management"),
     }
 )
 """Members that are read here, or are for nobody behind us; they don't go on as they came."""
@@ -65,6 +88,9 @@ _SAMPLED = frozenset(
     }
 )
 
+_CONVERSED = frozenset({"messages", "system", "tools", "tool_choice", "chat_template_kwargs"})
+_COMPARED = frozenset({"user", "truncate_prompt_tokens", "use_activation"})
+
 MEMBERS: dict[Endpoint, frozenset[str]] = {
     Endpoint.CHAT: _SAMPLED
     | {
@@ -77,6 +103,15 @@ MEMBERS: dict[Endpoint, frozenset[str]] = {
     Endpoint.EMBEDDINGS: frozenset(
         {"input", "dimensions", "encoding_format", "user", "truncate_prompt_tokens", "add_special_tokens", "normalize"}
     ),
+    Endpoint.MESSAGES: _CONVERSED
+    | {
+        *("max_tokens", "stop_sequences", "stream", "temperature", "top_k", "top_p", "thinking", "output_config"),
+        *("cache_control", "speed"),
+    },
+    Endpoint.COUNT: _CONVERSED | {"thinking", "output_config", "cache_control"},
+    Endpoint.RERANK: _COMPARED | {"query", "documents", "top_n", "return_documents", "max_tokens_per_doc"},
+    Endpoint.SCORE: _COMPARED | {"text_1", "text_2", "queries", "documents", "data_1", "data_2"},
+    Endpoint.DECISIONS: frozenset({"input", "questions", "prompt_cache_options"}),
 }
 """The members that may go on to each endpoint."""
 
@@ -97,6 +132,7 @@ FURTHER = {
             *("grammar", "json_schema", "structural_tag"),
         ),
         "Nothing here would search; POST /v1/responses may.": ("web_search_options",),
+        "Nothing here would call it; POST /v1/responses may.": ("mcp_servers", "container"),
         "Send 'n'.": ("use_beam_search",),
     }.items()
     for name in names
@@ -143,7 +179,7 @@ class Read(msgspec.Struct, frozen=True):
         raw = msgspec.Raw(b"%d" % tokens)
         named = {name: decode(self.members[name], int | None, name) for name in _LIMITS if name in self.members}
         over = {name: raw for name, limit in named.items() if limit is not None and limit > tokens}
-        free = most > 0 and self.endpoint is not Endpoint.EMBEDDINGS
+        free = most > 0 and self.endpoint in GENERATES
         if free and all(limit is None or limit < 0 for limit in named.values()):
             return {name: each for name, each in self.members.items() if name not in named} | {"max_tokens": raw}
         return self.members | over
@@ -167,6 +203,7 @@ class _Ours(msgspec.Struct):
     max_tokens: Annotated[int, Meta(ge=-1)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=-1)] | None = None
     stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
+    stop_sequences: Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
     bad_words: Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
     logprobs: bool | Annotated[int, Meta(ge=0, le=MAX_TOP)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP)] | None = None
@@ -195,6 +232,28 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True):
     cache_control: dict[str, str] | None = None
 
 
+class _Block(msgspec.Struct):
+    """A block or a part with all that may have a file in it."""
+
+    image_url: str | _Url | None = None
+    source: msgspec.Raw = ABSENT
+    content: msgspec.Raw = ABSENT
+
+
+class _Source(msgspec.Struct):
+    url: str | None = None
+    file_id: str | None = None
+    content: msgspec.Raw = ABSENT
+
+
+class _Item(msgspec.Struct):
+    """An item of what is decided about, or a question, with all that may be a list of parts."""
+
+    content: msgspec.Raw = ABSENT
+    output: msgspec.Raw = ABSENT
+    instructions: msgspec.Raw = ABSENT
+
+
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _ID_LIST = b"0123456789, \t\r\n"
 
@@ -216,16 +275,28 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
             raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
     yield
     beginning, prompts = bytearray(), 1
-    if endpoint is Endpoint.CHAT:
-        for number, piece in enumerate(_beginning(_required(members, "messages"), limits.messages)):
+    if endpoint in (Endpoint.CHAT, Endpoint.MESSAGES, Endpoint.COUNT):
+        read = _beginning if endpoint is Endpoint.CHAT else _conversation
+        for number, piece in enumerate(read(members, limits.messages)):
             beginning += piece
             if number % LOOKED_AT == 0:
                 yield
         _check_tools(members, limits)
     elif endpoint is Endpoint.COMPLETIONS:
         prompts = _count(_required(members, "prompt"), "prompt", MAX_ANSWERS)
-    else:
+    elif endpoint is Endpoint.EMBEDDINGS:
         _count(_required(members, "input"), "input", MAX_INPUTS)
+    elif endpoint is Endpoint.DECISIONS:
+        for number, _ in enumerate(_decided(members, limits.messages)):
+            if number % LOOKED_AT == 0:
+                yield
+    else:
+        if endpoint is Endpoint.RERANK:
+            _required(members, "query")
+            _required(members, "documents")
+        for name in _COMPARABLE:
+            if name in members:
+                _texts(members[name], name)
     answers = prompts * max(ours.n or 1, ours.best_of or 1)
     if answers > MAX_ANSWERS:
         raise invalid_value("n", ours.n, f"With {prompts} prompts that is {answers} answers, at most {MAX_ANSWERS}.")
@@ -268,13 +339,13 @@ def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
             decode_list(raw, limits.tools, name)
 
 
-def _beginning(raw: msgspec.Raw, most: int) -> Iterator[bytes]:
+def _beginning(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
     """The beginning of a conversation, up to the user's first message; b"" for each message and part behind that.
 
     Raises InvalidRequest for a message that can't go on.
     """
     spoken = False
-    for place, each in enumerate(decode_list(raw, most, "messages")):
+    for place, each in enumerate(decode_list(_required(members, "messages"), most, "messages")):
         where = f"messages[{place}]"
         message = decode(each, _Message, where)
         yield b"" if spoken else bytes(each)
@@ -293,6 +364,73 @@ def _check_part(part: _Part, where: str) -> None:
     url = part.image_url.url if isinstance(part.image_url, _Url) else part.image_url
     if url is not None and not url.startswith(DATA):
         raise invalid_value(f"{where}.image_url", url, "Send the image itself, as a data: URL.")
+
+
+def _conversation(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
+    """The beginning of a conversation of Anthropic's, as `_beginning` has it. Raises InvalidRequest."""
+    system, spoken = members.get("system", ABSENT), False
+    yield bytes(system)
+    if _is_list(system):
+        yield from _check_blocks(system, "system")
+    for place, each in enumerate(decode_list(_required(members, "messages"), most, "messages")):
+        message = decode(each, _Message, f"messages[{place}]")
+        yield b"" if spoken else bytes(each)
+        spoken = spoken or message.role == "user"
+        if _is_list(message.content):
+            yield from _check_blocks(message.content, f"messages[{place}].content")
+
+
+def _decided(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
+    """Raises InvalidRequest for what nothing can be decided about; b"" for each item and block."""
+    lists = [("questions", MAX_QUESTIONS)]
+    if _is_list(_required(members, "input")):
+        lists.append(("input", most))
+    _required(members, "questions")
+    for name, limit in lists:
+        for place, each in enumerate(decode_list(members[name], limit, name)):
+            item, where = decode(each, _Item, f"{name}[{place}]"), f"{name}[{place}]"
+            for part in ("content", "output", "instructions"):
+                if _is_list(parts := getattr(item, part)):
+                    yield from _check_blocks(parts, f"{where}.{part}")
+            yield b""
+
+
+def _is_list(raw: msgspec.Raw) -> bool:
+    return bytes(memoryview(raw)[:1]) == b"["
+
+
+def _check_blocks(raw: msgspec.Raw, where: str, left: int = MAX_NESTED) -> Iterator[bytes]:
+    """Raises InvalidRequest where a block, or one inside of it, has a file that isn't in the request itself; b"" for
+    each that it looks at.
+    """
+    if not left:
+        raise invalid_value(where, shown_raw(raw), f"Blocks may stand in each other up to {MAX_NESTED} deep.")
+    for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
+        block, here = decode(each, _Block, f"{where}[{place}]"), f"{where}[{place}]"
+        _check_part(_Part(image_url=block.image_url), here)
+        inside = [(block.content, f"{here}.content")]
+        if bytes(memoryview(block.source)[:1]) == b"{":
+            source = decode(block.source, _Source, f"{here}.source")
+            for name, value in (("url", source.url), ("file_id", source.file_id)):
+                if value is not None:
+                    raise invalid_value(f"{here}.source.{name}", value, "Send the file itself, as base64.")
+            inside.append((source.content, f"{here}.source.content"))
+        for nested, at in inside:
+            if _is_list(nested):
+                yield from _check_blocks(nested, at, left - 1)
+        yield b""
+
+
+_COMPARABLE = ("query", "documents", "text_1", "text_2", "queries", "data_1", "data_2")
+
+
+def _texts(raw: msgspec.Raw, where: str) -> None:
+    """Raise InvalidRequest for what is neither a text nor a list of them: a picture may be anywhere."""
+    each = decode_list(raw, MAX_INPUTS, where) if _is_list(raw) else [raw]
+    for place, text in enumerate(each):
+        if bytes(memoryview(text)[:1]) != b'"':
+            at = f"{where}[{place}]" if _is_list(raw) else where
+            raise invalid_value(at, shown_raw(text), "Send a text.")
 
 
 def _count(raw: msgspec.Raw, where: str, most: int) -> int:

@@ -17,8 +17,9 @@ class Passed(msgspec.Struct, frozen=True):
     """A request for a server: its path, and the members of its body but for the model, as each server has its own id
     for that.
 
-    `answers` is how many generations it is, `stream` whether they are to be a stream. `model`, `affinity`,
-    `cache_salt`, `priority`, `trace` and `tenant` are as those of a generation.
+    One without a `cache_salt` has no priority either, as its endpoint knows neither. `answers` is how many generations
+    it is, `stream` whether they are to be a stream. `model`, `affinity`, `cache_salt`, `priority`, `trace` and `tenant`
+    are as those of a generation.
     """
 
     id: str
@@ -32,6 +33,8 @@ class Passed(msgspec.Struct, frozen=True):
     priority: int = 0
     trace: tuple[tuple[str, str], ...] = ()
     tenant: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    """The headers of the request that are for the server too."""
 
 
 class PassedRefusal(EngineRefused):

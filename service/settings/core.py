@@ -311,7 +311,7 @@ class CoreSettings(Part):
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
     pass_through: bool = True
-    """Whether /v1/chat/completions, /v1/completions and /v1/embeddings are passed on to the engine's server. `demo` and
+    """Whether /v1/chat/completions, /v1/messages and their like are passed on to the engine's server. `demo` and
     `vllm-local` have none."""
     local_model: str = Field("", max_length=4096)
     """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is

@@ -32,7 +32,10 @@ HEALTH = f"{CONSOLE}/health"
 ADMINISTRATORS = "(administrators)"
 """The name under which administrators take slots and turns, in place of a tenant's. No tenant can have it."""
 
-SINGLE = (b"authorization", b"host", b"content-type", b"content-encoding", b"openai-project")
+KEY = b"x-api-key"
+"""The header in which Anthropic's clients send a key."""
+
+SINGLE = (b"authorization", KEY, b"host", b"content-type", b"content-encoding", b"openai-project")
 """Headers that a request has once, or not at all."""
 
 Headers = dict[bytes, bytes]
@@ -139,6 +142,8 @@ def check_scraper(keys: Keys, headers: Headers) -> None:
 
 def _presented(headers: Headers) -> bytes:
     """The key that a request presents. Raises ApiError 401 where it has none."""
+    if b"authorization" not in headers and KEY in headers:
+        return headers[KEY].strip()
     scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
     if not key or scheme.lower() != b"bearer":
         raise _unauthorized("You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'.")

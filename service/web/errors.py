@@ -1,4 +1,4 @@
-"""Refusals over HTTP: OpenAI's envelope with all four of its keys, always."""
+"""Refusals over HTTP: OpenAI's envelope with all four of its keys, and Anthropic's where its API is asked."""
 
 import msgspec
 from starlette.responses import Response
@@ -31,8 +31,23 @@ class JsonResponse(Response):
             await send({"type": "http.response.body", "body": piece, "more_body": end < len(body)})
 
 
-def envelope(error: ApiError) -> JsonResponse:
-    """The error as its sender sees it. SDKs read whether a retry makes sense."""
+MESSAGES = "/v1/messages"
+"""The prefix of the paths that are Anthropic's API."""
+
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""The types of Anthropic's errors, by their status."""
+
+
+def envelope(error: ApiError, path: str = "", id: str = "") -> JsonResponse:
+    """The error as its sender sees it, in the API of the path. SDKs read whether a retry makes sense."""
     headers = {"x-should-retry": "true" if error.retry else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
@@ -46,5 +61,9 @@ def envelope(error: ApiError) -> JsonResponse:
         headers["connection"] = "close"
     if error.allow:
         headers["allow"] = ", ".join(error.allow)
+    if path.startswith(MESSAGES):
+        kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+        told = {"type": "error", "error": {"type": kind, "message": error.message}, "request_id": id}
+        return JsonResponse(told, error.status, headers)
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     return JsonResponse({"error": body}, error.status, headers)

@@ -32,6 +32,7 @@ from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import Entry
 from service.web.dialect import dialect_of
+from service.web.errors import JsonResponse, envelope
 from store.keys import id_of
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,10 @@ class Exchange:
         if refusal.param and refusal.code != "unknown_parameter" and (known := PARAM_START.match(refusal.param)):
             self.facts["param"] = known[0]
         return refusal
+
+    def told(self, refusal: ApiError) -> JsonResponse:
+        """A refusal as its sender sees it."""
+        return envelope(refusal, self.scope["path"], self.request_id)
 
     def _planned(self, made: Prepared) -> None:
         """Note the plan of its response."""

@@ -31,7 +31,7 @@ from service.web.auth import (
     refuse_foreign_page,
 )
 from service.web.body import break_off
-from service.web.errors import JsonResponse, envelope
+from service.web.errors import JsonResponse
 from service.web.exchange import Admitted, Exchange, admitted, admitted_aside, nobody_says
 from service.web.http_protocol import BREAK_OFF, WHEN_GONE
 from service.web.received import Process, Received
@@ -94,14 +94,14 @@ class Gate:
         except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
             exchange.facts["client"] = "cut off"
             if not exchange.status:
-                await envelope(stopping())(scope, receive, answer)
+                await exchange.told(stopping())(scope, receive, answer)
             elif BREAK_OFF in scope.get("extensions", {}):
                 await break_off(scope, receive)
         except Exception as error:
             if exchange.status or not isinstance(error, REFUSALS):
                 logger.exception("request failed")
             if not exchange.status:
-                await envelope(exchange.refused(error))(scope, receive, answer)
+                await exchange.told(exchange.refused(error))(scope, receive, answer)
         finally:
             self._end(exchange, found)
             logs.request_id.reset(token)

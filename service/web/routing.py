@@ -156,7 +156,7 @@ _NOWHERE = Found()
 
 NOTHING = "Nothing is there; /openapi.json lists each path."
 
-PASSED_ON = ("/completions", "/embeddings")
+PASSED_ON = ("/completions", "/embeddings", "/messages", "/count_tokens", "/rerank", "/score", "/decisions")
 NOT_PASSED_ON = (
     "Nothing here passes it on to a server: the engine has none, or HARMONIUM_PASS_THROUGH is false. Each engine "
     "serves the Responses API: POST /v1/responses."

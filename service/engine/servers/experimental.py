@@ -158,7 +158,7 @@ class Sglang(Kind):
         return SglangAnswer(logprobs=generation.sampling.logprobs)
 
     def passed(self, passed: Passed) -> dict[str, Any]:
-        return {**_salts(passed.cache_salt), "priority": -passed.priority}
+        return {**_salts(passed.cache_salt), "priority": -passed.priority} if passed.cache_salt else {}
 
 
 def _salts(salt: str | None) -> dict[str, str]:

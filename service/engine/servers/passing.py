@@ -41,12 +41,14 @@ USAGE_BYTES = 2048
 END_OF_EVENT = b"\n\n"
 
 _TOLD = re.compile(
-    rb"^(?:data: ?(?P<done>\[DONE\])|(?:data|error): ?(?P<error>\{\s*\"(?:error|object)\"\s*:.*))", re.MULTILINE
+    rb"^(?:data: ?(?P<done>\[DONE\]|\{\s*\"type\"\s*:\s*\"message_stop\".*)"
+    rb"|(?:data|error): ?(?P<error>\{\s*\"(?:error|object|type)\"\s*:.*))",
+    re.MULTILINE,
 )
 """A line of an event that may be more than a piece of the answer. No text of a model's can be one: in JSON, newlines
 are escaped."""
 
-_SIGNS = (DONE, b'"error"')
+_SIGNS = (DONE, b'"error"', b'"message_stop"')
 """Such a line contains one of these."""
 
 _OF_USAGE = b'"usage"'
@@ -79,9 +81,30 @@ class _Cached(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
+    """A usage by the names of Chat Completions, of Anthropic's messages, and of decisions."""
+
     prompt_tokens: _Count | None = None
     completion_tokens: _Count | None = None
     prompt_tokens_details: _Cached | None = None
+    input_tokens: _Count | None = None
+    output_tokens: _Count | None = None
+    input_tokens_details: _Cached | None = None
+    cache_read_input_tokens: _Count | None = None
+
+    def after(self, before: PassedUsage | None) -> PassedUsage:
+        """The tokens that it tells of; of those that it doesn't, what was told before."""
+        known = before or PassedUsage(0, 0, 0)
+        details = self.prompt_tokens_details or self.input_tokens_details
+        read, cached = self.cache_read_input_tokens, None if details is None else details.cached_tokens
+        sent, said = (self.input_tokens, self.output_tokens)
+        if read is not None and sent is not None:  # Anthropic's input tokens are those that weren't cached
+            sent, cached = sent + read, read
+        sent, said = (self.prompt_tokens if sent is None else sent, self.completion_tokens if said is None else said)
+        return PassedUsage(
+            known.input_tokens if sent is None else sent,
+            known.cached_tokens if cached is None else cached,
+            known.output_tokens if said is None else said,
+        )
 
 
 def passed_refusal(name: str, hidden: Iterable[str], status: int, body: bytes) -> EngineError:
@@ -191,7 +214,8 @@ class ServerReply:
                 if told["done"]:
                     return events[: told.end()] + END_OF_EVENT, True
                 if (failure := self._failure(told["error"])) is not None:
-                    return events[: told.start()], failure
+                    before = events.rfind(END_OF_EVENT, 0, told.start())  # it may have a line with its type
+                    return events[: before + len(END_OF_EVENT)] if before >= 0 else b"", failure
         return events, False
 
     def _failure(self, line: bytes) -> EngineError | None:
@@ -206,16 +230,14 @@ class ServerReply:
         return passed_refusal(self._name, self._hidden, code if isinstance(code, int) else 500, line)
 
     def _look(self, piece: bytes) -> None:
-        """Look for a usage. Streams may report it again and again: the last counts."""
+        """Look for a usage. Streams may report it again and again: the last counts, the first for what that lacks."""
         window = self._tail + piece
         self._tail = window[-USAGE_BYTES:]
-        at = window.rfind(_OF_USAGE)
-        found = _USAGE.match(window[at : at + USAGE_BYTES]) if at >= 0 else None
-        if found is not None:
-            with suppress(*UNREADABLE):  # nobody's count
-                said = msgspec.json.decode(found[1], type=_Usage)
-                cached = (said.prompt_tokens_details and said.prompt_tokens_details.cached_tokens) or 0
-                self.usage = PassedUsage(said.prompt_tokens or 0, cached, said.completion_tokens or 0)
+        for at in (window.find(_OF_USAGE) if self.usage is None else -1, window.rfind(_OF_USAGE)):
+            found = _USAGE.match(window[at : at + USAGE_BYTES]) if at >= 0 else None
+            if found is not None:
+                with suppress(*UNREADABLE):  # nobody's count
+                    self.usage = msgspec.json.decode(found[1], type=_Usage).after(self.usage)
 
 
 class _Fold:

@@ -196,7 +196,7 @@ class Server:
         # no client may see its address, nor the key for it
         hidden = [each for each in (self._pool.api_key, urlsplit(self.url).netloc, self.place.host) if each]
         request = Request(passed.path, msgspec.json.encode({**passed.members, **own}))
-        headers = {**_headers(passed), "accept": ACCEPTED}
+        headers = {**_headers(passed), **dict(passed.headers), "accept": ACCEPTED}
         refused = partial(passed_refusal, self.kind.name, hidden)
         async with self._posting(request, headers, refused, None) as connection:
             yield ServerReply(self.kind.name, connection, hidden, self._broke, folded=folded)

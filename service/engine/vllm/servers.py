@@ -412,7 +412,7 @@ class Vllm(Kind):
         return VllmAnswer(logprobs=generation.sampling.logprobs, decoded=generation.decoded)
 
     def passed(self, passed: Passed) -> dict[str, Any]:
-        return {"cache_salt": passed.cache_salt, "priority": passed.priority}
+        return {"cache_salt": passed.cache_salt, "priority": passed.priority} if passed.cache_salt else {}
 
     def pieces(self, ask: Ask, model: str) -> Pieces:
         """A function that cuts a text into pieces, marks among them."""

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`, `/v1/completions` and `/v1/embeddings`, passed on to a server that the engine has.
+"""Routes of a server's own API, such as `POST /v1/chat/completions`, passed on to a server that the engine has.
 
 A stream goes out event by event, as the client reads: one that lags makes the server wait. A client that disconnects
 ends the server's work, however far that is. A stream that the server breaks off ends in an error event, and JSON that
@@ -8,19 +8,21 @@ here.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from service.api.passed import Endpoint, PassedLimits, Read, read_passed
+from service.api.passed import CACHED, GENERATES, SALTED, Endpoint, PassedLimits, Read, read_passed
 from service.engine.engines import salt_of
 from service.engine.pass_through import Passed, PassedReply, PassedUsage, PassesOn
 from service.engine.port import EngineBroke, EngineError, EngineRefused
-from service.errors import ApiError, ClientGone, invalid_value
+from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value
 from service.logs import event
 from service.responses.plan import MODEL_CHARS
 from service.responses.prepare import model_of
@@ -30,7 +32,7 @@ from service.spans import Fact, Kind
 from service.steps import in_steps
 from service.tenants.limits import Reservation
 from service.web.body import break_off, watched
-from service.web.errors import envelope
+from service.web.errors import MESSAGES
 from service.web.event_stream import HEADERS
 from service.web.exchange import Admitted
 from service.web.received import Received
@@ -47,22 +49,30 @@ TOKEN_BYTES = 4
 router = Router("Passed on")
 
 
-@router.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion", way=Way.ASKS)
-async def chat(request: Received) -> object:
-    """Passed on to the engine's server. Nothing is stored."""
-    return await _passed_on(request, Endpoint.CHAT)
+class Known(NamedTuple):
+    """The facts of an endpoint whose requests are passed on."""
+
+    summary: str
+    operation_id: str
+    operation: str
+    """Its name in a trace, one of OpenTelemetry's GenAI conventions where these have one."""
 
 
-@router.route("POST", "/completions", "Create a completion", "createCompletion", way=Way.ASKS)
-async def complete(request: Received) -> object:
-    """Passed on to the engine's server. Nothing is stored."""
-    return await _passed_on(request, Endpoint.COMPLETIONS)
+KNOWN: dict[str, Known] = {
+    Endpoint.CHAT: Known("Create a chat completion", "createChatCompletion", "chat"),
+    Endpoint.COMPLETIONS: Known("Create a completion", "createCompletion", "text_completion"),
+    Endpoint.EMBEDDINGS: Known("Create embeddings", "createEmbedding", "embeddings"),
+    Endpoint.MESSAGES: Known("Create a message", "createMessage", "chat"),
+    Endpoint.COUNT: Known("Count the tokens of messages", "countMessageTokens", "count_tokens"),
+    Endpoint.RERANK: Known("Rank documents", "createRerank", "rerank"),
+    Endpoint.SCORE: Known("Score texts", "createScore", "score"),
+    Endpoint.DECISIONS: Known("Decide questions", "createDecision", "decide"),
+}
 
+HEADERS_ON = (b"anthropic-version", b"anthropic-beta")
+"""Headers of Anthropic's API, which go on with its requests."""
 
-@router.route("POST", "/embeddings", "Create embeddings", "createEmbedding", way=Way.ASKS)
-async def embed(request: Received) -> object:
-    """Passed on to the engine's server, where its model makes embeddings."""
-    return await _passed_on(request, Endpoint.EMBEDDINGS)
+_HEADER = re.compile(rb"[\x20-\x7e]{1,1024}")
 
 
 async def _passed_on(request: Received, endpoint: Endpoint) -> object:
@@ -76,6 +86,9 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
     del body  # its members: what goes on is of them
     caller = request.exchange.caller
     card = await model_of(service, caller, read.model)
+    if endpoint in CACHED and service.tenants.keys.several:
+        message = f"{endpoint} is served to one tenant alone: servers keep nobody's cached prompts apart there."
+        raise ApiError(404, f"{message} Ask by POST /v1/responses or /v1/chat/completions.", param="model")
     if not service.engine.passes_on(card.id):
         message = f"No server of '{card.id}' has {endpoint}. Ask by POST /v1/responses, or another model."
         raise ApiError(404, message, code="model_not_found", param="model")
@@ -89,10 +102,11 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
         stream=read.stream,
         model=card.id,
         affinity=read.cache_key or caller.session or _affinity(exchange.tenant, read) or exchange.request_id,
-        cache_salt=salt_of(settings.key_prefix, exchange.tenant, read.cache_salt),
+        cache_salt=salt_of(settings.key_prefix, exchange.tenant, read.cache_salt) if endpoint in SALTED else "",
         priority=priority,
         trace=caller.trace,
         tenant=exchange.tenant,
+        headers=_headers(exchange.headers) if endpoint.startswith(MESSAGES) else (),
     )
 
     async def count(usage: PassedUsage) -> None:
@@ -100,11 +114,34 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
         expense = Expense(caller.key, card.id[:MODEL_CHARS], *tokens)
         await service.tenants.tally.count(caller.tenant, service.store.new_id(), expense)
 
-    writes = 0 if endpoint is Endpoint.EMBEDDINGS else settings.max_output_tokens * read.answers
+    writes = settings.max_output_tokens * read.answers if endpoint in GENERATES else 0
     id = service.store.new_id()
+    reads = 0 if endpoint is Endpoint.COUNT else reads
     within = exchange.reserved(service.tenants.limiter, card.id, id, reads=reads, writes=writes)
     reserved = await admitted.resources.enter_async_context(within)
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
+
+
+def _route(endpoint: Endpoint) -> None:
+    """Adds the route of an endpoint."""
+    known = KNOWN[endpoint]
+
+    @router.route("POST", endpoint.removeprefix("/v1"), known.summary, known.operation_id, way=Way.ASKS)
+    async def passed_on(request: Received) -> object:
+        """Passed on to the engine's server. Nothing is stored."""
+        return await _passed_on(request, endpoint)
+
+
+for each in Endpoint:
+    _route(each)
+
+
+def _headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:
+    """The headers that go on with a request. Raises InvalidRequest for one that a server may read otherwise."""
+    for name in HEADERS_ON:
+        if name in headers and not _HEADER.fullmatch(headers[name]):
+            raise InvalidRequest(f"The header '{name.decode()}' isn't 1 to 1024 printable characters of ASCII.")
+    return tuple((name.decode(), headers[name].decode()) for name in HEADERS_ON if name in headers)
 
 
 def _priority(read: Read, *, goes_first: bool) -> int:
@@ -130,13 +167,6 @@ DATA = b"data: "
 """The prefix of an event; most servers send one for each token."""
 
 JSON = (b"content-type", b"application/json")
-
-OPERATIONS: dict[str, str] = {
-    Endpoint.CHAT: "chat",
-    Endpoint.COMPLETIONS: "text_completion",
-    Endpoint.EMBEDDINGS: "embeddings",
-}
-"""The operation at a path, by the names of OpenTelemetry's GenAI conventions."""
 
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 
@@ -176,6 +206,8 @@ class PassedAnswer(HttpResponse):
         """Its cost against limits, as reported by its server; without a report, an estimate from the stream's
         events."""
         usage = self._usage
+        if self._passed.path == Endpoint.COUNT:
+            return Spent(0, 0)
         if usage is not None:
             return Spent(usage.input_tokens, usage.output_tokens)
         return Spent(self._prompt, self._events) if self._events else Unspent.UNKNOWN
@@ -211,7 +243,7 @@ class PassedAnswer(HttpResponse):
         span, passed = self._exchange.span, self._passed
         if not span.kept:
             return await self._answer(send)
-        operation = OPERATIONS[passed.path]
+        operation = KNOWN[passed.path].operation
         facts: dict[str, Fact] = {"gen_ai.operation.name": operation, "gen_ai.request.model": passed.model}
         with span.child(f"{operation} {passed.model}", Kind.CLIENT, facts) as asking:
             self._passed = msgspec.structs.replace(passed, trace=asking.headers)
@@ -249,7 +281,8 @@ class PassedAnswer(HttpResponse):
             raise failure
         facts["outcome"] = "failed"
         if stream:
-            last = b"data: " + envelope(failure).body + b"\n\n"
+            told = bytes(self._exchange.told(failure).body)
+            last = (b"event: error\n" if self._passed.path == Endpoint.MESSAGES else b"") + DATA + told + b"\n\n"
             await send({"type": "http.response.body", "body": last, "more_body": False})
         return stream
 

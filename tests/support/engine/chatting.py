@@ -1,4 +1,4 @@
-"""Chat Completions, completions and embeddings of the stand-in for a vLLM server: it says what it is told, by words.
+"""The APIs of its own that the stand-in for a vLLM server has: it says what it is told, by words.
 
 `FOR_EVER` it says again and again, until it is hung up on.
 """
@@ -70,6 +70,60 @@ async def _answer(
             await stream.write(_event({**head, "choices": [], "usage": usage}))
         await stream.write(DONE)
     return stream
+
+
+async def messages(
+    request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]
+) -> web.StreamResponse:
+    """`/v1/messages`, as vLLM answers it."""
+    said = body["messages"][-1]["content"]
+    words = (said if isinstance(said, str) else said[-1]["text"]).split()
+    usage = {"input_tokens": len(words), "output_tokens": 0, "cache_read_input_tokens": 1}
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": []}
+    with working():
+        if not body.get("stream"):
+            block = {"type": "text", "text": " ".join(words)}
+            told = {"stop_reason": "end_turn", "usage": usage | {"output_tokens": len(words)}}
+            return _json(head | {"content": [block]} | told)
+        stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        stream.enable_chunked_encoding()
+        await stream.prepare(request)
+        await stream.write(_told("message_start", message=head | {"usage": usage}))
+        await stream.write(_told("content_block_start", index=0, content_block={"type": "text", "text": ""}))
+        for word in words:
+            delta = {"type": "text_delta", "text": f"{word} "}
+            await stream.write(_told("content_block_delta", index=0, delta=delta))
+        while " ".join(words) == FOR_EVER:
+            await asyncio.sleep(PACE_SECONDS)
+            again = {"type": "text_delta", "text": "again "}
+            await stream.write(_told("content_block_delta", index=0, delta=again))
+        await stream.write(_told("content_block_stop", index=0))
+        ended = {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": len(words)}}
+        await stream.write(_told("message_delta", **ended))
+        await stream.write(_told("message_stop") + DONE)
+    return stream
+
+
+def _told(kind: str, **members: Any) -> bytes:
+    return b"event: %b\n" % kind.encode() + _event({"type": kind, **members})
+
+
+_USAGE = {"prompt_tokens": 3, "total_tokens": 3}
+TOLD: dict[str, dict[str, Any]] = {
+    "/v1/messages/count_tokens": {"input_tokens": 7},
+    "/v1/rerank": {"id": "r-1", "results": [{"index": 1, "relevance_score": 0.9}], "usage": _USAGE},
+    "/v1/score": {"id": "s-1", "object": "list", "data": [{"index": 0, "score": 0.5}], "usage": _USAGE},
+    "/v1/decisions": {
+        "answers": [{"type": "predicate", "name": None, "probability": 0.75}],
+        "usage": {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": 1},
+    },
+}
+"""Answers that are the same whatever was asked."""
+
+
+def told(path: str) -> web.Response:
+    """One of these."""
+    return _json({"model": "talker", **TOLD[path]})
 
 
 def _choice(kind: str, text: str, *, whole: bool = False) -> dict[str, Any]:

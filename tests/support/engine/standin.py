@@ -72,6 +72,9 @@ class Standin(Standing):
         router.add_post(ABORT, self._abort)
         router.add_post("/v1/chat/completions", self._chat)
         router.add_post("/v1/embeddings", self._embed)
+        router.add_post("/v1/messages", self._messages)
+        for path in chatting.TOLD:
+            router.add_post(path, self._told)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         running, waiting = self.others
@@ -129,6 +132,13 @@ class Standin(Standing):
     async def _embed(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
         return self._unknown(body) or chatting.embed(body)
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        body = self.asked[-1].body
+        return self._unknown(body) or await chatting.messages(request, body, self.working)
+
+    async def _told(self, request: web.Request) -> web.StreamResponse:
+        return self._unknown(self.asked[-1].body) or chatting.told(request.path)
 
     def _unknown(self, body: dict[str, Any]) -> web.Response | None:
         """That it doesn't serve the model, if it doesn't."""

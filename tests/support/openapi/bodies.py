@@ -374,6 +374,21 @@ Embedding = _passed_on(
 )
 
 
+Messages = _passed_on(
+    "CreateMessage", "A conversation as Anthropic's API has it.", passed.Endpoint.MESSAGES, "messages", "max_tokens"
+)
+CountedMessages = _passed_on(
+    "CountMessageTokens", "A conversation as Anthropic's API has it.", passed.Endpoint.COUNT, "messages"
+)
+Ranked = _passed_on(
+    "CreateRerank", "Documents for the engine's server to rank.", passed.Endpoint.RERANK, "query", "documents"
+)
+Scored = _passed_on("CreateScore", "Texts for the engine's server to compare.", passed.Endpoint.SCORE)
+Decided = _passed_on(
+    "CreateDecision", "Questions for the engine's server to decide.", passed.Endpoint.DECISIONS, "input", "questions"
+)
+
+
 class Traces(Struct):
     """Traces and spans as the Agents SDK exports them: `object` says which of the two each is."""
 

@@ -1,0 +1,152 @@
+"""APIs beside OpenAI's own that are passed on: messages as Anthropic has them, ranking, scores, decisions."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from service.settings.core import ApiKey
+from service.settings.settings import Settings
+from tests.support.engine.chatting import FOR_EVER, TOLD
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.waiting import until
+from tests.web.passing.conftest import Behind, standing_before
+
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+EVENTS = (("content-type", "text/event-stream"),)
+BODIES: dict[str, dict[str, Any]] = {
+    COUNT: {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/rerank": {"query": "maps", "documents": ["a", "b"]},
+    "/v1/score": {"text_1": "maps", "text_2": ["a", "b"]},
+    "/v1/decisions": {"input": "hi", "questions": [{"type": "predicate", "instructions": "It greets."}]},
+}
+START = b'event: message_start\ndata: {"type":"message_start","message":{}}\n\n'
+
+
+def message(said: Any = "hello you", **more: Any) -> dict[str, Any]:
+    return {"model": "talker", "max_tokens": 16, "messages": [{"role": "user", "content": said}], **more}
+
+
+async def ask(behind: Behind, body: dict[str, Any], path: str = MESSAGES, **headers: str) -> httpx.Response:
+    async with behind.inside.http() as http:
+        return await http.post(path, json=body, headers=headers)
+
+
+async def test_a_message_is_the_servers_with_the_headers_of_its_api(behind: Behind) -> None:
+    answer = await ask(behind, message(), **{"anthropic-version": "2023-06-01", "anthropic-beta": "a,b"})
+    assert answer.json()["content"] == [{"type": "text", "text": "hello you"}]
+    asked = behind.server.asked[-1]
+    assert {name: asked.headers[name] for name in ("anthropic-version", "anthropic-beta")} == {
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "a,b",
+    }
+    assert asked.body.keys() == {"model", "max_tokens", "messages"}
+
+
+async def test_a_stream_of_a_message_ends_with_its_last_event_and_is_counted(behind: Behind) -> None:
+    answer = await ask(behind, message("one two three", stream=True))
+    kinds = [line.removeprefix("event: ") for line in answer.text.splitlines() if line.startswith("event: ")]
+    assert kinds[0] == "message_start"
+    assert kinds[-1] == "message_stop"
+    assert "[DONE]" not in answer.text
+    async with behind.inside.http() as http:
+        metrics = (await http.get("/metrics")).text
+    assert "harmonium_input_tokens_total 4.0" in metrics
+    assert "harmonium_cached_tokens_total 1.0" in metrics
+    assert "harmonium_output_tokens_total 3.0" in metrics
+
+
+async def test_a_client_that_hangs_up_on_a_message_frees_the_server(behind: Behind) -> None:
+    async with behind.inside.http() as http:
+        async with http.stream("POST", MESSAGES, json=message(FOR_EVER, stream=True)) as answer:
+            await anext(answer.aiter_bytes())
+            assert behind.server.running == 1
+        await until(lambda: behind.server.running == 0)
+
+
+@pytest.mark.parametrize("path", TOLD)
+async def test_all_others_are_passed_on_too(behind: Behind, path: str) -> None:
+    answer = await ask(behind, {"model": "gpt-4o", **BODIES[path]}, path)
+    assert answer.json() == {"model": "talker", **TOLD[path]}
+    asked = behind.server.asked[-1]
+    assert asked.body["model"] == "talker"
+    assert ("cache_salt" in asked.body) == (path in ("/v1/rerank", "/v1/score"))
+
+
+async def test_counting_the_tokens_of_messages_takes_none_of_a_limit(settings: Settings) -> None:
+    limited = settings.model_copy(update={"tenant_limits": {"max_tokens_per_1_minute": 50}})
+    async with standing_before(limited) as behind:
+        for _ in range(3):
+            assert (await ask(behind, {"model": "talker", **BODIES[COUNT]}, COUNT)).json()["input_tokens"] == 7
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        ({"messages": []}, "invalid_request_error", "'model'"),
+        (message(temprature=1), "invalid_request_error", "Did you mean 'temperature'?"),
+        (message([{"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}}]), "invalid_request_error",
+         "messages[0].content[0].source.url"),
+        (message(mcp_servers=[]), "invalid_request_error", "POST /v1/responses may"),
+        ({**message(), "model": "gpt-9"}, "not_found_error", "gpt-9"),
+    ],
+)  # fmt: skip
+async def test_a_refusal_is_one_of_anthropics(behind: Behind, body: dict[str, Any], kind: str, words: str) -> None:
+    answer = await ask(behind, body)
+    told = answer.json()
+    assert told.keys() == {"type", "error", "request_id"}
+    assert (told["type"], told["error"]["type"]) == ("error", kind)
+    assert words in told["error"]["message"]
+    assert told["request_id"] == answer.headers["x-request-id"]
+
+
+async def test_a_server_that_is_gone_is_overloaded(behind: Behind) -> None:
+    await behind.server.die()
+    answer = await ask(behind, message())
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "overloaded_error")
+    assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        Instead((START,), then=Then.CUT, headers=EVENTS),
+        Instead((START,), headers=EVENTS),
+        Instead((START, b'event: error\ndata: {"type":"error","error":{"message":"CUDA"}}\n\n'), headers=EVENTS),
+    ],
+    ids=["cut", "ended", "failed"],
+)
+async def test_a_stream_that_the_server_breaks_off_ends_in_an_error_event(behind: Behind, instead: Instead) -> None:
+    behind.server.instead[MESSAGES] = instead
+    answer = await ask(behind, message(stream=True))
+    *_, last = answer.text.rstrip("\n").split("\n\n")
+    kind, data = last.splitlines()
+    assert kind == "event: error"
+    assert json.loads(data.removeprefix("data: "))["error"]["type"] == "overloaded_error" or "CUDA" not in data
+    assert "message_stop" not in answer.text
+
+
+async def test_a_key_may_come_as_anthropics_clients_send_it(settings: Settings) -> None:
+    keys = (ApiKey("acme", type(settings.engine_api_key)(ACME_KEY)),)
+    async with standing_before(settings, api_keys=keys) as behind:
+        assert (await ask(behind, message(), **{"x-api-key": ACME_KEY})).status_code == 200
+        assert "x-api-key" not in behind.server.asked[-1].headers
+        for headers in ({}, {"x-api-key": GLOBEX_KEY}, {"x-api-key": ACME_KEY, "authorization": "Bearer no"}):
+            refused = await ask(behind, message(), **headers)
+            assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
+
+
+@pytest.mark.parametrize("path", [MESSAGES, "/v1/decisions"])
+async def test_where_servers_know_no_salts_one_tenant_alone_is_served(settings: Settings, path: str) -> None:
+    secret = type(settings.engine_api_key)
+    keys = (ApiKey("acme", secret(ACME_KEY)), ApiKey("globex", secret(GLOBEX_KEY)))
+    body = message() if path == MESSAGES else {"model": "talker", **BODIES[path]}
+    async with standing_before(settings, api_keys=keys) as behind:
+        refused = await ask(behind, body, path, authorization=f"Bearer {ACME_KEY}")
+        assert refused.status_code == 404
+        assert "one tenant alone" in refused.json()["error"]["message"]
+        counted = await ask(behind, {"model": "talker", **BODIES[COUNT]}, COUNT, authorization=f"Bearer {ACME_KEY}")
+        assert counted.json()["input_tokens"] == 7
