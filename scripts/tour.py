@@ -65,9 +65,11 @@ class Tour:
             print(f"{name}: {told}", file=sys.stderr)
 
     def versions(self) -> str:
-        """The release, the state of store and engine, and the model."""
+        """The releases, the state of store and engine, the model, and what the engine lacks."""
         version, ready = self.service.call("GET", "/")["version"], self.service.call("GET", "/ready")
-        return f"harmonium {version}, store {ready['store']}, engine {ready['engine']}, {self.model}"
+        engine = ", ".join((ready["engine"], *ready.get("engine_releases", ())))
+        told = f"harmonium {version}, store {ready['store']}, engine {engine}, {self.model}"
+        return "; ".join((told, *ready.get("engine_lacks", ())))
 
     def create(self) -> str:
         """A streamed response: the time to its first token, and its tokens a second."""

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import socket
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         for timeout in item.iter_markers("timeout"):
             longest[item.path] = max(longest[item.path], timeout.args[0])
     items.sort(key=lambda item: -longest[item.path])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why services on the demo engine were without the names of models, where a vLLM server is beside them."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", 8001), timeout=0.1):
+        terminalreporter.write_line(
+            "A server at 127.0.0.1:8001: if it is a vLLM, the demo engine answers as `demo` alone.", yellow=True
+        )
 
 
 @pytest.fixture(scope="session")

@@ -25,16 +25,15 @@ from service.commands.client.profile import Profile
 from service.commands.client.service import Bounds, Service
 from service.commands.gpu import examine_gpu
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
-from service.commands.serve import StartError, address_of, listen, url_of
+from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
 from service.configured_engines import open_engine, open_engines
-from service.engine.port import Engine, EngineUnavailable
-from service.engine.servers.engine import ServersEngine
+from service.engine.port import Engine, EngineUnavailable, Released
 from service.process import open_archive, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
 from service.settings.core import SQLITE, is_loopback
 from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
-from service.settings.settings import Settings, display
+from service.settings.settings import Settings, display, variable
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.shards import Waiting, is_full, waiting
@@ -64,6 +63,7 @@ BACKLOG_REMEDY = "let a service run, which archives; if one does, its log says w
 UNNAMED_REMEDY = (
     "name one with HARMONIUM_ARCHIVE_URL that all services of this Redis reach: docs/archive.md has the kinds"
 )
+UNTOLD = "no server tells whether it has VLLM_XGRAMMAR_CACHE_MB=0, as gpt-oss needs it"
 OLD_REMEDY = "docs/deploy.md#versions-of-vllm says what each version lacks"
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
 
@@ -209,7 +209,11 @@ def _engine(settings: Settings) -> Finding:
     if settings.engines:
         return finding("engine", why, asyncio.run(_worst_verdict(settings)))
     if settings.engine == "demo":
-        return finding("engine", why, (Level.OK, "demo, which is no real model", ""))
+        now = "demo, which is no real model"
+        if beside := vllm_beside(settings):
+            now += f", beside a vLLM server at {beside}"
+            return finding("engine", why, (Level.WARN, now, f"set {variable('engine')}=vllm to serve that"))
+        return finding("engine", why, (Level.OK, now, ""))
     if settings.engine in _LOCAL:
         package, extra, now = _LOCAL[settings.engine]
         there = find_spec(package) is not None
@@ -246,8 +250,11 @@ async def _servers(engine: Engine) -> Verdict:
         if down:
             return Level.WARN, f"{len(down)} of {len(engine.servers())} servers down: {', '.join(down)}", remedy
         now = f"{engine.model.id} on {', '.join(engine.servers())}"
-        if isinstance(engine, ServersEngine) and (advice := engine.advice()):
+        releases = engine.releases() if isinstance(engine, Released) else {}
+        if advice := sorted({each for each in releases.values() if each}):
             return Level.WARN, "; ".join((now, *advice)), OLD_REMEDY
+        if releases and engine.model.speech is None:
+            now += f"; {UNTOLD}"
         return Level.OK, now, ""
     finally:
         await engine.close()

@@ -33,10 +33,12 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 from service import logs
 from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watching_loop
 from service.commands.terminal import TerminalFormatter, card
+from service.engine.vllm.servers import UNTOLD, read_release
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
 from service.process import open_jobs, open_layout, open_store, open_store_archive
-from service.settings.core import SQLITE, counting_together
+from service.settings.core import ENGINE_URLS, SQLITE, counting_together
+from service.settings.engines import DEMO, no_name_of_demo
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import Settings, display, variable
 from service.settings.sources import env_file, service_links
@@ -71,6 +73,15 @@ HEALTH_SECONDS = 15
 READY_SECONDS = 5
 """How long a start waits for what `/ready` says."""
 
+BESIDE = ENGINE_URLS["vllm"]
+"""The address of a vLLM server on this machine in all documents. It is loopback, and nothing is asked elsewhere."""
+
+LOOK_SECONDS = 1
+"""How long a start looks for a server there: where nobody listens, that is known at once."""
+
+MAX_ANSWER_BYTES = 1 << 16
+"""The most that is read of either answer."""
+
 STOP_GRACE_SECONDS = 5
 """The least time for a worker beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
@@ -94,6 +105,9 @@ def run(settings: Settings, create_app: CreateApp) -> None:
     after a signal and 3 if the application could not start.
     """
     exit_on_signals(rereads=settings.rereads)
+    beside = vllm_beside(settings)
+    if beside:
+        settings = _strip_names_of_models(settings)
     allow_files(settings.max_connections)
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         close_logs = configure_logs(settings)  # after the store: it starts a thread
@@ -101,8 +115,8 @@ def run(settings: Settings, create_app: CreateApp) -> None:
             join(served, alone=not settings.redis_url)
             url, terminal = address_of(listener), terminal_of(settings)
             stored = asyncio.run(_stored_responses(served)) if terminal else None
-            _announce(settings, url, terminal)
-            config, ready = _config(served, create_app), partial(_tell_ready, settings, url, terminal, stored)
+            _announce(settings, url, terminal, beside)
+            config, ready = _config(served, create_app), partial(_tell_ready, settings, url, terminal, stored, beside)
             if settings.workers == 1:
                 Server(config, ready).run(sockets=[listener])
             else:
@@ -110,6 +124,22 @@ def run(settings: Settings, create_app: CreateApp) -> None:
                     Supervisor(config, [listener], ready).run()
         finally:
             close_logs()
+
+
+def vllm_beside(settings: Settings) -> str:
+    """The URL of the vLLM server on this machine whose names the demo engine would take; empty where there is none.
+
+    Such a server tells its release to everybody. One that still loads its model doesn't listen yet, and isn't seen.
+    """
+    if settings.stands_in and read_release(asyncio.run(_fetch(BESIDE, "/version", LOOK_SECONDS))) is not UNTOLD:
+        return BESIDE
+    return ""
+
+
+def _strip_names_of_models(settings: Settings) -> Settings:
+    """The settings with the demo engine named in them, which then has no name of a model."""
+    aliases = tuple(each for each in settings.model_aliases if not no_name_of_demo(each))
+    return settings.model_copy(update={"engine": DEMO, "model_aliases": aliases})
 
 
 def join(settings: Settings, *, alone: bool = False) -> None:
@@ -454,7 +484,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
+def _announce(settings: Settings, url: str, terminal: Console | None, beside: str) -> None:
     """Say where the service will be, what it serves and keeps, and who can reach it; a terminal gets that as a card."""
     if terminal is None:
         logs.event(
@@ -471,11 +501,16 @@ def _announce(settings: Settings, url: str, terminal: Console | None) -> None:
         if not settings.has_keys:
             message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
             logs.event(logger, logging.INFO, message, remedy=f"set {variable('api_keys')}")
+        if beside:
+            message = "a vLLM server runs on this machine, and the demo engine answers by its own name alone"
+            logs.event(
+                logger, logging.WARNING, message, url=beside, remedy=f"set {variable('engine')}=vllm to serve it"
+            )
     tell_service_links()
     warn_of_short(settings)
 
 
-async def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None) -> None:
+async def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None, beside: str) -> None:
     """Say that it answers, and what it can't serve without where that is away."""
     found = await _readiness(url)
     away = ", ".join(f"{name} is {found[name]}" for name in ("store", "engine") if found.get(name, "ok") != "ok")
@@ -483,7 +518,7 @@ async def _tell_ready(settings: Settings, url: str, terminal: Console | None, st
         away = away or "/ready says why"
     if terminal is not None:
         with suppress(OSError):  # it may be closed by now
-            terminal.print(card(settings, url, stored, env_file(), away), soft_wrap=True)
+            terminal.print(card(settings, url, stored, env_file(), away, beside), soft_wrap=True)
     elif away:
         logs.event(logger, logging.WARNING, "serving, but not ready", url=url, reason=away)
     else:
@@ -492,16 +527,27 @@ async def _tell_ready(settings: Settings, url: str, terminal: Console | None, st
 
 async def _readiness(url: str) -> Mapping[str, object]:
     """The answer of `/ready`, as a supervisor knows no more than others; empty where there is none in time."""
-    parts = urlsplit(url)
-    with suppress(OSError, ValueError):
-        async with asyncio.timeout(READY_SECONDS):
+    with suppress(ValueError):
+        return json.loads(await _fetch(url, "/ready", READY_SECONDS))
+    return {}
+
+
+async def _fetch(url: str, path: str, seconds: float) -> bytes:
+    """The body of the answer to a GET, whatever its status; empty where there is none in time, or it is too long."""
+    parts, answer = urlsplit(url), bytearray()
+    with suppress(OSError):
+        async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
             try:
-                writer.write(f"GET /ready HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode())
-                return json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+                writer.write(f"GET {path} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode())
+                while part := await reader.read(MAX_ANSWER_BYTES):
+                    answer += part
+                    if len(answer) > MAX_ANSWER_BYTES:
+                        return b""
+                return bytes(answer).partition(b"\r\n\r\n")[2]
             finally:
                 writer.close()
-    return {}
+    return b""
 
 
 def _tell_stopping(settings: Settings) -> None:

@@ -136,10 +136,13 @@ def _short(text: str) -> str:
     return _ID.sub(lambda found: f"{found[1]}…{found[0][-ID_END:]}", text)
 
 
-def card(settings: Settings, url: str, stored: int | None, env_file: Path | None, amiss: str = "") -> Text:
+def card(
+    settings: Settings, url: str, stored: int | None, env_file: Path | None, amiss: str = "", beside: str = ""
+) -> Text:
     """Where the service is, what answers, what it keeps and who can reach it, and a request to paste.
 
-    `stored` is how many responses there are, None where the store doesn't say; `amiss` is why it can't serve yet.
+    `stored` is how many responses there are, None where the store doesn't say; `amiss` is why it can't serve yet, and
+    `beside` the URL of a vLLM server that isn't served.
     """
     where = display(settings)["redis_url"] or settings.data_dir
     kept = f"{stored:,} response{'' if stored == 1 else 's'}" if stored is not None else "which doesn't answer now"
@@ -147,6 +150,7 @@ def card(settings: Settings, url: str, stored: int | None, env_file: Path | None
         "not ready": amiss,
         "harmonium": f"{this_build().version} at {url}/v1",
         "engine": _engine(settings),
+        "beside it": f"vLLM at {beside}, which --engine vllm serves" if beside else "",
         "conversations": f"in {where}, {kept}" if settings.store else f"are not kept: {variable('store')} is false",
         "settings": f"also from {env_file}" if env_file else "",
         "access": _access(settings),
@@ -159,7 +163,7 @@ def card(settings: Settings, url: str, stored: int | None, env_file: Path | None
         if value:
             red = "bold red" if value is amiss else ""
             text.append(f"  {label:<{LABEL_CHARS}} ", red or ("bold" if label == "harmonium" else "dim"))
-            text.append(f"{value}\n", red or ("yellow" if "no real model" in value else ""))
+            text.append(f"{value}\n", red or ("yellow" if "no real model" in value or label == "beside it" else ""))
     text.append("\n  try it\n", "dim")
     return text.append(f"{_request_to_paste(settings, url)}\n", "cyan")
 

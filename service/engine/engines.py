@@ -25,6 +25,7 @@ from service.engine.port import (
     Loaded,
     ModelCard,
     NotServed,
+    Released,
     Renderer,
     Take,
 )
@@ -154,6 +155,11 @@ class Engines:
     def waiting(self) -> int:
         """How many generations wait for room."""
         return sum(engine.waiting for engine in self._load_all())
+
+    def releases(self) -> Mapping[str, str]:
+        """The advice on each release of a server; see the port."""
+        told = [member.engine.releases() for member in self.members if isinstance(member.engine, Released)]
+        return {release: advice for each in told for release, advice in each.items()}
 
     def _load_all(self) -> list[Loaded]:
         return [member.engine for member in self.members if isinstance(member.engine, Loaded)]

@@ -229,6 +229,15 @@ class Loaded(Protocol):
 
 
 @runtime_checkable
+class Released(Protocol):
+    """An engine that knows its servers' releases."""
+
+    def releases(self) -> Mapping[str, str]:
+        """The advice to the operator on each release that is up, as `vLLM 0.32.0`; empty where none is to be given."""
+        ...
+
+
+@runtime_checkable
 class Renderer(Protocol):
     """An engine that knows its model's chat template."""
 

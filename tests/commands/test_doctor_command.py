@@ -214,6 +214,10 @@ async def test_the_engine_is_asked_and_each_trouble_has_its_remedy() -> None:
     async with standing_in(scripted()) as vllm:
         name = urlsplit(vllm.url).netloc
         assert await engine(engine_url=vllm.url) == ("ok", f"{vllm.model} on {name}", "")
+        vllm.version = "0.32.0"
+        level, now, remedy = await engine(engine_url=vllm.url)
+        untold = "no server tells whether it has VLLM_XGRAMMAR_CACHE_MB=0, as gpt-oss needs it"
+        assert (level, now, remedy) == ("ok", f"{vllm.model} on {name}; {untold}", "")
         level, now, remedy = await engine(engine_url=f"{vllm.url},http://127.0.0.1:1")
         assert (level, now) == ("warn", "1 of 2 servers down: 127.0.0.1:1")
         assert remedy.startswith("start it, or correct HARMONIUM_ENGINE_URL; while it loads its model, its log")
@@ -232,6 +236,20 @@ async def test_the_engine_is_asked_and_each_trouble_has_its_remedy() -> None:
     away = "127.0.0.1:1: the vLLM server can't be reached; it answers once its model is loaded"
     assert (level, now) == ("unsafe", away)
     assert remedy.startswith("start it, or correct HARMONIUM_ENGINE_URL")
+
+
+async def test_a_vllm_server_beside_the_demo_engine_is_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def engine(**settings: object) -> tuple[str, str, str]:
+        found = await asyncio.to_thread(diagnose, load_settings(redis_url=NOWHERE, **settings))
+        return next((each.level, each.now, each.remedy) for each in found if each.what == "engine")
+
+    demo = "demo, which is no real model"
+    async with standing_in(scripted(), version="0.32.0", api_key=SECRET) as vllm:
+        monkeypatch.setattr("service.commands.serve.BESIDE", vllm.url)
+        beside = f"{demo}, beside a vLLM server at {vllm.url}"
+        assert await engine() == ("warn", beside, "set HARMONIUM_ENGINE=vllm to serve that")
+        assert await engine(engine="demo") == ("ok", demo, "")
+    assert await engine() == ("ok", demo, "")
 
 
 NO_GPU = "no NVIDIA GPU that can be used here: "

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from service import logs
+from service.commands.serve import BESIDE
 from service.commands.terminal import LINE_CHARS, TerminalFormatter, card
 from service.settings.settings import load_settings
 
@@ -141,11 +142,13 @@ def test_the_card_with_an_administrators_key_says_whose_keys_open_it(keys: str, 
 
 
 def test_the_card_fits_a_terminal_its_columns_are_straight_and_what_is_wrong_comes_first() -> None:
-    made = card(load_settings(data_dir="/d"), "http://127.0.0.1:8000", 1, Path("/app/.env"), "engine is unavailable")
+    settings, url = load_settings(data_dir="/d"), "http://127.0.0.1:8000"
+    made = card(settings, url, 1, Path("/app/.env"), "engine is unavailable", BESIDE)
     lines = made.plain.splitlines()
     assert [text for text in lines if len(text) > 80] == []
     assert lines[1] == "  not ready      engine is unavailable"
     assert "  conversations  in /d, 1 response" in lines
+    assert "  beside it      vLLM at http://127.0.0.1:8001, which --engine vllm serves" in lines
     assert "  documents      http://127.0.0.1:8000/docs" in lines
 
 

@@ -284,8 +284,58 @@ def test_what_scripts_env_writes_is_random_read_by_its_owner_alone_and_never_ove
         path.unlink()
     assert written[0] != written[1]
     subprocess.run([script, "--gpu"], check=True, timeout=SECONDS, cwd="/", capture_output=True)
-    assert path.read_text().splitlines()[-2:] == ["HARMONIUM_ENGINE=vllm", "COMPOSE_PROFILES=gpu"]
+    assert path.read_text().splitlines()[-2:] == GPU
     given = dict(line.split("=") for line in written[0].splitlines() if "=" in line)
     assert set(re.findall(r"\$\{(\w+):\?", read("compose.yaml"))) < given.keys()
     assert all(re.fullmatch("[0-9a-f]{48}", value) for value in given.values())
     assert len(set(given.values())) == len(given) == 4
+
+
+GPU = ["HARMONIUM_ENGINE=vllm", "COMPOSE_PROFILES=gpu"]
+KEY = "HARMONIUM_API_KEYS=acme:a'b\"$c # d"
+
+
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        (KEY, GPU),
+        (f"HARMONIUM_ENGINE=demo\r\n{KEY}\r\n", GPU),
+        (f"{KEY}\nexport HARMONIUM_ENGINE = 'vllm'  # mine\n", GPU[1:]),
+        (f'COMPOSE_PROFILES="workers,sandbox"\n{KEY}\n', [GPU[0], "COMPOSE_PROFILES=workers,sandbox,gpu"]),
+        (f"COMPOSE_PROFILES=gpu2\nHARMONIUM_ENGINE_URL=http://vllm:8000,http://vllm-2:8000\n{KEY}\n", GPU[:1]),
+        (f"# HARMONIUM_ENGINE=vllm\nHARMONIUM_ENGINE=\n{KEY}\n", GPU),
+        (f"HARMONIUM_ENGINE=llama\n{KEY}\n", "HARMONIUM_ENGINE=llama"),
+        (
+            f"HARMONIUM_ENGINE_URL=http://host.docker.internal:8001\n{KEY}\n",
+            "HARMONIUM_ENGINES or HARMONIUM_ENGINE_URL",
+        ),
+    ],
+    ids=["its own", "demo", "vllm", "profiles", "gpu2", "empty", "an engine", "a server"],
+)
+def test_scripts_env_chooses_the_gpu_in_a_file_that_is_there_once_and_leaves_all_else(
+    tmp_path: Path, before: str, added: list[str] | str
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    script, path, elsewhere = shutil.copy(ROOT / "scripts/env", tmp_path / "scripts"), tmp_path / ".env", tmp_path / "e"
+    elsewhere.write_bytes(before.encode())
+    elsewhere.chmod(0o640)
+    path.symlink_to(elsewhere)
+    done, again = [
+        subprocess.run([script, "--gpu"], timeout=SECONDS, cwd="/", capture_output=True, text=True) for _ in range(2)
+    ]
+    after = elsewhere.read_bytes().decode()
+    assert (path.is_symlink(), elsewhere.stat().st_mode & 0o777, KEY in after) == (True, 0o640, True)
+    assert {each.name for each in tmp_path.iterdir()} == {"scripts", ".env", "e"}
+    assert "HARMONIUM_API_KEYS" not in done.stderr
+    if isinstance(added, str):
+        assert (done.returncode, after) == (1, before)
+        assert f"{path} has {added}, and stays as it is" in done.stderr
+        return
+    assert (done.returncode, again.returncode) == (0, 0), done.stderr
+    changed = [
+        name for name in ("HARMONIUM_ENGINE", "COMPOSE_PROFILES") if any(each.startswith(name) for each in added)
+    ]
+    kept = [line for line in before.splitlines() if not re.match(rf"({'|'.join(changed)})\b", line)]
+    assert after.splitlines() == kept + added
+    assert f"{path} has {' '.join(added)} now" in done.stderr
+    assert "stays as it is" in again.stderr

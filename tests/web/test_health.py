@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ResponseError
 
+from service.configured_engines import open_engine
 from service.engine.port import EngineAway, EngineUnavailable
 from service.process import close_service, open_service
-from service.settings.settings import Settings
+from service.settings.settings import Settings, load_settings
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout, Terms
+from tests.support.engine.standin import standing_in
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.servers import PLAIN, server
@@ -66,6 +68,25 @@ async def test_an_engine_that_is_not_ready_is_named(settings: Settings) -> None:
         assert (away["engine"], "a host" in str(away)) == ("unavailable", False)
         assert away["engine_waits"].startswith("no server has answered for 131 s; one that loads its model")
         assert (await http.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("version", "lacks"), [("0.32.0", ""), ("0.30.1", "vLLM 0.30.1: generations can't be aborted")]
+)
+async def test_the_releases_of_servers_are_named_and_what_they_lack_keeps_nobody_from_serving(
+    settings: Settings, version: str, lacks: str
+) -> None:
+    async with standing_in(scripted([]), version=version) as vllm:
+        engine = open_engine(load_settings(engine_url=vllm.url))
+        async with serving(settings, engine) as inside, inside.http() as http:
+            ready = await http.get("/ready")
+            assert (ready.status_code, ready.json()["engine_releases"]) == (200, [f"vLLM {version}"])
+            assert [each.startswith(lacks) for each in ready.json().get("engine_lacks", ())] == [True] * bool(lacks)
+            await vllm.die()
+            await until(lambda: not any(engine.servers().values()))
+            assert not [
+                name for name in (await http.get("/ready")).json() if name in ("engine_releases", "engine_lacks")
+            ]
 
 
 async def test_a_store_that_takes_no_writes_is_named_and_still_read(tmp_path: Path, settings: Settings) -> None:

@@ -226,9 +226,10 @@ class ServersEngine:
         """By host and port; see the port."""
         return {urlsplit(server.url).netloc: server.state is State.UP for server in self._servers}
 
-    def advice(self) -> Sequence[str]:
-        """The advice to the operator of the servers that are up, each once."""
-        return sorted({server.facts.advice for server in self._up() if server.facts and server.facts.advice})
+    def releases(self) -> Mapping[str, str]:
+        """By name and version; see the port."""
+        up = [(server.facts.version, server.facts.advice) for server in self._up() if server.facts]
+        return {f"{self._kind.name} {version}": advice for version, advice in sorted(up) if version}
 
     @property
     def waiting(self) -> int:

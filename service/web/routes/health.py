@@ -37,9 +37,10 @@ async def health(_: Received) -> object:
 async def ready(request: Received) -> object:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or has
     more shards or another layout than this process knows, or an archive that is an older copy, or not its own
-    (`usable`). `engine_waits` says for how long no server has answered, as while one loads its model. A worker that is
-    paused, as the engine was away, how many conversations wait to be archived, for how long, and an archive whose disk
-    is full, are no reason to send requests elsewhere."""
+    (`usable`). `engine_waits` says for how long no server has answered, as while one loads its model. A server of a
+    release that lacks something (`engine_lacks`), a worker that is paused, as the engine was away, how many
+    conversations wait to be archived, for how long, and an archive whose disk is full, are no reason to send requests
+    elsewhere."""
     service, background = request.service, request.process.background
     checking = _check_store(service.store, background.layout)
     store, (engine, waits), backlog = await asyncio.gather(
@@ -49,7 +50,14 @@ async def ready(request: Received) -> object:
     usable = service.archive is None or service.archive.foreign is None
     ready = store == engine == "ok" and worker != "broken" and usable
     found: dict[str, object] = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
-    also = {"engine_waits": waits, "worker": worker, "archive": backlog and {"usable": usable} | backlog}
+    releases = service.engine.releases()
+    also = {
+        "engine_waits": waits,
+        "engine_releases": sorted(releases) or None,
+        "engine_lacks": sorted({advice for advice in releases.values() if advice}) or None,
+        "worker": worker,
+        "archive": backlog and {"usable": usable} | backlog,
+    }
     found |= {name: said for name, said in also.items() if said is not None}
     return JsonResponse(found, 200 if ready else 503)
 

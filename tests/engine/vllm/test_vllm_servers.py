@@ -46,6 +46,7 @@ async def test_the_better_endpoint_that_a_server_has_is_used(
 ABORTS = "generations can't be aborted here and go by /v1/completions"
 HELD = ", and formats and a call's arguments are held only behind `final`"
 FAIL = ", and formats and a call's arguments fail"
+WHOLE = ("0.32.0", "0.33.0rc1.dev5+g12ab34c", "1.0.0")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,8 @@ async def test_a_server_of_an_older_version_is_asked_for_completions_and_its_ope
         probes = len(server.asked)
         await until(lambda: len(server.asked) > probes + 5)
         assert server.generations[0].path == (Endpoint.COMPLETIONS if advice else Endpoint.GENERATE)
-        assert list(engine.advice()) == [advice] * bool(advice)
+        release = f"vLLM {version}" if advice or version in WHOLE else ""
+        assert engine.releases() == ({release: advice} if release else {})
         assert engine.model.constrains == (HELD not in advice and FAIL not in advice)
         assert [each["advice"] for each in logged(caplog)] == [advice] * bool(advice)
         await server.die()
@@ -83,7 +85,7 @@ async def test_a_server_of_an_older_version_is_asked_for_completions_and_its_ope
         server.version, server.rust = "0.32.0", None
         await server.start()
         await becomes(engine, ready=True)
-        assert list(engine.advice()) == []
+        assert engine.releases() == {"vLLM 0.32.0": ""}
 
 
 async def test_a_refused_abort_is_logged_once_in_each_life_of_a_server(caplog: pytest.LogCaptureFixture) -> None:

@@ -107,6 +107,8 @@ class Readiness(Struct):
     store: Literal["ok", "read-only", "mismatch", "unconfirmed", "unavailable"]
     engine: Literal["ok", "unavailable"]
     engine_waits: str | Left = UNSET
+    engine_releases: list[str] | Left = UNSET
+    engine_lacks: list[str] | Left = UNSET
     worker: Literal["ok", "paused", "broken"] | Left = UNSET
     archive: Backlog | Left = UNSET
 
