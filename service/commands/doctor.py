@@ -7,7 +7,7 @@ else started for the check. Never change a setting here.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -250,7 +250,7 @@ async def _servers(engine: Engine) -> Verdict:
         if down:
             return Level.WARN, f"{len(down)} of {len(engine.servers())} servers down: {', '.join(down)}", remedy
         now = f"{engine.model.id} on {', '.join(engine.servers())}"
-        releases = engine.releases() if isinstance(engine, Released) else {}
+        releases: Mapping[str, str] = engine.releases() if isinstance(engine, Released) else {}
         if advice := sorted({each for each in releases.values() if each}):
             return Level.WARN, "; ".join((now, *advice)), OLD_REMEDY
         if releases and engine.model.speech is None:
