@@ -1,6 +1,6 @@
 """Containers on the wire: sessions in which code runs, with an id and files; and the one that a tool names.
 
-Source of the keys: openai 3.51's `types/container_*_response.py` and `types/containers/`.
+Source of the keys: openai 3.54's `types/container_*_response.py` and `types/containers/`.
 """
 
 from typing import Annotated, Any, Literal

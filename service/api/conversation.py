@@ -1,6 +1,6 @@
 """Conversations on the wire: the object, the bodies of its routes, and its items as they are added.
 
-Source of the shapes: openai 3.51's `types/conversations`.
+Source of the shapes: openai 3.54's `types/conversations`.
 """
 
 from typing import Literal, NamedTuple

@@ -1,7 +1,7 @@
 """The events of a response stream. The machine yields them, the fold consumes them, and the edge encodes them.
 
 The machine stamps `sequence_number` once, before anybody else sees an event; after that no event is changed.
-Shapes and order: the Responses API as openai 3.51 types it. Encoding belongs to the edge.
+Shapes and order: the Responses API as openai 3.54 types it. Encoding belongs to the edge.
 """
 
 from typing import Any

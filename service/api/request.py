@@ -22,6 +22,7 @@ MAX_INT = 2**31 - 1
 
 MAX_USER_CHARS = 1024
 MAX_SESSION_CHARS = 256
+MAX_CONTINUATION_CHARS = 256
 MAX_INCLUDES = 64
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
@@ -95,6 +96,17 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None
 
 
+Window = Literal["soonest", "2h", "8h"]
+"""The time within which a background response is to be complete."""
+
+
+class BackgroundParam(msgspec.Struct, forbid_unknown_fields=True):
+    """When a background response is made, and with which others."""
+
+    completion_window: Window | None = None
+    continuation_id: Annotated[str, Meta(max_length=MAX_CONTINUATION_CHARS)] | None = None
+
+
 class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /v1/responses` as sent: anything may be absent or null."""
 
@@ -122,6 +134,7 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: CachingParam | None = None
     background: bool | None = None
+    background_options: BackgroundParam | None = None
     service_tier: str | None = None
     include: Annotated[list[Include], Meta(max_length=MAX_INCLUDES)] | None = None
     prompt: PromptParam | None = None
@@ -276,6 +289,9 @@ class CreateRequest(msgspec.Struct, frozen=True):
     """Whether an answer is made; without one, a WebSocket's frame is only kept to be continued."""
     user: str | None = None
     session_id: str | None = None
+    window: Window = "soonest"
+    continuation_id: str | None = None
+    """The client's name for background responses that belong together: the later ones start before others."""
 
     @property
     def shows_logprobs(self) -> bool:
@@ -341,6 +357,10 @@ def _check(
     text = sent.text or TextParam()
     stored = store if sent.store is None else sent.store
     warms = isinstance(sent, CreateFrame) and sent.generate is False
+    options = sent.background_options or BackgroundParam()
+    window = options.completion_window or "soonest"
+    if window != "soonest":
+        _refuse_beside_a_window(sent, window)
     _refuse_what_does_not_go_together(
         sent, store=store, keeps=stored or unstored_background, remembers=remembers, warms=warms
     )
@@ -353,6 +373,8 @@ def _check(
         metadata=read_metadata(sent.metadata),
         store=stored,
         background=bool(sent.background),
+        window=window,
+        continuation_id=options.continuation_id or None,
         tier=TIERS[sent.service_tier or "auto"],
         stream=bool(sent.stream),
         obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
@@ -421,6 +443,19 @@ def _refuse_what_does_not_go_together(
         raise unsupported("background", "true with store: false", "background can only be used when `store` is true.")
     if sent.service_tier is not None and sent.service_tier not in TIERS:
         raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
+
+
+def _refuse_beside_a_window(sent: CreateBody, window: Window) -> None:
+    """Raise InvalidRequest for parameters that contradict a window that ends later."""
+    if not sent.background:
+        why = "It needs 'background': true."
+    elif sent.stream:
+        why = "It is only allowed without 'stream'; ask for such a response by GET."
+    elif TIERS.get(sent.service_tier or "auto", "default") != "default":
+        why = f"It is only allowed with the 'service_tier' default, and not with '{sent.service_tier}'."
+    else:
+        return
+    raise invalid_value("background_options.completion_window", window, why)
 
 
 def _refuse_beside_a_conversation(sent: CreateBody) -> None:

@@ -1,7 +1,7 @@
 """The Response and its output items as they go over the wire; every key is present, null rather than absent.
 
 Source of the keys: the Open Responses specification's ResponseResource, whose compliance suite refuses a missing one,
-and openai 3.51's `types/responses/response.py`. Never put a secret or an internal id into one of these.
+and openai 3.54's `types/responses/response.py`. Never put a secret or an internal id into one of these.
 """
 
 from enum import StrEnum

@@ -1,7 +1,7 @@
 """A steer: a client's messages to a response that is being made. This file reads its frame or body, and makes the
 successor's request.
 
-Shapes: `response.steer` as openai 3.51 types it. Never decide here whether a steer is taken.
+Shapes: `response.steer` as openai 3.54 types it. Never decide here whether a steer is taken.
 """
 
 from collections.abc import Generator, Sequence

@@ -42,6 +42,7 @@ from service.responses.output.next_step import ending_of
 from service.responses.output.reading import Cached
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode
+from service.responses.prepare import SPARE_PRIORITY
 from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
@@ -118,6 +119,8 @@ class Attempt:
         """Whether it stops soon, for somebody else to go on."""
         self._span = self._claim = UNTRACED
         self.began = monotonic()
+        self.spares = bool(self.job.spare_seconds)
+        """Whether it has hours, so that all others go before it."""
 
     def lose(self, *, cancelled: bool = False) -> None:
         """Somebody else has the lease, or cancelled the response: stop at once, and write no more. Never blocks."""
@@ -145,6 +148,12 @@ class Attempt:
     def can_give_way(self) -> bool:
         """Whether somebody else could go on with it where it stands."""
         return self._driver is None or not self._driver.machine.stranded
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it has no hours any more, and waits for the engine as one that does."""
+        left = self.job.spare_seconds
+        return self.spares and not self.further and left is not None and monotonic() - self.began >= left
 
     def give_way(self) -> None:
         """Leave, and wait again at the level of its priority, behind other tenants' responses. Never blocks."""
@@ -268,7 +277,8 @@ class Attempt:
         service, job = self.service, self.job
         # the engine may not have noticed yet that the last attempt is over
         id = f"{plan.generation.id}-{job.epoch}" if job.epoch > 1 else plan.generation.id
-        generation = msgspec.structs.replace(plan.generation, id=id, tenant=job.lease.tenant)
+        priority = max(plan.generation.priority, SPARE_PRIORITY) if self.spares else plan.generation.priority
+        generation = msgspec.structs.replace(plan.generation, id=id, tenant=job.lease.tenant, priority=priority)
         plan = msgspec.structs.replace(plan, generation=generation)
         sink = LogSink(
             service=service,

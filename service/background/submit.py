@@ -14,6 +14,7 @@ with the end that is about to be stored. Never end a response in one write and b
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +46,10 @@ from store.jobs.log import Entry
 from store.jobs.model import Priority, Steer, Successor
 
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
+_WINDOWS = {"2h": Priority.WITHIN_2H, "8h": Priority.WITHIN_8H}
+
+GROUP_BYTES = 16
+"""The length of the digest by which the store knows a group of jobs."""
 
 
 class Submitted(NamedTuple):
@@ -72,6 +77,7 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
     service, prepared, span = maker.service, queued.prepared, spans.current.get()
     plan = prepared.plan
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
+    priority = _WINDOWS.get(prepared.window) or _PRIORITIES[response.service_tier]
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
         facts = planned(plan) if span.kept else None
@@ -84,12 +90,13 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
                 made.turn,
                 made.spec,
                 made.entry,
-                priority=_PRIORITIES[response.service_tier],
+                priority=priority,
                 streams=prepared.stream,
                 fleeting=not plan.stored,
                 steerable=bool(plan.settings),
                 pin=pin,
                 conversation=plan.conversation,
+                group=_group_of(priority, plan.generation.model, prepared.group) if prepared.group else "",
             )
         except StoreUnconfirmed as lack:  # it will be made all the same, and a repeat would make it twice
             response = unconfirmed(response, lack)
@@ -99,6 +106,11 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
         prepared.parent.released()
         service.metrics.jobs_submitted.inc()
     return Submitted(response, events)
+
+
+def _group_of(priority: Priority, model: str, name: str) -> str:
+    """The store's name for the jobs of one priority and model that their client calls by one name."""
+    return blake2b(f"{priority} {model} {name}".encode(), digest_size=GROUP_BYTES).hexdigest()
 
 
 @asynccontextmanager

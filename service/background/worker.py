@@ -6,7 +6,8 @@ A channel says that jobs wait. The worker also looks by itself every `poll_secon
 under way, and by turns into the others: so a lost message costs no more than such a round. It renews its leases; that a
 response was cancelled it hears at once by the channel, or learns from the next write that is refused; that it was
 steered, by the channel or the next renewal. When the engine
-is away it claims no job for a while, so that they wait in the queue for other workers. A job on its last try, because
+is away it claims no job for a while, so that they wait in the queue for other workers. While others wait for the engine
+it claims none that has hours, and one that runs gives way to any that waits here. A job on its last try, because
 its workers died before they got any further, may be what killed them, as may the other jobs that they had: such jobs
 are tried one at a time. A tenant that has all places when another one waits gives some back. Never work on a job whose
 lease is lost.
@@ -27,7 +28,7 @@ from service.loans import renew_for_ever
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from store.errors import StoreError
-from store.jobs.model import LEVELS, Job, WaitingTenant
+from store.jobs.model import LEVELS, WINDOWS, Job, Priority, WaitingTenant
 from store.turn import Status
 
 logger = logging.getLogger(__name__)
@@ -109,10 +110,13 @@ class Worker:
             if loop.time() >= poll:  # in any case: a message may have been lost
                 poll = loop.time() + self._timing.poll_seconds * random.uniform(0.5, 1)
                 self._look_again()
+                for attempt in self._attempts.values():
+                    if attempt.overdue and not attempt.leaving and attempt.can_give_way:
+                        attempt.give_way()
                 if not self._takes:
                     for shard in list(self._waits):
                         await self._claim_from(shard, LEVELS - 1, 0)
-            while self._takes and self._waits and loop.time() < poll:
+            while self._takes and self._any_waits and loop.time() < poll:
                 await self._claim()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(poll):
@@ -134,6 +138,15 @@ class Worker:
         return bool(self._room) and not self.paused and not alone
 
     @property
+    def _last_level(self) -> int:
+        """The last level from which jobs are taken: those that have hours wait while others wait for the engine."""
+        return Priority.FLEX if self._service.engine.waiting else LEVELS - 1
+
+    @property
+    def _any_waits(self) -> bool:
+        return min(self._waits.values(), default=LEVELS) <= self._last_level
+
+    @property
     def _room(self) -> int:
         return 0 if self._stopping else max(0, self._most - self.running)
 
@@ -141,7 +154,7 @@ class Worker:
         """Have tenants with the most places here give some back to those that have waited for a while and have fewer.
 
         A response that gives way goes on later behind the last token, so it costs time alone. None does where that
-        would only swap the two tenants: then they take turns.
+        would only swap the two tenants: then they take turns. One that has hours gives way to all that haven't.
         """
         places = Counter(each.job.lease.tenant for each in self._attempts.values() if not each.leaving)
         for (_, tenant), given in self._given.items():
@@ -163,6 +176,7 @@ class Worker:
 
     def _to_give_way(self, one: WaitingTenant, places: Counter[str]) -> Attempt | None:
         """The newest attempt of the tenant with the most places, whose priority isn't above the waiting job's."""
+        spares = one.level in WINDOWS
         return max(
             (
                 each
@@ -170,9 +184,9 @@ class Worker:
                 if not each.leaving
                 and each.can_give_way
                 and each.job.priority >= one.level
-                and places[each.job.lease.tenant] >= places[one.tenant] + 2
+                and (places[each.job.lease.tenant] >= places[one.tenant] + 2 or (each.spares and not spares))
             ),
-            key=lambda each: (places[each.job.lease.tenant], each.began),
+            key=lambda each: (each.spares and not spares, places[each.job.lease.tenant], each.began),
             default=None,
         )
 
@@ -190,13 +204,13 @@ class Worker:
                 self._given[shard, tenant] = places - taken
             else:
                 del self._given[shard, tenant]
-        for level in range(LEVELS):
+        for level in range(self._last_level + 1):
             shards = [shard for shard, first in self._waits.items() if first <= level]
             for shard in random.sample(shards, len(shards)):
                 if not self._takes:
                     return
                 # where no other one is asked, it may give all that it has
-                await self._claim_from(shard, level if len(self._waits) > 1 else LEVELS - 1, self._room)
+                await self._claim_from(shard, level if len(self._waits) > 1 else self._last_level, self._room)
 
     async def _claim_from(self, shard: int, level: int, most: int) -> int:
         """Take the jobs that wait in a shard, up to a level, and note its state; the number taken.
@@ -262,8 +276,8 @@ class Worker:
     def _begin(self, job: Job, *, steered: bool) -> None:
         metrics = self._service.metrics
         metrics.jobs_claimed.inc()
-        if job.epoch == 1:
-            metrics.queue_seconds.observe(job.age_seconds)
+        if job.epoch == 1 and job.priority not in WINDOWS:
+            metrics.queue_seconds.observe(job.waited_seconds)
         attempt = Attempt(self._service, job, on_progress=self._awake.set, timing=self._timing)
         name = f"{job.lease.tenant}/{job.lease.id[5:]}"
         self._attempts[name] = attempt

@@ -271,7 +271,9 @@ class Metrics:
         "tokens_replayed_total", "Tokens of earlier attempts that were read back from event logs instead of sampled."
     )
     queue_seconds: Histogram = metric(
-        "job_queue_seconds", "From the submission of a background response to its first claim.", QUEUE_BUCKETS
+        "job_queue_seconds",
+        "From the submission of a background response to its first claim; of one that had hours, from their end.",
+        QUEUE_BUCKETS,
     )
     run_seconds: Histogram = metric(
         "job_run_seconds",

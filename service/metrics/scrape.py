@@ -73,10 +73,13 @@ LIMIT = Description(
     ),
 )
 STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
-QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=())
+LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
+"""The names of the queue's levels."""
+
+QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=LEVELS)
 SHARD_GAUGES = {
     "oldest_seconds": Description(
-        "queue_oldest_seconds", "How long the oldest of those has waited; 0 if there is none.", shard=()
+        "queue_oldest_seconds", "How long the oldest of those without hours has waited; 0 if there is none.", shard=()
     ),
     "running": Description("jobs_running", "Background responses that a worker has a lease on.", shard=()),
     "log_bytes": Description("log_bytes", "Bytes that the server holds for event logs.", shard=()),
@@ -254,10 +257,6 @@ def _family(gauge: Description, rows: Mapping[tuple[str, ...], float]) -> Metric
     for labels, value in rows.items():
         family.add_metric(labels, value)
     return family
-
-
-LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
-"""The names of the queue's levels."""
 
 
 SHARDS_AT_ONCE = 16

@@ -29,7 +29,7 @@ from service.api.items import (
     ToolSearchCallItem,
 )
 from service.api.read import identify
-from service.api.request import HARMONY_EFFORT, CreateRequest
+from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.callee import Callee
@@ -87,6 +87,9 @@ SHOWN_MODELS = 16
 ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 """By service tier, unless a request names its own; an engine serves a lower one earlier."""
 
+SPARE_PRIORITY = 2
+"""That of a background response that has hours, as long as it does: an engine serves it when all others are."""
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """A plan, and other facts of its request."""
@@ -108,6 +111,9 @@ class Prepared(msgspec.Struct, frozen=True):
     """The conversation that the response is added to, where it is."""
     real: bool = True
     """Whether a model answers, and not the demo engine."""
+    window: Window = "soonest"
+    group: str = ""
+    """The client's name for the background responses that it belongs to."""
 
 
 Recall = Callable[[str], Remembered | None]
@@ -230,7 +236,7 @@ class _Preparation:
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
         request, model, parent = self.request, self.model, self.parent
-        id, created_at = self.caller.response_id or self.service.store.new_id(parent.id), self.service.store.clock()
+        id, created_at = self.caller.response_id or self._new_id(), self.service.store.clock()
         opener = await self.service.seals.of(self.caller.tenant)
         looked = await self._looked()
         read, notes = await self._read(opener, looked)
@@ -272,6 +278,15 @@ class _Preparation:
             steerable=is_steerable(request) and not prompt.rules.compacting,
             joining=self.joined,
             real=model.real,
+            window=request.window,
+            group=request.continuation_id or "",
+        )
+
+    def _new_id(self) -> str:
+        """A new id. Background responses that belong together are in one shard, as each shard has its own queue."""
+        together = self.request.background and self.request.continuation_id
+        return self.service.store.new_id(
+            self.parent.id, together=f"{self.caller.tenant}/{together}" if together else ""
         )
 
     async def _looked(self) -> ToolCatalog:
@@ -382,12 +397,13 @@ class _Preparation:
     def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
         """The request to the engine."""
         request, caller, parent = self.request, self.caller, self.parent
+        named = request.prompt_cache_key, request.session_id, request.continuation_id, caller.session
         return Generation(
             id=f"{id}-{request.request_id}" if request.request_id else id,
             prompt=prompt,
             sampling=sampling,
             model=self.model.id,
-            affinity=request.prompt_cache_key or request.session_id or caller.session or parent.root or id,
+            affinity=next(filter(None, named), parent.root or id),
             cache_salt=salt_of(self.service.settings.key_prefix, caller.tenant, request.cache_salt or ""),
             priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
             trace=caller.trace,

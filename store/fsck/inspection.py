@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from store import codec
 from store.fsck.faults import Fault
-from store.jobs.model import LEVELS
+from store.jobs.model import LEVELS, WINDOWS
 from store.keys import COUNTERS, HEX_DIGITS, Keyspace, name_of
 from store.redis import scripts
 from store.redis.connection import Server
@@ -35,13 +35,19 @@ KINDS = {
     ),
     **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
     **dict.fromkeys((f"{name}:{level}" for name in ("queued", "turn") for level in range(LEVELS)), "zset"),
+    **dict.fromkeys((f"accepted:{level}" for level in WINDOWS), "zset"),
     **dict.fromkeys(("usage", "sweeps", "waiting-bytes", "outbox-tries", "store"), "hash"),
     **dict.fromkeys(("registry", "registry-used", "archive-failed", "archive-head"), "hash"),
     **dict.fromkeys(("audit-entries", "audit-shares"), "zset"),
 }
 """The keys that all trees of a shard share, by name, with their types of value."""
 
-PLACES = ("leases", "logs", *(f"queued:{level}" for level in range(LEVELS)))
+PLACES = (
+    "leases",
+    "logs",
+    *(f"queued:{level}" for level in range(LEVELS)),
+    *(f"accepted:{level}" for level in WINDOWS),
+)
 """Those that name jobs and logs, as lua/judging.lua knows them."""
 
 _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
@@ -157,7 +163,7 @@ MAX_REMEMBERED = 10_000
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
-_OWN = re.compile(rb"(line:[0-3]|leaves|conversations|trees):([A-Za-z0-9_.-]{1,64})")
+_OWN = re.compile(rb"(line:[0-5]|leaves|conversations|trees):([A-Za-z0-9_.-]{1,64})")
 """A tenant's own keys: a line of jobs at a level, the order of its leaves, its conversations, its trees."""
 
 _LIMIT = rb"(?:limits|parallel):[A-Za-z0-9_.-]{1,64}/[A-Za-z0-9_-]+"
@@ -166,7 +172,7 @@ _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_
 
 _NOTE = re.compile(
     rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"
-    rb"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
+    rb"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
     rb"archive-away|archiver|short|fence:[A-Za-z0-9_.-]{1,64}/[*x-][0-9a-f]{48}|%b" % _LIMIT
 )
 _CHANGES = rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}"

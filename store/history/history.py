@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
+from zlib import crc32
 
 from redis.exceptions import RedisError
 
@@ -138,9 +139,12 @@ class ConversationHistoryStore:
         self.full = False
         """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
 
-    def new_id(self, parent: str | None = None) -> str:
-        """A new id, in the parent's tree, or for a root in any shard. Raises ParentNotFound."""
-        return id_of(self.ids.new("" if parent is None else self._parent_digits(parent)))
+    def new_id(self, parent: str | None = None, *, together: str = "") -> str:
+        """A new id, in the parent's tree, or for a root in any shard, but all that are `together` in the same. Raises
+        ParentNotFound.
+        """
+        shard = crc32(together.encode()) % self.keyspace.shards if together else None
+        return id_of(self.ids.new("" if parent is None else self._parent_digits(parent), shard=shard))
 
     async def chain(
         self, tenant: str, tip: str, *, pin: str | None = None, keys: TurnKeys | None = None, above: bool = False

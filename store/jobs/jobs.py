@@ -37,6 +37,8 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.log import Entry, EventLog
 from store.jobs.model import (
     LEVELS,
+    MARGIN_SECONDS,
+    WINDOWS,
     Claim,
     Finished,
     Job,
@@ -53,6 +55,9 @@ from store.keys import ShardKeys, TurnKeys, id_of, shard_of
 from store.redis import scripts
 from store.redis.connection import Operation
 from store.turn import CONTINUABLE, TERMINAL, Status, Turn
+
+SPARE_MS = " ".join(f"{1000 * (window - MARGIN_SECONDS):.0f}" for _, window in sorted(WINDOWS.items()))
+"""For how long jobs of each of these priorities wait, before they get the priority DEFAULT."""
 
 RETRY_MS = 10_000
 """How long a claim's result is kept for its retries, which come within the time limit of an operation."""
@@ -117,9 +122,11 @@ class Jobs:
         steerable: bool = False,
         pin: str | None = None,
         conversation: str | None = None,
+        group: str = "",
     ) -> None:
         """Accept a response as a child of its parent, which is then kept until it ends; a retry changes nothing.
 
+        Jobs of a tenant's `group` in one shard wait where the first of them did, before what came behind it.
         `turn` has the status queued; `entry` begins its log. With `streams` its events are
         kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A `steerable`
         one takes steers while it is under way. With a `conversation`, whose tip is the parent, `pin` is the hold of
@@ -143,6 +150,7 @@ class Jobs:
             refuse,
             conversation="" if conversation is None else self._keyspace.conversation(tenant, conversation).digits,
             level=priority.value,
+            group=group,
             mode="stream" if streams else "plain",
             fleeting=fleeting,
             steerable=steerable,
@@ -184,6 +192,7 @@ class Jobs:
             retry_ms=RETRY_MS,
             most=min(most, CLAIM_BATCH),
             most_level=int(level),
+            spare_ms=SPARE_MS,
         )
         self._server.note_clock(keys, int(now))
         jobs = [_job_of(row, token) for row in rows]

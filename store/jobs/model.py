@@ -21,10 +21,22 @@ class Priority(IntEnum):
     PRIORITY = 1
     DEFAULT = 2
     FLEX = 3
+    WITHIN_2H = 4
+    WITHIN_8H = 5
 
 
 LEVELS = 1 + len(Priority)
 """The queues of a shard: one for jobs that had begun, and one for each priority (the same as in lua/queueing.lua)."""
+
+HOUR = 3600.0
+
+WINDOWS = {Priority.WITHIN_2H: 2 * HOUR, Priority.WITHIN_8H: 8 * HOUR}
+"""The seconds within which jobs of these priorities are to end. They have the last levels: they start when all others
+have.
+"""
+
+MARGIN_SECONDS = HOUR / 2
+"""How long before the end of its window a job gets the priority DEFAULT, if it has not started by then."""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -52,6 +64,12 @@ class Job(msgspec.Struct, frozen=True):
     run_seconds: float
     waited_seconds: float
     priority: Priority = Priority.DEFAULT
+
+    @property
+    def spare_seconds(self) -> float | None:
+        """For how long it is still one that starts when all others have; None for one without a window."""
+        window = WINDOWS.get(self.priority)
+        return None if window is None else max(0.0, window - MARGIN_SECONDS - self.age_seconds)
 
 
 class WaitingTenant(msgspec.Struct, frozen=True):
@@ -107,9 +125,9 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """The figures of a shard: how many jobs wait at each level, how long the oldest has waited (seconds), how
-    many are leased, the bytes of all event logs, how many webhooks wait, and the stored responses and their bytes in
-    the server's memory."""
+    """The figures of a shard: how many jobs wait at each level, how long the oldest without hours has waited
+    (seconds), how many are leased, the bytes of all event logs, how many webhooks wait, and the stored responses and
+    their bytes in the server's memory."""
 
     waiting: tuple[int, ...]
     oldest_seconds: float

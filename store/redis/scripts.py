@@ -517,6 +517,7 @@ def submit(
     *,
     conversation: str,
     level: int,
+    group: str,
     mode: str,
     fleeting: bool,
     steerable: bool,
@@ -535,6 +536,7 @@ def claim(
     retry_ms: int,
     most: int,
     most_level: int,
+    spare_ms: str,
 ) -> None: ...
 
 

@@ -1,12 +1,25 @@
 """A create body: what is served, what is harmless, what comes later and is refused by name, and what is unknown."""
 
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
+from openai.types.responses.input_token_count_params import InputTokenCountParams
+from openai.types.responses.response_compact_params import ResponseCompactParams
+from openai.types.responses.response_create_params import BackgroundOptions, ResponseCreateParamsStreaming
+from openai.types.responses.responses_client_event_param import ResponseCreate
 
-from service.api.request import HARMONY_EFFORT, TIERS, UNSERVED, CreateRequest, read_create
+from service.api.request import (
+    HARMONY_EFFORT,
+    TIERS,
+    UNSERVED,
+    BackgroundParam,
+    CreateBody,
+    CreateFrame,
+    CreateRequest,
+    read_create,
+)
 from service.errors import ApiError
 
 BODY = {"model": "m", "input": "Hi"}
@@ -67,7 +80,8 @@ def test_a_served_parameter_is_read(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*SERVED, *UNSERVED, "service_tier", "tools", "reasoning", "text", "stream_options", "user"]
+    "name",
+    [*SERVED, *UNSERVED, "service_tier", "tools", "reasoning", "text", "stream_options", "user", "background_options"],
 )
 def test_null_is_the_same_as_leaving_a_parameter_out(name: str) -> None:
     changed = {each: getattr(create(**{name: None}), each) for each in CreateRequest.__struct_fields__}
@@ -101,6 +115,47 @@ def test_obfuscation_can_be_turned_off_for_a_stream() -> None:
 )
 def test_what_has_a_meaning_to_openai_alone_is_accepted(name: str, value: object) -> None:
     assert create(**{name: value}).model == "m"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (ResponseCreateParamsStreaming, CreateBody),
+        (ResponseCompactParams, CreateBody),
+        (InputTokenCountParams, CreateBody),
+        (ResponseCreate, CreateFrame),
+        (BackgroundOptions, BackgroundParam),
+    ],
+)
+def test_every_parameter_of_the_sdk_is_known(theirs: type, ours: Any) -> None:
+    assert set(get_type_hints(theirs)) - set(ours.__struct_fields__) == set()
+
+
+@pytest.mark.parametrize(("window", "tier"), [("soonest", "flex"), ("2h", "auto"), ("8h", "default"), (None, None)])
+def test_a_completion_window_is_read(window: str | None, tier: str | None) -> None:
+    options = {"completion_window": window, "continuation_id": "nightly"}
+    request = create(background=True, service_tier=tier, background_options=options)
+
+    assert (request.window, request.continuation_id) == (window or "soonest", "nightly")
+    assert (create(background_options={}).window, create().continuation_id) == ("soonest", None)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({}, "'background': true"),
+        ({"background": True, "stream": True}, "without 'stream'"),
+        ({"background": True, "service_tier": "flex"}, "'service_tier'"),
+        ({"background": True, "service_tier": "fast"}, "'service_tier'"),
+    ],
+)
+@pytest.mark.parametrize("window", ["2h", "8h"])
+def test_a_window_that_ends_later_is_for_the_background_alone(window: str, params: dict[str, Any], words: str) -> None:
+    error = refused(background_options={"completion_window": window}, **params)
+
+    assert (error.status, error.code) == (400, "invalid_value")
+    assert error.param == "background_options.completion_window"
+    assert words in error.message
 
 
 # --- what isn't served ---

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from service.background import attempt, control
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
-from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation
+from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation, Load
 from service.pacing import MODEST, Pacing
 from service.process import close_service, open_service
 from service.responses.service import Caller, Service
@@ -36,6 +37,7 @@ from tests.support.service.inside import answer, opened, scripted
 from tests.support.service.lag import busy
 from tests.support.service.making import queue_response
 from tests.support.service.process import MODEL
+from tests.support.store.work import age
 from tests.support.waiting import until
 
 LEASE_SECONDS = 1.2
@@ -52,7 +54,7 @@ async def redis_url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def opened_service(url: str, engine: ScriptedEngine, **settings: object) -> AsyncIterator[Service]:
+async def opened_service(url: str, engine: Any, **settings: object) -> AsyncIterator[Service]:
     """A service without HTTP, whose leases are short."""
     known = load_settings(redis_url=url, store_timeout_seconds=0.3)
     service = open_service(known.model_copy(update={"lease_seconds": LEASE_SECONDS, **settings}), engine)
@@ -75,9 +77,11 @@ async def working(service: Service, timing: Timing = IMPATIENT) -> AsyncIterator
         await task
 
 
-async def queued(service: Service, shard: int = 0, tier: str = "default", tenant: str = TENANT) -> str:
+async def queued(service: Service, shard: int = 0, tier: str = "default", tenant: str = TENANT, **options: str) -> str:
     """A background response in a shard; its id."""
-    asked = {"model": MODEL, "input": "hi", "background": True, "stream": True, "service_tier": tier}
+    asked: dict[str, Any] = {"model": MODEL, "input": "hi", "background": True, "stream": True, "service_tier": tier}
+    if options:
+        asked |= {"stream": False, "background_options": options}
     body = msgspec.json.encode(asked)
     while shard_of((id := service.store.new_id())[5:]) != shard:
         pass
@@ -157,6 +161,66 @@ async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
             assert service.metrics.jobs_handed_back._value.get() == 1
 
 
+@pytest.mark.parametrize("window", ["2h", "8h"])
+async def test_what_has_hours_gives_way_to_what_has_none_also_of_its_own_tenant(redis_url: str, window: str) -> None:
+    engine = scripted([Stall()], [answer("now")], [answer("later")])
+    async with opened_service(redis_url, engine, worker_concurrency=1) as service:
+        later = await queued(service, completion_window=window)
+        async with working(service):
+            await until(lambda: engine.running, SECONDS)
+            now = await queued(service, tier="flex")
+            assert (await over(service, now)).status is Status.COMPLETED
+            assert (await over(service, later)).status is Status.COMPLETED
+    assert [generation.priority for generation in engine.generations] == [2, 1, 2]
+    assert engine.generations[2].id == f"{later}-2"
+    assert service.metrics.jobs_handed_back._value.get() == 1
+
+
+async def test_what_has_hours_waits_as_long_as_others_wait_for_the_engine(redis_url: str) -> None:
+    engine = Crowded(scripted([answer("now")], [answer("later")]))
+    async with opened_service(redis_url, engine) as opened:
+        asked = Asked(opened.store, opened.jobs.limits)
+        service = msgspec.structs.replace(opened, jobs=asked)
+        later = await queued(service, completion_window="2h")
+        now = await queued(service)
+        async with working(service):
+            assert (await over(service, now)).status is Status.COMPLETED
+            looks = len(asked.shards_asked)
+            await until(lambda: len(asked.shards_asked) >= looks + 3, SECONDS)
+            assert service.metrics.jobs_claimed._value.get() == 1
+            engine.waiting = 0
+            assert (await over(service, later)).status is Status.COMPLETED
+
+
+async def test_what_has_no_hours_any_more_is_asked_for_as_others_are(redis_url: str) -> None:
+    engine = scripted([Stall()], [answer("at last")])
+    async with opened_service(redis_url, engine) as service:
+        id = await queued(service, completion_window="2h")
+        await age(service.jobs, id, 1.5 * 3600 - 1.0, TENANT)
+        async with working(service):
+            await until(lambda: engine.running, SECONDS)
+            assert (await over(service, id)).status is Status.COMPLETED
+    assert [generation.priority for generation in engine.generations] == [2, 0]
+
+
+async def test_responses_that_belong_together_are_in_one_shard_and_go_to_one_server(redis_url: str) -> None:
+    engine = scripted(*[[answer("hi")]] * 8)
+    async with opened_service(redis_url, engine, shards=16) as service:
+        asked = {
+            "model": MODEL,
+            "input": "hi",
+            "background": True,
+            "background_options": {"continuation_id": "nightly"},
+        }
+        request = read_create(msgspec.json.encode(asked), store=True)
+        ids = [await queue_response(service, Caller(TENANT), request) for _ in range(8)]
+        assert len({shard_of(id[5:]) for id in ids}) == 1
+        async with working(service):
+            for id in ids:
+                assert (await over(service, id)).status is Status.COMPLETED
+    assert {generation.affinity for generation in engine.generations} == {"nightly"}
+
+
 async def test_what_has_not_begun_as_the_loop_is_busy_gives_way_at_once(redis_url: str) -> None:
     async with opened_service(redis_url, scripted([answer("hi")]), worker_concurrency=PLACES) as opened:
         tenants = msgspec.structs.replace(opened.tenants, pacing=Pacing(lambda: 0.0))
@@ -169,6 +233,20 @@ async def test_what_has_not_begun_as_the_loop_is_busy_gives_way_at_once(redis_ur
             await until(lambda: worker.running == PLACES, SECONDS)
             await over(service, await queued(service, tenant="globex"), "globex")
             assert service.metrics.jobs_handed_back._value.get() == 1
+
+
+class Crowded:
+    """An engine for which others wait."""
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self.engine = engine
+        self.waiting = 1
+
+    def loads(self) -> dict[str, Load]:
+        return {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
 
 
 class Asked(Jobs):

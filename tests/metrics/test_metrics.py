@@ -29,7 +29,7 @@ from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped
 from tests.support.waiting import until
 
-STATES = {0: Queue((0, 0, 3, 1), 12.5, 2, 4096, 5, 70, 8192), 1: Queue((0, 0, 0, 0), 0.0, 0, 0, 0, 9, 1024)}
+STATES = {0: Queue((0, 0, 3, 1, 7, 8), 12.5, 2, 4096, 5, 70, 8192), 1: Queue((0,) * 6, 0.0, 0, 0, 0, 9, 1024)}
 SERVERS = {"10.0.0.5:8000": True, "10.0.0.6:8000": False}
 KINDS = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
@@ -107,6 +107,7 @@ async def test_a_scrape_tells_what_every_shard_holds() -> None:
     found = Scraped(await told())
     assert found.value("harmonium_store_up") == 1
     assert found.value("harmonium_queue_jobs", shard="0", priority="flex") == 1
+    assert found.value("harmonium_queue_jobs", shard="0", priority="within_8h") == 8
     assert found.value("harmonium_queue_oldest_seconds", shard="0") == 12.5
     assert found.value("harmonium_jobs_running", shard="0") == 2
     assert found.value("harmonium_log_bytes", shard="0") == 4096

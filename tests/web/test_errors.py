@@ -9,15 +9,16 @@ from uuid import uuid4
 
 import openai
 import pytest
-from openai.types.responses import Response
+from openai.types.responses import Response, ResponseErrorEvent, ResponseFailedEvent, ResponseStreamEvent
 from pydantic import SecretStr
 
+from service.engine.port import EngineError
 from service.logs import Ration
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from service.web.gate import STRANGERS_LOGGED
 from store.redis.connection import connect
-from tests.support.engine.scripted import Stall
+from tests.support.engine.scripted import Die, Stall
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
 from tests.support.service.streams import parsed
@@ -83,6 +84,26 @@ async def test_a_stream_that_meets_a_bug_ends_as_a_failure(settings: Settings) -
     *_, failed = parsed(answer.text)
     assert (failed["type"], failed["response"]["error"]["code"]) == ("response.failed", "server_error")
     assert "marmalade" not in answer.text
+
+
+@pytest.mark.parametrize("mode", ["legacy", "events"])
+async def test_a_stream_that_fails_tells_so_by_events_in_both_modes_of_the_sdk(settings: Settings, mode: Any) -> None:
+    engine = scripted([opened("Half an answer"), Die(EngineError("it is gone"))])
+    body = {"model": MODEL, "input": "hi", "stream": True}
+    async with serving(settings, engine) as inside, inside.client() as client:
+        stream = await client.post(
+            "/responses",
+            body=body,
+            cast_to=Response,
+            options={"stream_mode": mode},
+            stream=True,
+            stream_cls=openai.AsyncStream[ResponseStreamEvent],
+        )
+        *_, error, failed = [event async for event in stream]
+    assert isinstance(error, ResponseErrorEvent)
+    assert isinstance(failed, ResponseFailedEvent)
+    assert failed.response.error is not None
+    assert (error.code, error.message) == (failed.response.error.code, failed.response.error.message)
 
 
 async def test_a_service_that_is_full_says_when_to_come_back(settings: Settings) -> None:

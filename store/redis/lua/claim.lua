@@ -10,6 +10,8 @@
 --            retry_ms    for how long a retry of this call is known
 --            most        how many to take at most, not counting the cancelled ones
 --            most_level  the last level from which to take them
+--            spare_ms    for how many ms since it was accepted a job waits at each level of those that have hours, with spaces
+--                        between; from then on it waits at the ordinary level, and has its priority
 -- Result:    {'ok', the ms on this clock, how many leases had run out, how many there are now, the first level at which
 --            jobs still wait or '', where none was asked for the tenants that are next (next_tenants) with commas between,
 --            and for each job TENANT/DIGITS, its epoch, its status, the level of its priority, how many holders in a row got
@@ -22,6 +24,7 @@
 local MOST_CANCELLED = 16 -- the most cancelled jobs that one call hands out to be ended
 local LOOKED_MS = 3600000 -- for how long it is known when somebody last looked for leases that ran out
 local MOST_READ = 500 -- the most tenants without jobs, and leases that ran out, which one call looks at
+local MOST_PROMOTED = 100 -- the most jobs that one call gives the ordinary priority, of each level
 local MOST_TOLD = 8 -- the most tenants of a level of whose waiting jobs one call tells
 
 -- The job that starts next at a level, taken out of its queue: its tenant, its digits and since when it waited there;
@@ -39,6 +42,25 @@ local function next_at(level)
       return tenant, digits, dequeue(level, tenant, digits)
     end
     redis.call('ZREM', turn, tenant)
+  end
+end
+
+-- Give the ordinary priority to jobs whose hours are nearly over. They wait anew, as for what they waited they had hours.
+local function promote()
+  local level = WINDOWED
+  for ms in string.gmatch(spare_ms, '%S+') do
+    local accepted = level_key('accepted', level)
+    for _, member in ipairs(redis.call('ZRANGE', accepted, '-inf', now_ms - ms, 'BYSCORE', 'LIMIT', 0, MOST_PROMOTED)) do
+      local tenant, digits = split(member)
+      local job, since = key('job', tenant, digits), leave_level(level, tenant, digits)
+      local at, sequence = unpack(redis.call('HMGET', job, 'level', 'sequence'))
+      if tonumber(at) == level and since and sequence then
+        rest(tenant, digits, now_ms - since)
+        redis.call('HSET', job, 'own', ORDINARY)
+        enqueue(ORDINARY, tenant, digits, sequence)
+      end
+    end
+    level = level + 1
   end
 end
 
@@ -181,6 +203,7 @@ if before then
   return reply(0)
 end
 local rescued, cancelled = rescue(lease_ms)
+promote()
 for _, member in ipairs(cancelled) do
   local tenant, digits = split(member)
   if is_job(tenant, digits) then

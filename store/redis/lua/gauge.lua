@@ -3,8 +3,8 @@
 --- include usage
 -- What is under way and stored in a shard, for metrics.
 --
--- Result:    {'ok', how many jobs wait at each level, from 0 on, for how many ms the one does that waits for the longest,
---            how many leases there are, the bytes of all event logs, how many webhooks wait, how many responses are
+-- Result:    {'ok', how many jobs wait at each level, from 0 on, for how many ms the one does that waits for the longest of
+--            those without hours, how many leases there are, the bytes of all event logs, how many webhooks wait, how many responses are
 --            stored, in how many bytes}
 -- Invariant: nothing changes; it takes no longer with more jobs or conversations.
 
@@ -12,7 +12,9 @@ local counts, oldest = {}, now_ms
 for level = 0, LEVELS - 1 do
   local queued = level_key('queued', level)
   counts[#counts + 1] = redis.call('ZCARD', queued)
-  oldest = math.min(oldest, redis.call('ZRANGE', queued, 0, 0, 'WITHSCORES')[2] or oldest)
+  if level < WINDOWED then
+    oldest = math.min(oldest, redis.call('ZRANGE', queued, 0, 0, 'WITHSCORES')[2] or oldest)
+  end
 end
 local responses, _, bytes = stored()
 for _, count in ipairs({ math.max(0, now_ms - oldest), redis.call('ZCARD', shard_key('leases')), logged(),

@@ -86,6 +86,9 @@ local function is_placed(turn, job)
   end
   local since = score_in(level_key('queued', level), turn.member)
   local order = score_in(level_key('turn', level), turn.tenant)
+  if level + 0 >= WINDOWED and score_in(level_key('accepted', level), turn.member) ~= job.submitted then
+    return false
+  end
   return since and since < now_ms + DAY_MS and order and math.abs(order) < FARTHEST
     and score_in(level_key('line', level, turn.tenant), turn.digits) == integer(job.sequence)
 end

@@ -8,10 +8,14 @@
 -- job starts goes to the end; one that comes anew goes to the front, so it is next, however many wait. One whose line is
 -- empty keeps its place until that is the first, so that it gains nothing by coming back: between two jobs of a tenant,
 -- each other one with jobs waiting has one started.
+--
+-- The last levels are for jobs that have hours: one of them starts when all others have. `accepted` has those that wait there,
+-- by the ms at which they were accepted; what has waited there for long enough goes on to the ordinary level (claim.lua).
 
 local ALL_TENANTS = '*' -- no tenant is called so
-local LEVELS = 4
-local RESUMED = 0
+local LEVELS = 6
+local RESUMED, ORDINARY = 0, 2
+local WINDOWED = 4 -- the first level of jobs that have hours
 
 local function level_key(name, level, tenant)
   return shard_key(name) .. ':' .. level .. (tenant and ':' .. tenant or '')
@@ -80,16 +84,27 @@ local function enqueue(level, tenant, digits, sequence, gave_way)
   end
   redis.call('ZADD', level_key('line', level, tenant), sequence, digits)
   redis.call('ZADD', level_key('queued', level), now_ms, tenant .. '/' .. digits)
-  redis.call('HSET', key('job', tenant, digits), 'level', level, 'token', '')
+  local job = key('job', tenant, digits)
+  redis.call('HSET', job, 'level', level, 'token', '')
+  if tonumber(level) >= WINDOWED then
+    redis.call('ZADD', level_key('accepted', level), redis.call('HGET', job, 'submitted'), tenant .. '/' .. digits)
+  end
   tell_workers('work')
+end
+
+-- Take a job's place at a level from it; since when it waited there, in ms.
+local function leave_level(level, tenant, digits)
+  local queued, member = level_key('queued', level), tenant .. '/' .. digits
+  local since = redis.call('ZSCORE', queued, member)
+  redis.call('ZREM', queued, member)
+  redis.call('ZREM', level_key('accepted', level), member)
+  redis.call('ZREM', level_key('line', level, tenant), digits)
+  return since
 end
 
 -- Take a job out of its queue; since when it waited there, in ms.
 local function dequeue(level, tenant, digits)
-  local queued, member = level_key('queued', level), tenant .. '/' .. digits
-  local since = redis.call('ZSCORE', queued, member)
-  redis.call('ZREM', queued, member)
-  redis.call('ZREM', level_key('line', level, tenant), digits)
+  local since = leave_level(level, tenant, digits)
   local job = key('job', tenant, digits)
   local bytes = redis.call('HGET', job, 'waiting_bytes')
   if bytes then

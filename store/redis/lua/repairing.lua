@@ -79,6 +79,7 @@ end
 local function displace_job(turn)
   for level = 0, LEVELS - 1 do
     leave_place(level_key('queued', level), turn.member)
+    leave_place(level_key('accepted', level), turn.member)
     leave_place(level_key('line', level, turn.tenant), turn.digits)
   end
   leave_place(shard_key('leases'), turn.member)

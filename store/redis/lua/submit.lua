@@ -8,6 +8,7 @@
 --
 -- Arguments: conversation  the digits of the conversation that stands at the parent, or ''
 --            level         the level of its priority
+--            group         the name of the jobs that it belongs to, or ''; they wait where the first of them did
 --            mode          plain, or stream where its events may be followed
 --            fleeting      1 if it goes with its log, else 0
 --            steerable     1 if something may be said to it while it is under way, else 0
@@ -23,7 +24,7 @@
 --
 -- A job's fields: token of who holds its lease, '' while it waits; lease_ms, how long the last lease is; leased, the ms to
 -- which a holder's writes have held it (journal.lua); level at which it waits, '' while it
--- doesn't; own, the level of its priority; epoch, how often it changed hands; tries, how many holders in a row got no
+-- doesn't; own, the level of its priority (promoted in claim.lua); epoch, how often it changed hands; tries, how many holders in a row got no
 -- further, of those that were heard of; heard, whether this one was (hearing.lua); progressed, whether he got further;
 -- sequence, by which it stands in line; submitted (ms); started, the ms at which it would have begun had it never waited
 -- since; last, the number of the last event in its log, and accepted, what that was when nobody had begun;
@@ -33,6 +34,22 @@
 -- `background` (the mode) and `submission` (the digest) for good, which is its `digest` too until the end; `fleeting` where it is
 -- so; and from the end on `steers`, if there were any, and `log_bytes`, where it has a log; until then `joins` with the digits of the conversation that it is added
 -- to, which has it in `awaits` (standing.lua). A tree's root has `jobs`, their number in the tree, where there are any.
+
+local MOST_GROUPS = 1000 -- the most groups of a tenant that are known
+local GROUPS_MS = 8 * 3600000 -- for how long they are, since the last job of one was accepted
+
+-- The place in line of a job of a group: where its first one was accepted, behind all that came since.
+local function place_in_line(tenant, group, score)
+  local groups = shard_key('groups:' .. tenant)
+  if redis.call('ZSCORE', groups, group) then
+    score = exact(tonumber(redis.call('ZINCRBY', groups, 1, group)))
+  else
+    redis.call('ZADD', groups, score, group)
+    redis.call('ZREMRANGEBYRANK', groups, 0, -MOST_GROUPS - 1)
+  end
+  redis.call('PEXPIRE', groups, GROUPS_MS)
+  return score
+end
 
 local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
 local reply = not_to_add(stored_digest and (before or ''), root)
@@ -69,7 +86,7 @@ release(tenant, parent, from.root)
 if fleeting == '1' then
   redis.call('HSET', node, 'fleeting', 1)
 end
-add_job(tenant, digits, from.root, mode, level, score, log_bytes)
+add_job(tenant, digits, from.root, mode, level, group == '' and score or place_in_line(tenant, group, score), log_bytes)
 if steerable == '1' then
   redis.call('HSET', job, 'steerable', 1)
 end

@@ -8,21 +8,67 @@ import pytest
 from redis.asyncio import Redis
 
 from store.jobs.jobs import Jobs
-from store.jobs.model import Priority
+from store.jobs.model import LEVELS, MARGIN_SECONDS, WINDOWS, Priority
 from store.listening import Listening
 from store.redis.connection import connect
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
-from tests.support.store.work import claim, claimed, do_all, finish, submit
+from tests.support.store.work import age, claim, claimed, do_all, finish, submit
 
 MANY = 1_000
 DEADLINE_SECONDS = 10.0
 
 
 async def test_higher_priorities_start_first(jobs: Jobs) -> None:
-    for priority in (Priority.FLEX, Priority.DEFAULT, Priority.PRIORITY):
+    for priority in reversed(Priority):
         await submit(jobs, priority.name, priority=priority)
-    assert await claimed(jobs, 10) == ["PRIORITY", "DEFAULT", "FLEX"]
+    assert await claimed(jobs, 10) == ["PRIORITY", "DEFAULT", "FLEX", "WITHIN_2H", "WITHIN_8H"]
+
+
+@pytest.mark.parametrize("priority", WINDOWS)
+async def test_a_job_that_has_hours_is_an_ordinary_one_before_they_are_over(jobs: Jobs, priority: Priority) -> None:
+    late = await submit(jobs, "late", priority=priority)
+    early = await submit(jobs, "early", priority=priority)
+    margin, window = MARGIN_SECONDS, WINDOWS[priority]
+    await age(jobs, late, window - margin + 1)
+    await age(jobs, early, window - margin - 60)
+    await submit(jobs, "flex", priority=Priority.FLEX)
+    await submit(jobs, "urgent", priority=Priority.PRIORITY)
+    found = (await jobs.claim(0, 10)).jobs
+    assert [(await jobs.spec(job.lease)).decode() for job in found] == ["urgent", "late", "flex", "early"]
+    assert [job.priority for job in found] == [Priority.PRIORITY, Priority.DEFAULT, Priority.FLEX, priority]
+    assert (found[1].spare_seconds, 0 < (found[3].spare_seconds or 0) <= 60) == (None, True)
+    assert (await jobs.queue(0)).waiting == (0,) * LEVELS
+
+
+async def test_what_gave_way_and_has_no_hours_any_more_is_ordinary_and_did_not_run_meanwhile(jobs: Jobs) -> None:
+    id = await submit(jobs, priority=Priority.WITHIN_2H)
+    await jobs.hand_back((await claim(jobs)).lease, failed=False, gives_way=True)
+    assert (await jobs.queue(0)).waiting[Priority.WITHIN_2H] == 1
+    await age(jobs, id, 2 * 3600)
+    assert (await jobs.claim(0, 0)).first == Priority.DEFAULT
+    job = await claim(jobs)
+    assert (job.priority, job.run_seconds < 60, job.epoch) == (Priority.DEFAULT, True, 2)
+    await finish(jobs, job)
+
+
+async def test_a_later_job_of_a_group_starts_before_what_came_behind_its_first_one(jobs: Jobs) -> None:
+    for name, group in (("a1", "a"), ("b1", "b"), ("x", ""), ("b2", "b"), ("a2", "a"), ("a3", "a")):
+        await submit(jobs, name, priority=Priority.WITHIN_8H, group=group)
+    await submit(jobs, "of another", tenant="globex", priority=Priority.WITHIN_8H, group="a")
+    assert await claimed(jobs, 10) == ["of another", "a1", "a2", "a3", "b1", "b2", "x"]
+    await submit(jobs, "y", priority=Priority.WITHIN_8H)
+    await submit(jobs, "b3", priority=Priority.WITHIN_8H, group="b")
+    assert await claimed(jobs, 10) == ["b3", "y"]
+
+
+async def test_no_more_groups_of_a_tenant_are_known_than_may_be(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    groups = f"{prefix}:{{00}}:groups:{TENANT}"
+    await redis.zadd(groups, {f"g{number}": number for number in range(1_000)})
+    await submit(jobs, group="new")
+    assert await redis.zcard(groups) == 1_000
+    assert await redis.zscore(groups, "g0") is None
+    assert 0 < await redis.pttl(groups) <= 8 * 3600 * 1000
 
 
 async def test_what_has_begun_starts_before_all_that_has_not_in_the_order_in_which_it_came(jobs: Jobs) -> None:
@@ -136,12 +182,12 @@ async def test_the_queue_says_what_waits_and_runs(jobs: Jobs) -> None:
         await submit(jobs, priority=priority)
     job = await claim(jobs)
     queue = await jobs.queue(0)
-    assert (queue.waiting, queue.running) == ((0, 0, 1, 2), 1)
+    assert (queue.waiting, queue.running) == ((0, 0, 1, 2, 0, 0), 1)
     assert 0 <= queue.oldest_seconds < 60
     await jobs.hand_back(job.lease, failed=False)
-    assert (await jobs.queue(0)).waiting == (1, 0, 1, 2)
+    assert (await jobs.queue(0)).waiting == (1, 0, 1, 2, 0, 0)
     await do_all(jobs)
-    assert (await jobs.queue(0)).waiting == (0, 0, 0, 0)
+    assert (await jobs.queue(0)).waiting == (0,) * LEVELS
 
 
 async def test_the_queue_says_what_is_stored_in_its_shard(jobs: Jobs) -> None:

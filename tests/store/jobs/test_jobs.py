@@ -18,7 +18,7 @@ from store.errors import (
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
-from store.jobs.model import JobLimits
+from store.jobs.model import LEVELS, JobLimits
 from store.jobs.outbox import Outbox
 from store.turn import MOVES, TERMINAL, Status
 from tests.support.store.audit import dump
@@ -90,7 +90,7 @@ async def test_a_submission_that_is_repeated_is_one_job(history: ConversationHis
     id = history.new_id()
     for _ in range(2):
         await jobs.submit(TENANT, queued(id), b"one", ACCEPTED)
-    assert (await jobs.queue(0)).waiting == (0, 0, 1, 0)
+    assert (await jobs.queue(0)).waiting == (0, 0, 1, 0, 0, 0)
     await do_all(jobs)
     await jobs.submit(TENANT, queued(id), b"one", ACCEPTED)
     assert await status(history, id) is Status.COMPLETED
@@ -122,7 +122,7 @@ async def test_only_what_is_queued_is_submitted_and_only_what_has_ended_ends(job
 async def test_a_job_below_a_turn_that_is_gone_is_refused(jobs: Jobs) -> None:
     with pytest.raises(ParentNotFound):
         await submit(jobs, parent=jobs.history.new_id())
-    assert (await jobs.queue(0)).waiting == (0, 0, 0, 0)
+    assert (await jobs.queue(0)).waiting == (0,) * LEVELS
 
 
 async def test_more_jobs_than_may_wait_are_refused(history: ConversationHistoryStore) -> None:

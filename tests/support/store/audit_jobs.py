@@ -14,19 +14,19 @@ Turn = tuple[str, str]
 Nodes = dict[Turn, dict[str, str]]
 Families = dict[Turn, dict[str, Any]]
 
-LEVELS = range(4)
+LEVELS = range(6)
 ENTRY_BYTES = 32
 RUNNING = {"queued", "in_progress"}
 SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outbox-ages", "outbox-tries"}
 NOTES = re.compile(
     r"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]+|(?:limits|parallel):[^/]+/.+|"
-    r"(?:approvals|approved|containers|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
+    r"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
     r"archive-away|archiver|short"
 )
 """What calls leave for their repeats, and what of approvals, containers, keyed requests, limits and usage is noted;
 these expire.
 """
-_PLACES = re.compile(r"(?:queued|turn):[0-3]|line:[0-3]:[A-Za-z0-9_.-]+")
+_PLACES = re.compile(r"(?:queued|turn):[0-5]|accepted:[45]|line:[0-5]:[A-Za-z0-9_.-]+")
 
 
 def is_known(name: str) -> bool:
@@ -114,7 +114,9 @@ def _place_complaints(own: dict[str, Any], jobs: Nodes) -> list[str]:
         if level := job.get("level"):
             places.setdefault(f"queued:{level}", set()).add(f"{tenant}/{digits}")
             places.setdefault(f"line:{level}:{tenant}", set()).add(digits)
-    stored = {name for name in own if name == "leases" or name.startswith(("queued:", "line:"))}
+            if level in "45":
+                places.setdefault(f"accepted:{level}", set()).add(f"{tenant}/{digits}")
+    stored = {name for name in own if name == "leases" or name.startswith(("accepted:", "queued:", "line:"))}
     return [
         f"{name} has {_members(own, name)}, not {places.get(name, set())}"
         for name in sorted(stored | places.keys())

@@ -27,20 +27,21 @@ from store.errors import (
 )
 from store.jobs.jobs import MAX_STEERS, Jobs
 from store.jobs.log import Entry, EventLog
-from store.jobs.model import LEVELS, JobLimits, Lease, Priority, Steer, Successor
+from store.jobs.model import LEVELS, WINDOWS, JobLimits, Lease, Priority, Steer, Successor
 from store.turn import MOVES, Status
 from tests.support.store.audit import dump
 from tests.support.store.model import ENDED, TENANTS, Model, Stored
 from tests.support.store.sample import TENANT, turn
-from tests.support.store.work import ACCEPTED, date_log, fall_silent, queued
+from tests.support.store.work import ACCEPTED, age, date_log, fall_silent, queued
 
 RESUMED = 0
 ENTRY_BYTES = 32
 OTHERS = TENANTS[1:]
 PRIORITIES = tuple(Priority)
-DEEDS = ("submit", "submit", "claim", "claim", "write", "finish", "finish", "hand back", "be silent", "cancel")
+DEEDS = ("submit", "submit", "age", "claim", "claim", "write", "finish", "finish", "hand back", "be silent", "cancel")
 LIMITS = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=6, log_bytes=1_000)
 OLD_LEASES = 6
+DAY_SECONDS = 86_400.0
 
 
 @dataclass
@@ -49,7 +50,7 @@ class Work:
 
     tenant: str
     own: int
-    number: int
+    number: tuple[int, int]
     level: int | None
     token: str = ""
     silent: bool = False
@@ -102,6 +103,8 @@ class Row:
 LEASES = st.runner().flatmap(lambda machine: st.sampled_from(machine.chances()))
 """A lease, mostly of somebody who holds it."""
 
+GROUPS = st.sampled_from(["", "", "a", "b"])
+
 JOBS = st.runner().flatmap(lambda machine: st.sampled_from(list(machine.seen)[-OLD_LEASES:] + list(machine.work)))
 """A response in the background, mostly one that is under way."""
 
@@ -120,6 +123,8 @@ class Jobbing(Model):
         self.logs: dict[str, Log] = {}
         self.rows = [Row() for _ in range(LEVELS)]
         self.numbers = 0
+        self.groups: dict[tuple[str, str], tuple[int, int]] = {}
+        self.aged: dict[str, int] = {}
         self.leases: list[Lease] = []
         self.seen: dict[str, Status] = {}
         self.said = 0
@@ -206,19 +211,33 @@ class Jobbing(Model):
         priority=st.sampled_from(Priority),
         streams=st.booleans(),
         fleeting=st.sampled_from([False, False, False, True]),
+        group=GROUPS,
     )
     def submit(
-        self, parent: str | None, pinned: tuple[str, str] | None, priority: Priority, streams: bool, fleeting: bool
+        self,
+        parent: str | None,
+        pinned: tuple[str, str] | None,
+        priority: Priority,
+        streams: bool,
+        fleeting: bool,
+        group: str,
     ) -> str:
         parent, pin = pinned or (parent, None)
-        return self.accept(self.owner_of(parent or ""), parent, pin, priority, streams, fleeting)
+        return self.accept(self.owner_of(parent or ""), parent, pin, priority, streams, fleeting, group)
 
-    @rule(tenant=st.sampled_from(OTHERS), priority=st.sampled_from(Priority))
-    def submit_for_another(self, tenant: str, priority: Priority) -> None:
-        self.accept(tenant, None, None, priority, streams=True, fleeting=False)
+    @rule(tenant=st.sampled_from(OTHERS), priority=st.sampled_from(Priority), group=GROUPS)
+    def submit_for_another(self, tenant: str, priority: Priority, group: str) -> None:
+        self.accept(tenant, None, None, priority, streams=True, fleeting=False, group=group)
 
     def accept(
-        self, tenant: str, parent: str | None, pin: str | None, priority: Priority, streams: bool, fleeting: bool
+        self,
+        tenant: str,
+        parent: str | None,
+        pin: str | None,
+        priority: Priority,
+        streams: bool,
+        fleeting: bool,
+        group: str = "",
     ) -> str:
         id = self.store.new_id(parent)
         self.owners[id] = tenant
@@ -232,6 +251,7 @@ class Jobbing(Model):
             fleeting=fleeting,
             steerable=streams and not fleeting,
             pin=pin,
+            group=group,
         )
         refusal = QueueFull if self.queue_is_full(tenant) else parent and self.refusal(parent, pin)
         if not refusal and not self.has_room(tenant, parent):
@@ -244,7 +264,11 @@ class Jobbing(Model):
         if parent is not None:
             self.turns[parent].pins.discard(pin or "")
         self.numbers += 1
-        work = Work(tenant, priority.value, self.numbers, None, steerable=streams and not fleeting)
+        number = self.numbers, 0
+        if group:  # it stands behind the others of its group, where the first of them did
+            first, behind = self.groups.get((tenant, group), (self.numbers, -1))
+            number = self.groups[tenant, group] = first, behind + 1
+        work = Work(tenant, priority.value, number, None, steerable=streams and not fleeting)
         self.admit(id, parent, work, Log([ACCEPTED], kept=streams or fleeting), fleeting=fleeting)
         return id
 
@@ -286,8 +310,16 @@ class Jobbing(Model):
             match deed, lease:
                 case "submit", _:
                     self.accept(
-                        TENANTS[choice % 3], None, None, PRIORITIES[choice // 3 % 3], choice % 2 == 0, choice > 90
+                        TENANTS[choice % 3],
+                        None,
+                        None,
+                        PRIORITIES[choice // 3 % len(PRIORITIES)],
+                        choice % 2 == 0,
+                        choice > 90,
+                        "ab"[choice % 2] if choice % 3 else "",
                     )
+                case "age", _ if self.work:
+                    self.grow_old(list(self.work)[choice % len(self.work)])
                 case "claim", _:
                     self.claim(1 + choice % 2)
                 case "write", Lease():
@@ -303,6 +335,14 @@ class Jobbing(Model):
                 case _:
                     pass
 
+    @rule(id=JOBS)
+    @submitted_before
+    def grow_old(self, id: str) -> None:
+        """The hours of a job are over, whether it waits or runs; the older one is the one that grew old later."""
+        if id in self.work and id not in self.aged:
+            self.aged[id] = len(self.aged)
+            self.run(age(self.jobs, id, DAY_SECONDS + self.aged[id], self.work[id].tenant))
+
     @rule(most=st.integers(0, 3))
     def claim_some(self, most: int) -> None:
         self.claim(most)
@@ -315,6 +355,12 @@ class Jobbing(Model):
                 closings.append(id)
             else:
                 self.enqueue(id, RESUMED)
+        for level in WINDOWS:
+            late = (id for id in self.aged if id in self.work and self.work[id].level == level)
+            for id in sorted(late, key=self.aged.__getitem__, reverse=True):
+                self.dequeue(id)
+                self.work[id].own = Priority.DEFAULT
+                self.enqueue(id, Priority.DEFAULT)
         found = self.run(self.jobs.claim(0, most))
         if not most:
             assert [(each.tenant, each.level, each.jobs) for each in found.waiting] == self.next_tenants()
@@ -332,7 +378,7 @@ class Jobbing(Model):
             assert job.lease.tenant == work.tenant
             assert self.run(self.jobs.spec(job.lease)) == job.lease.id.encode()
             assert (job.epoch, job.tries, job.last) == (work.epoch, work.this_try, self.logs[job.lease.id].last)
-            assert job.status is self.turns[job.lease.id].status
+            assert (job.status, job.priority) == (self.turns[job.lease.id].status, work.own)
         self.leases += [job.lease for job in found.jobs]
         return [job.lease for job in found.jobs]
 

@@ -25,6 +25,7 @@ async def submit(
     fleeting: bool = False,
     steerable: bool = False,
     pin: str | None = None,
+    group: str = "",
 ) -> str:
     """Submit a job whose spec is its name; its id."""
     id = jobs.history.new_id(parent)
@@ -39,6 +40,7 @@ async def submit(
         fleeting=fleeting,
         steerable=steerable,
         pin=pin,
+        group=group,
     )
     return id
 
@@ -110,6 +112,16 @@ async def _date(jobs: Jobs, lease: Lease, place: str, ms: int, *how: str) -> Non
     keys = jobs.history.keyspace.turn(lease.tenant, lease.id)
     async with jobs.history.server.operation() as operation:
         await operation.command("ZADD", keys.key(place), "XX", *how, ms, f"{lease.tenant}/{keys.digits}")
+
+
+async def age(jobs: Jobs, id: str, seconds: float, tenant: str = TENANT) -> None:
+    """A job that waits was accepted so many seconds earlier."""
+    keys = jobs.history.keyspace.turn(tenant, id)
+    async with jobs.history.server.operation() as operation:
+        level = (await operation.command("HGET", keys.key("job"), "level")).decode()
+        accepted = await operation.command("HINCRBY", keys.key("job"), "submitted", -round(1000 * seconds))
+        place = keys.shard.named(f"accepted:{level}")
+        await operation.command("ZADD", place, "XX", accepted, f"{tenant}/{keys.digits}")
 
 
 async def status(history: ConversationHistoryStore, id: str, tenant: str = TENANT) -> Status:

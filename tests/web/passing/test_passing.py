@@ -4,7 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
-from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError, RateLimitError
+from openai import (
+    APIError,
+    AsyncOpenAI,
+    AsyncStream,
+    BadRequestError,
+    InternalServerError,
+    NotFoundError,
+    RateLimitError,
+)
+from openai.types.chat import ChatCompletionChunk
 
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
@@ -160,6 +169,23 @@ async def test_a_stream_that_the_server_breaks_off_ends_in_an_error(behind: Behi
             await anext(stream)
     assert failed.value.type == "server_error"
     assert "CUDA" not in failed.value.message
+
+
+async def test_the_sdk_s_other_mode_sees_a_broken_stream_s_error_as_its_last_chunk(behind: Behind) -> None:
+    behind.server.instead[CHAT] = Instead((CHUNK,), then=Then.CUT, headers=EVENTS)
+    body = {"model": "talker", "messages": [], "stream": True}
+    async with behind.inside.client() as client:
+        stream = await client.post(
+            "/chat/completions",
+            body=body,
+            cast_to=ChatCompletionChunk,
+            options={"stream_mode": "events"},
+            stream=True,
+            stream_cls=AsyncStream[ChatCompletionChunk],
+        )
+        _, error = [chunk.model_extra async for chunk in stream]
+    assert error is not None
+    assert error["error"]["type"] == "server_error"
 
 
 async def test_what_comes_behind_the_end_of_a_stream_is_dropped(behind: Behind) -> None:
