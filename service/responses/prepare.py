@@ -88,7 +88,7 @@ ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 """By service tier, unless a request names its own; an engine serves a lower one earlier."""
 
 SPARE_PRIORITY = 2
-"""That of a background response that has hours, as long as it does: an engine serves it when all others are."""
+"""The same of a background response as long as it has hours: an engine serves it when all others are."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
