@@ -14,7 +14,6 @@ tenants that measure it together, they would keep it busy, and nobody would begi
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from time import monotonic, perf_counter
@@ -72,7 +71,7 @@ class Pacing:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._there, self._working = Counter[str](), Counter[str]()
+        self._there, self._working = dict[str, int](), dict[str, int]()
         """The numbers of each tenant: those at work or waiting, and those at work."""
         self._last = self._before = ("", float("-inf"))
         """The tenant that came last, and the last other one, each with when that was."""
@@ -87,14 +86,14 @@ class Pacing:
         if tenant != self._last[0]:
             self._before = self._last
         self._last = tenant, self._clock()
-        self._there[tenant] += 1
+        self._there[tenant] = self._there.get(tenant, 0) + 1
         try:
             if self.crowded(tenant):
                 await (self._turn(tenant) if hurry is None else _first_of(self._turn(tenant), hurry.wait()))
         except BaseException:
             _less(self._there, tenant)
             raise
-        self._working[tenant] += 1
+        self._working[tenant] = self._working.get(tenant, 0) + 1
         return Work(self, tenant)
 
     def end(self, tenant: str) -> None:
@@ -107,7 +106,7 @@ class Pacing:
         line = self._lines.setdefault(tenant, asyncio.Lock())
         async with line:
             until = self._clock() + WAIT_SECONDS
-            while self.crowded(tenant) and self._working[tenant] and self._clock() < until:
+            while self.crowded(tenant) and tenant in self._working and self._clock() < until:
                 async with self._measuring:
                     if await _quick():
                         return
@@ -120,7 +119,7 @@ class Pacing:
 
     def crowded(self, tenant: str) -> bool:
         """Whether a tenant has so much that it is at others' expense."""
-        if self._there[tenant] <= MODEST:
+        if self._there.get(tenant, 0) <= MODEST:
             return False
         if len(self._there) > 1:
             return True
@@ -128,9 +127,10 @@ class Pacing:
         return self._clock() - at < LATELY_SECONDS
 
 
-def _less(counts: Counter[str], tenant: str) -> None:
-    counts[tenant] -= 1
-    if not counts[tenant]:
+def _less(counts: dict[str, int], tenant: str) -> None:
+    if counts[tenant] > 1:
+        counts[tenant] -= 1
+    else:
         del counts[tenant]
 
 

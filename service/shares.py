@@ -27,6 +27,8 @@ class Share:
     def __init__(self, limit: int, *, several: Callable[[], bool]) -> None:
         """`several` says whether there is more than one tenant at the moment."""
         self.limit = limit
+        self._open = limit - -(-limit // RESERVED) if limit > 1 else limit
+        """The part of it that any tenant may have."""
         self._several = several
         self._taken = 0
         self._by_tenant = Counter[str]()
@@ -34,8 +36,7 @@ class Share:
     def fits(self, tenant: str, amount: int = 1) -> bool:
         """Whether a tenant may have so much more."""
         taken = self._taken + amount
-        reserved = -(-self.limit // RESERVED) if self._several() and self.limit > 1 else 0
-        if taken <= self.limit - reserved or taken > self.limit:
+        if taken <= self._open or taken > self.limit or not self._several():
             return taken <= self.limit
         own, tenants = self.taken_by(tenant) + amount, len(self._by_tenant.keys() | {tenant})
         return own <= max(1, self.limit / (tenants + 1))  # as if one more tenant came

@@ -20,6 +20,7 @@ in lua/names.lua.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NewType
 
 from store.errors import ConversationNotFound, NotFound
@@ -120,6 +121,9 @@ class ShardKeys:
         return self.named(f"conversations:{checked_tenant(tenant)}")
 
 
+_SHARED = frozenset(ShardKeys.__dataclass_fields__) - {"turns"}
+
+
 @dataclass(frozen=True, slots=True)
 class TurnKeys:
     """The keys of one turn of a tenant, by their families, and those of its shard."""
@@ -130,7 +134,7 @@ class TurnKeys:
 
     def key(self, name: str) -> Key:
         """The turn's key of a family, such as `node`, or the shard's of that name, such as `clock`."""
-        return self.shard.key(name) if hasattr(self.shard, name) else Key(self.family(name) + self.digits)
+        return getattr(self.shard, name) if name in _SHARED else Key(self.family(name) + self.digits)
 
     def family(self, name: str) -> str:
         """The prefix of the keys of a family; the digits of a turn of the same tenant and shard complete it."""
@@ -180,7 +184,7 @@ class Keyspace:
 
     def keys(self, tenant: str, digits: str) -> TurnKeys:
         """The keys of a turn by its digits; ValueError for a malformed tenant."""
-        return TurnKeys(self.shard(digits), checked_tenant(tenant), digits)
+        return TurnKeys(self._shards[shard_of(digits)], checked_tenant(tenant), digits)
 
     def all_shards(self) -> list[ShardKeys]:
         """The shared keys of every shard, in order."""
@@ -239,6 +243,7 @@ def split_path(path: bytes) -> list[str]:
     return [text[at : at + HEX_DIGITS] for at in range(len(text) - HEX_DIGITS, -1, -HEX_DIGITS)]
 
 
+@lru_cache
 def checked_tenant(tenant: str) -> str:
     """`tenant` itself; ValueError if it isn't 1 to 64 characters of A-Z a-z 0-9 _ . -"""
     if not _TENANT.fullmatch(tenant):
@@ -247,5 +252,4 @@ def checked_tenant(tenant: str) -> str:
 
 
 def _shard_keys(base: str) -> ShardKeys:
-    named = [name for name in ShardKeys.__dataclass_fields__ if name != "turns"]
-    return ShardKeys(turns=f"{base}:t:", **{name: Key(f"{base}:{name.replace('_', '-')}") for name in named})
+    return ShardKeys(turns=f"{base}:t:", **{name: Key(f"{base}:{name.replace('_', '-')}") for name in _SHARED})

@@ -29,7 +29,10 @@ class Keys:
     def _take(self, settings: Settings) -> None:
         """Have the keys of these settings. Each request sees all of them, or none: nothing here waits."""
         self._settings = settings
-        self._several = settings.several_tenants
+        self.several = settings.several_tenants
+        """Whether there is more than one tenant."""
+        self.open = not settings.has_keys
+        """Whether there are no API keys, so that no request needs one."""
         self._tenants = {digest: each.tenant for each in settings.api_keys for digest in _digests(each.key)}
         self._scrapers = _digests(settings.metrics_key)
         self._administrators = _digests(settings.admin_key)
@@ -45,19 +48,9 @@ class Keys:
         return self._settings
 
     @property
-    def open(self) -> bool:
-        """Whether there are no API keys, so that no request needs one."""
-        return not self._settings.has_keys
-
-    @property
     def for_metrics(self) -> bool:
         """Whether the metrics have a key of their own."""
         return bool(self._scrapers)
-
-    @property
-    def several(self) -> bool:
-        """Whether there is more than one tenant."""
-        return self._several
 
     def tenant(self, key: bytes) -> str | None:
         """The tenant of a key; None for a key that nobody has."""

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from starlette.types import Message, Scope, Send
@@ -264,13 +264,25 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that is served: its slots, and its work among its tenant's."""
+    """A request that is served, until the end of a block: its slots, and its work among its tenant's."""
 
     exchange: Exchange
     slot: Slot
     work: Work
     resources: AsyncExitStack = field(default_factory=AsyncExitStack)
     """The resources of an answer that outlives its route's call. The answer's place is given up after them."""
+
+    async def __aenter__(self) -> Self:
+        self.exchange.metrics.requests_in_progress.inc()
+        return self
+
+    async def __aexit__(self, *failure: Any) -> None:
+        try:
+            await self.resources.__aexit__(*failure)
+        finally:
+            self.exchange.metrics.requests_in_progress.dec()
+            self.work.close()
+            self.slot.leave()
 
     def follow(self) -> None:
         """Only follow a background response from now on, which takes no slot of a request, and is little work."""
@@ -282,28 +294,26 @@ def nobody_says(call: Callable[[], None] | None) -> None:
     """Nobody says when a client disconnects."""
 
 
-@asynccontextmanager
 async def admitted(
     exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = nobody_says
-) -> AsyncGenerator[Admitted]:
-    """A request for a response while it is served, which begins once it is its turn. Raises ApiError, ClientGone, as
-    the admission does.
-    """
-    async with admission.slot_in_line(exchange.tenant, exchange.note_wait, when_gone) as slot:
-        work = await pacing.begin(exchange.tenant)
-        with work, exchange.metrics.requests_in_progress.track_inprogress():
-            made = Admitted(exchange, slot, work)
-            async with made.resources:
-                yield made
+) -> Admitted:
+    """A request for a response, once it is its turn. Raises ApiError, ClientGone, as the admission does."""
+    slot = await admission.slot_in_line(exchange.tenant, exchange.note_wait, when_gone)
+    try:
+        return Admitted(exchange, slot, await pacing.begin(exchange.tenant))
+    except BaseException:
+        slot.leave()
+        raise
 
 
-@asynccontextmanager
-async def admitted_aside(exchange: Exchange, admission: Admission, pacing: Pacing) -> AsyncGenerator[Admitted]:
-    """A request that asks no model, while it is served; it waits for nobody. Raises ApiError 503."""
+async def admitted_aside(exchange: Exchange, admission: Admission, pacing: Pacing) -> Admitted:
+    """A request that asks no model, which waits for nobody. Raises ApiError 503."""
     work = await pacing.begin(exchange.tenant)
-    in_progress = exchange.metrics.requests_in_progress.track_inprogress()
-    with work, in_progress, admission.slot(exchange.tenant) as slot:
-        yield Admitted(exchange, slot, work)
+    try:
+        return Admitted(exchange, admission.slot(exchange.tenant), work)
+    except BaseException:
+        work.close()
+        raise
 
 
 def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:

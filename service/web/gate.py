@@ -126,7 +126,7 @@ class Gate:
                 return
             await self._identify(exchange, exchange.method)
             exchange.trace(self.process.service.tracer)
-        async with self._place(exchange, found) as place:
+        async with await self._place(exchange, found) as place:
             exchange.endpoint = found.template
             if route is None:
                 raise self.routes.missing(exchange.method, scope["path"])
@@ -135,15 +135,15 @@ class Gate:
             answered = await route.endpoint(request, *query, **found.parts)
             await (answered if isinstance(answered, Response) else JsonResponse(answered))(scope, receive, answer)
 
-    def _place(self, exchange: Exchange, found: Found) -> AbstractAsyncContextManager[Admitted | None]:
+    async def _place(self, exchange: Exchange, found: Found) -> AbstractAsyncContextManager[Admitted | None]:
         """The place of a request while it is served, for which it waits where it asks a model; none without a key."""
         admission, pacing = self.process.admission, self.process.service.tenants.pacing
         if found.way in OPEN:
             return nullcontext()
         if found.route is None or found.way is Way.ASIDE:
-            return admitted_aside(exchange, admission, pacing)
+            return await admitted_aside(exchange, admission, pacing)
         when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", nobody_says)
-        return admitted(exchange, admission, pacing, when_gone)
+        return await admitted(exchange, admission, pacing, when_gone)
 
     async def _identify(self, exchange: Exchange, method: str) -> None:
         """Identify the caller, also later on, where its connection stays open. Raises ApiError."""

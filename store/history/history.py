@@ -336,12 +336,13 @@ class ConversationHistoryStore:
         """
         keys = keys or self.keyspace.response(tenant, id)
         turn = f"{keys.tenant}/{keys.digits}"
-        if touches and (root := self._uses.root_of(turn)) is not None:
-            found, blob = await self.server.run(self._glance, keys, root)
-        else:
-            (_, *found), blob = await self.server.run(self._look, keys, touches=touches)
-            if touches and found:
-                self._uses.note(turn, found.pop().decode())
+        async with self.server.operation() as operation:
+            if touches and (root := self._uses.root_of(turn)) is not None:
+                found, blob = await self._glance(operation, keys, root)
+            else:
+                (_, *found), blob = await self._look(operation, keys, touches=touches)
+                if touches and found:
+                    self._uses.note(turn, found.pop().decode())
         if not found or blob is None:
             kept = await self._kept(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)

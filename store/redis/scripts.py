@@ -97,6 +97,8 @@ class Script(Generic[Names, P]):
         self.keys = tuple(keys.split())
         self._key_count = len(self.keys) + 1
         self.arguments = tuple(kinds)
+        self._flagged = [at for at, kind in enumerate(kinds.values()) if kind is bool]
+        """The places of the arguments that are 1 or 0."""
         self.flags = flags
         given = {name: f"KEYS[{at}]" for at, name in enumerate(self.keys, 1)}
         names = ("turns", "tenant", "digits") if about is TurnKeys else ("turns",)
@@ -130,7 +132,12 @@ class Script(Generic[Names, P]):
         while True:
             if timely:  # it does nothing once the operation was given up
                 given[_NOT_AFTER] = await operation.not_after(shard)
-            (reply,) = await self.in_a_row(operation, about, [], ahead=False, **given)
+            called = self._values(about, given)
+            try:
+                (reply,) = await operation.row(("FCALL", self.function, *called), at=called[1])
+            except ResponseError as refusal:
+                (reply,) = await self._whole(refusal, operation, called)
+            operation.wrote |= self.flags != _READ_ONLY
             if not timely or reply[0] != b"late":
                 return reply
             operation.late(shard, int(reply[1]))
@@ -145,16 +152,30 @@ class Script(Generic[Names, P]):
         given = self._values(about, values)
         try:
             replies = await operation.row(("FCALL", self.function, *given), *commands, at=given[1], ahead=ahead)
-        except ResponseError as refusal:  # a server that is new, or whose libraries are gone
-            if _UNKNOWN not in str(refusal):
-                raise
-            if self.flags != _READ_ONLY and not operation.loading.locked():  # what only reads, a replica runs as well
-                async with operation.loading:
-                    await self._load(operation, given[1])
-            whole = [("EVAL", self.source, *each[2:]) if each[1:2] == (self.function,) else each for each in commands]
-            replies = await operation.row(("EVAL", self.source, *given), *whole, at=given[1], ahead=ahead)
+        except ResponseError as refusal:
+            replies = await self._whole(refusal, operation, given, commands, ahead=ahead)
         operation.wrote |= self.flags != _READ_ONLY
         return replies
+
+    async def _whole(
+        self,
+        refusal: ResponseError,
+        operation: Operation,
+        given: list[Argument],
+        commands: Sequence[Command] = (),
+        *,
+        ahead: bool = False,
+    ) -> list[Any]:
+        """The replies where the whole script is sent, to a server that is new, or whose libraries are gone: it gets
+        them. Raises any other `refusal`.
+        """
+        if _UNKNOWN not in str(refusal):
+            raise refusal
+        if self.flags != _READ_ONLY and not operation.loading.locked():  # what only reads, a replica runs as well
+            async with operation.loading:
+                await self._load(operation, given[1])
+        whole = [("EVAL", self.source, *each[2:]) if each[1:2] == (self.function,) else each for each in commands]
+        return await operation.row(("EVAL", self.source, *given), *whole, at=given[1], ahead=ahead)
 
     async def _load(self, operation: Operation, at: Argument) -> None:
         """Load this library into the server that has the key `at`, and all others, so that it has them if it is full or
@@ -184,7 +205,8 @@ class Script(Generic[Names, P]):
         given = list(map(values.get, self.arguments))
         if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
-        given = [int(value) if isinstance(value, bool) else value for value in given]
+        for at in self._flagged:
+            given[at] = int(cast(bool, given[at]))
         keys = map(about.key, (*self.keys, "whole"))
         names = (about.shard.turns, about.tenant, about.digits) if isinstance(about, TurnKeys) else (about.turns,)
         return [self._key_count, *keys, *names, *cast(list[Argument], given)]

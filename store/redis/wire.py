@@ -14,7 +14,7 @@ answers over them: only a refused write shows that. From then on only rows that 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
@@ -136,7 +136,8 @@ class RowWire(Wire):
     async def row(self, commands: Sequence[bytes], *, ahead: bool) -> list[Any]:
         """The replies to packed commands, as Operation.row says. Raises redis-py's errors, and NotPrimary."""
         replies: list[Any] = []
-        for piece, count in [(b"".join(commands), len(commands))] if ahead else [(each, 1) for each in commands]:
+        together = ahead or len(commands) == 1
+        for piece, count in [(b"".join(commands), len(commands))] if together else [(each, 1) for each in commands]:
             await self._room.acquire()
             if self.leaving:
                 self._room.release()
@@ -210,7 +211,7 @@ class Wires:
         self._idle: list[RowWire] = []
         self._closed = False
 
-    async def row(self, commands: Sequence[Command], at: Argument | None = None, *, ahead: bool) -> list[Any]:
+    def row(self, commands: Sequence[Command], at: Argument | None = None, *, ahead: bool) -> Awaitable[list[Any]]:
         """The replies to commands, as Operation.row says; one server has all keys, so `at` says nothing.
 
         Without `ahead` an error ends the row; with it the first one is raised. Raises NotPrimary for a server that is
@@ -220,13 +221,16 @@ class Wires:
         if sum(map(len, packed)) <= SHORT_BYTES and APART.isdisjoint(map(itemgetter(0), commands)):
             if self._shared is None or self._shared.leaving:
                 self._shared = self._made()
-            return await self._shared.row(packed, ahead=ahead)
+            return self._shared.row(packed, ahead=ahead)
+        return self._apart(packed, waits=any(each[0] in WAITING for each in commands), ahead=ahead)
+
+    async def _apart(self, packed: Sequence[bytes], *, waits: bool, ahead: bool) -> list[Any]:
+        """The replies to a row that has a wire to itself; `waits` is whether it waits in the server."""
         async with self._room:
             wire = self._made()
             try:
                 return await wire.row(packed, ahead=ahead)
             except Unwelcome:  # the server is full, so one that there is has to do, where that holds up nobody
-                waits = any(each[0] in WAITING for each in commands)
                 if waits or self._shared is None or self._shared.writer is None:
                     raise
                 return await self._shared.row(packed, ahead=ahead)

@@ -195,9 +195,11 @@ async def test_whoever_follows_leaves_its_slot_among_the_requests_to_others() ->
     world.write(events_of(3, ended=False))
     following = asyncio.create_task(client.follow())
     await until(lambda: client.bodies)
-    async with client.admission.slot_in_line(TENANT) as slot:
-        with pytest.raises(ApiError, match="streams of background responses already"):
-            slot.take_follower()
+    with (
+        await client.admission.slot_in_line(TENANT) as slot,
+        pytest.raises(ApiError, match="streams of background responses already"),
+    ):
+        slot.take_follower()
     client.leave.set()
     await following
     assert await client.admission.wait_until_empty(0)

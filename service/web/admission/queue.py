@@ -200,7 +200,9 @@ class Queue(Generic[T]):
         Of the least served tenants one may fit where another doesn't, as some room is kept for newcomers. Nobody else
         gets that room, or it would go to tenants that have had their share.
         """
-        least = min(map(self._served.of, self._lines), default=0.0)
+        if not self._lines:
+            return None
+        least = min(map(self._served.of, self._lines))
         firsts = (line[0] for tenant, line in self._lines.items() if self._served.of(tenant) <= least and fits(tenant))
         first = min(firsts, key=lambda ticket: ticket.number, default=None)
         if first is not None:

@@ -92,6 +92,8 @@ class Admission:
         """How many requests have a large body that is prepared, or waits for that."""
         self.open_slots: set[Slot] = set()
         """The slots of requests."""
+        self.empty = asyncio.Event()
+        """Set whenever the last of them is given back."""
 
     def slot(self, tenant: str) -> "Slot":
         """A slot of a request that asks no model, until the end of a block. Raises ApiError 503."""
@@ -110,26 +112,22 @@ class Admission:
         self.open_slots.add(slot)
         return slot
 
-    @asynccontextmanager
     async def slot_in_line(
         self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: DisconnectHook = lambda _: None
-    ) -> AsyncGenerator["Slot"]:
-        """A slot of a request for a response, until the end of the block, once it is its turn.
+    ) -> "Slot":
+        """A slot of a request for a response, until the end of a block, once it is its turn.
 
         `waited` is told how many seconds that took, if it had to wait; `when_gone` when its client disconnects. Raises
         ApiError 503 where it is not its turn in time, or too many wait. Raises ClientGone.
         """
         if not len(self._queue) and self._requests.fits(tenant):
             self._served.come(tenant, ())
-            slot = self._begin(tenant)
-        else:
-            ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
-            self.let_begin()
-            if not ticket.answer.done():
-                await self._wait(ticket, waited, when_gone)
-            slot = ticket.answer.result()
-        with slot:
-            yield slot
+            return self._begin(tenant)
+        ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
+        self.let_begin()
+        if not ticket.answer.done():
+            await self._wait(ticket, waited, when_gone)
+        return ticket.answer.result()
 
     def stop(self) -> None:
         """The service stops: nobody waits for a slot any more."""
@@ -235,7 +233,8 @@ class Admission:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.open_slots:
-                    await next(iter(self.open_slots)).end.wait()
+                    self.empty.clear()
+                    await self.empty.wait()
         return not self.open_slots
 
 
@@ -282,7 +281,6 @@ class Slot(AbstractContextManager["Slot"]):
         self._admission, self._tenant, self._place, self._bill = admission, tenant, place, bill
         self._began = monotonic()
         self._taken: dict[_Slots, int] = {}
-        self.end = asyncio.Event()
         self._take(place, 1)
 
     def take_follower(self) -> None:
@@ -316,7 +314,8 @@ class Slot(AbstractContextManager["Slot"]):
         for slots, amount in list(self._taken.items()):
             self._give_back(slots, amount)
         self._admission.open_slots.discard(self)
-        self.end.set()
+        if not self._admission.open_slots:
+            self._admission.empty.set()
 
     def __exit__(self, *_: object) -> None:
         self.leave()

@@ -190,20 +190,16 @@ async def unless_known(headers: Iterable[tuple[bytes, bytes]], answer: Response)
     """The answer with its ETag, or a 304 without a body if the request's `headers` say that the client has it. A list
     of tags may come in several of them.
     """
-    tag = await _tag(answer.body)
-    if any(name == b"if-none-match" and _names(value, tag) for name, value in headers):
-        answer = Response(status_code=304)
-    answer.raw_headers += [(b"etag", tag), (b"cache-control", STORING)]
-    return answer
-
-
-async def _tag(body: bytes | memoryview) -> bytes:
-    hashed = blake2b(digest_size=TAG_BYTES)
+    hashed, body = blake2b(digest_size=TAG_BYTES), answer.body
     for start in range(0, len(body), BYTES_A_STEP):
         if start:
             await asyncio.sleep(0)
         hashed.update(body[start : start + BYTES_A_STEP])
-    return b'"%b"' % hashed.hexdigest().encode()
+    tag = b'"%b"' % hashed.hexdigest().encode()
+    if any(name == b"if-none-match" and _names(value, tag) for name, value in headers):
+        answer = Response(status_code=304)
+    answer.raw_headers += [(b"etag", tag), (b"cache-control", STORING)]
+    return answer
 
 
 def _names(wanted: bytes, tag: bytes) -> bool:

@@ -74,7 +74,7 @@ class Reply:
         try:
             await opened.visit.identify()
             exchange.entry = opened.visit.exchange.entry
-            async with admitted(exchange, opened.admission, opened.service.tenants.pacing) as place:
+            async with await admitted(exchange, opened.admission, opened.service.tenants.pacing) as place:
                 successor = await self._respond(asked, place)
         except ClientDisconnected:
             exchange.facts["client"] = "gone"

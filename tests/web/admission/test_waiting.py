@@ -51,7 +51,7 @@ class Client:
         def tell(call: Callable[[], None] | None) -> None:
             self.hang_up = call
 
-        async with gate.slot_in_line(self.tenant, self.waited.append, tell) as slot:
+        with await gate.slot_in_line(self.tenant, self.waited.append, tell) as slot:
             self.has_slot = True
             await self.over.wait()
             slot.served(*self.served)
@@ -186,7 +186,7 @@ async def test_when_the_service_stops_nobody_waits_and_what_is_under_way_goes_on
 
 async def test_a_slot_that_comes_at_the_moment_at_which_its_request_is_cancelled_is_the_next_ones() -> None:
     gate = admission()
-    async with gate.slot_in_line("acme"):
+    with await gate.slot_in_line("acme"):
         second, third = await clients(gate, "acme", "acme")
     second.task.cancel()  # nothing was awaited since it was given the slot
     await asyncio.wait([second.task])
@@ -214,7 +214,7 @@ async def test_what_asks_no_model_never_waits_and_has_slots_of_its_own() -> None
 
 async def test_who_only_follows_from_now_on_lets_the_next_one_begin() -> None:
     gate = admission()
-    async with gate.slot_in_line("acme") as slot:
+    with await gate.slot_in_line("acme") as slot:
         (second,) = await clients(gate, "acme")
         slot.take_follower()
         slot.follow()
