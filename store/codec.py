@@ -163,8 +163,13 @@ class StoredTurns(Sequence[Messages]):
         """The places of the turns that are still blobs."""
         for at in self._packed:
             check_version(cast(bytes, stored[at]), MESSAGES_FORMAT)
-        self._decoded = decoded
+        self._hears = decoded
         self._omitted = omitted
+
+    @property
+    def decoded(self) -> bool:
+        """Whether no turn is a blob any more."""
+        return not self._packed
 
     def alone(self, at: int) -> Messages:
         """The messages of one turn, while the others stay as they are."""
@@ -173,18 +178,18 @@ class StoredTurns(Sequence[Messages]):
 
     def without(self, omitted: Mapping[int, Collection[int]]) -> "StoredTurns":
         """These turns, without the messages at some places of some of them."""
-        return StoredTurns(self._stored, self._decoded, omitted)
+        return StoredTurns(self._stored, self._hears, omitted)
 
     @cached_property
     def _turns(self) -> tuple[Messages, ...]:
         turns = cast(list[Messages], list(self._stored))
         for at in self._packed:
             turns[at] = decoded = self.alone(at)
-            if self._decoded is not None:
-                self._decoded(at, decoded)
+            if self._hears is not None:
+                self._hears(at, decoded)
         for at, places in self._omitted.items():
             turns[at] = tuple(message for place, message in enumerate(turns[at]) if place not in places)
-        self._stored, self._packed, self._decoded = tuple(turns), [], None
+        self._stored, self._packed, self._hears = tuple(turns), [], None
         return self._stored
 
     @overload

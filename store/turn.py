@@ -9,6 +9,7 @@ states have no row. docs/lifecycle.md draws this table, and tests compare the sc
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -111,14 +112,18 @@ class Chain(msgspec.Struct, frozen=True):
 
     def messages(self) -> list[StoredMessage]:
         """Every message of the chain that a prompt may have, oldest first."""
-        return [message for turn in self.turns for message in turn if message.tokens]
+        return self.parted()[0]
 
     def notes(self) -> Notes:
         """Every note by its role, oldest first."""
-        found: Notes = {}
-        for note in [message for turn in self.turns for message in turn if not message.tokens]:
-            found.setdefault(note.role, []).append(note)
-        return found
+        return self.parted()[1]
+
+    def parted(self) -> tuple[list[StoredMessage], Notes]:
+        """The messages and the notes of the chain."""
+        all_of_it, notes = list(chain.from_iterable(self.turns)), Notes()
+        for note in [message for message in all_of_it if not message.tokens]:
+            notes.setdefault(note.role, []).append(note)
+        return [message for message in all_of_it if message.tokens] if notes else all_of_it, notes
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from service.api.approval import waiting
 from service.api.items import CONFIGURATION, Configuration
-from service.harmony.calls import history_of
+from service.harmony.calls import paired
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
 from service.responses.prompt.read import NOTHING_SET
@@ -33,12 +33,14 @@ class Parent:
         self.id = chain.tip
         self.pin = chain.pin
         self._remembers = remembers
-        self._notes = notes = chain.notes()
+        self._messages, self._notes = chain.parted()
+        notes = self._notes
         self.servers = frozenset(note.name for note in notes.get(SERVER, ()))
         """The servers whose tools the conversation has shown."""
         self.waiting = waiting(notes)
         """The requests for approval that wait in the conversation."""
-        self.responses = frozenset(chain.ids)
+        self.responses = chain.ids
+        """The responses of the conversation, oldest first."""
         self.loaded = [(note.name or "[]").encode() for note in notes.get(LOADED, ())]
         """The lists of tools that searches found in it, the oldest first."""
         self.container = notes[CONTAINER][-1].name if CONTAINER in notes else None
@@ -56,10 +58,10 @@ class Parent:
 
     def take_history(self) -> list[StoredMessage]:
         """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
-        chain = self._chain
+        messages, self._messages = self._messages, []
         if not self._remembers:
             self._chain, self._notes = Chain(), {}
-        return history_of(chain)
+        return paired(messages) if self.cut else messages
 
     @property
     def chain(self) -> Chain:

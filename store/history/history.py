@@ -41,6 +41,7 @@ from store.ids import Ids
 from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
+    HEX_DIGITS,
     Keyspace,
     ShardKeys,
     TurnKeys,
@@ -178,18 +179,16 @@ class ConversationHistoryStore:
 
     async def _chain(self, keys: TurnKeys, id: str, pin: str | None, above: bool) -> Chain:
         async with self.server.operation() as operation:
-            detail = await self._walk(operation, keys, id, pin, above=above)
-            path, erased = split_path(detail[0]), detail[1] == b"1"
+            path, has_erased = await self._walk(operation, keys, id, pin, above=above)
             if above or mark_of(keys.digits) == CONVERSATION_MARK:
-                path.pop()
-            messages = keys.family("messages")
-            turns = await self._cache.turns(operation, [messages + each for each in path], erased=erased)
-        if turns is None:  # deleted between the script and MGET
+                path = path[HEX_DIGITS:]
+            erased = has_erased == b"1"
+            known = await self._cache.chain(operation, keys.family("messages"), path, erased=erased)
+        if known is None:  # deleted between the script and MGET
             raise ParentNotFound(id)
-        omits = may_omit(detail[0])
-        if omits:
-            turns = without_omitted(path, turns)
-        return Chain(ids=ids_of(path), turns=turns, pin=pin, cut=omits or erased)
+        omits = may_omit(path)
+        turns = without_omitted(split_path(path), known.turns) if omits else known.turns
+        return Chain(ids=known.ids, turns=turns, pin=pin, cut=omits or erased)
 
     async def _walk(
         self, operation: Operation, keys: TurnKeys, id: str, pin: str | None, *, above: bool = False

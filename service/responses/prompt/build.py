@@ -202,7 +202,7 @@ def build_prompt(
     messages = in_prompt([*chain, *said], all_thoughts=keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
     rules, shown, ending = _fitted(request, rules, prefix, messages, limit)
-    joined = tokens.unpack(b"".join((*prefix, *(message.tokens for message in shown), *ending)))
+    joined = tokens.unpack(b"".join((*prefix, *[message.tokens for message in shown], *ending)))
     instructed = tuple(StoredMessage("developer", each) for each in ending[:-1])
     prompt = Prompt(joined, items, new, shown, rules, instructed, partial=len(shown) < len(messages))
     if len(prompt.whole) >= limit:
