@@ -36,7 +36,6 @@ from tests.support.service.background import (
     submitted,
 )
 from tests.support.service.inside import CARD, Inside, answer, opened, scripted, then, thought
-from tests.support.service.process import MODEL
 from tests.support.service.streams import sent
 from tests.support.waiting import until
 
@@ -187,13 +186,6 @@ async def test_while_the_engine_is_away_jobs_wait_and_then_all_complete(settings
         assert {(await ended(client, id)).output_text for id in (first, *others)} == {WORDS}
 
 
-async def test_an_engine_without_room_costs_no_attempt(settings: Settings) -> None:
-    engine = scripted(*[[Die(EngineUnavailable("full"))]] * 6, [answer("Hello.")])
-    found = await made(changed(settings, max_attempts=2), engine)
-    assert (found.status, found.output_text) == ("completed", "Hello.")
-    assert len(engine.generations) == 7
-
-
 async def test_one_that_fails_leaves_those_beside_it_alone(settings: Settings) -> None:
     go = asyncio.Event()
     engine = scripted([opened("Still "), Stall(go), answer("here.")[3:]], [Die(EngineRefused("no"))])
@@ -261,13 +253,3 @@ async def test_a_log_that_is_full_ends_its_response_whole(settings: Settings) ->
     assert (found.status, "HARMONIUM_MAX_LOG_BYTES" in found.error.message) == ("failed", True)
     assert words.startswith(found.output_text)
     assert len(found.output_text) > 100
-
-
-async def test_logs_of_what_has_ended_make_room_for_new_ones(settings: Settings) -> None:
-    engine = scripted([[token] for token in answer("word " * 400)])
-    tight = changed(settings, max_log_bytes=60_000)
-    async with serving(tight, engine) as inside, inside.client() as client:
-        for _ in range(6):
-            async with opened_stream(client) as (id, _):
-                assert (await ended(client, id)).status == "completed"
-        assert check_stream(await streamed(inside, id))["model"] == MODEL

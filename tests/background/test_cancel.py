@@ -113,14 +113,6 @@ async def test_all_who_follow_are_told_that_it_was_cancelled(replicas: Replicas)
     assert check_stream(whole) == check_stream(other) == found.to_dict()
 
 
-async def test_cancelling_again_changes_nothing(replicas: Replicas) -> None:
-    id = (await submitted(replicas.client)).id
-    await said(replicas.client, id, "Said so far")
-    answers = [await cancelled(each, id) for each in (*replicas[:2], *replicas[:2])]
-    assert {found.status_code for found in answers} == {200}
-    assert len({found.content for found in answers}) == 1
-
-
 async def test_cancelled_by_many_at_once_it_ends_once(replicas: Replicas) -> None:
     async with opened_stream(replicas.client) as (id, _):
         await said(replicas.client, id, "Said so far")
@@ -204,18 +196,6 @@ async def test_what_is_under_way_can_not_be_deleted(settings: Settings, worker: 
         assert refused.json()["error"]["message"].startswith("Cannot delete an in-flight response.")
         assert (await client.responses.cancel(id)).status == "cancelled"
         assert (await deleted(inside, id, **query)).status_code == 200
-
-
-async def test_a_conversation_with_something_under_way_is_not_deleted_as_a_whole(settings: Settings) -> None:
-    engine = scripted([answer("Hello.")], SPOKEN)
-    async with serving(settings, engine) as inside, inside.client() as client:
-        root = await ask(client, input="hi")
-        child = (await submitted(client, "And?", root.id)).id
-        assert (await deleted(inside, root.id, tree="true")).status_code == 400
-        assert (await client.responses.retrieve(root.id)).id == root.id
-        await client.responses.cancel(child)
-        assert (await deleted(inside, root.id, tree="true")).status_code == 200
-        assert (await retrieved(inside, child)).status_code == 404
 
 
 async def test_deleted_after_its_end_it_is_gone_with_its_events(settings: Settings) -> None:

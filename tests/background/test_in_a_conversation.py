@@ -8,10 +8,9 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.port import EngineError
 from service.harmony.tokens import RETURN, encode
 from service.settings.settings import Settings
-from tests.support.engine.scripted import Die, Stall
+from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, ended, said, submitted
 from tests.support.service.inside import answer, called, opened, scripted, serving
 from tests.support.service.seen import ask
@@ -75,14 +74,6 @@ async def test_a_stream_of_it_ends_once_it_has_joined(settings: Settings) -> Non
             assert await roles(client, id) == ["user", "assistant"] * number
 
 
-async def test_what_is_cancelled_while_it_waits_joins_with_its_input(settings: Settings) -> None:
-    async with serving(changed(settings, worker=False), scripted([answer("x")])) as inside, inside.client() as client:
-        id = await begun(client)
-        await client.responses.cancel((await submitted(client, conversation=id)).id)
-        assert await roles(client, id) == ["user"]
-        await ask(client, input="hi", conversation=id)
-
-
 async def test_what_is_cancelled_amid_its_work_joins_with_what_was_said(settings: Settings) -> None:
     engine = scripted([opened("Said so far."), Stall()], [answer("Next.")])
     async with serving(settings, engine) as inside, inside.client() as client:
@@ -92,17 +83,6 @@ async def test_what_is_cancelled_amid_its_work_joins_with_what_was_said(settings
         await client.responses.cancel(made.id)
         assert await roles(client, id) == ["user", "assistant"]
         await ask(client, input="hi", conversation=id)
-
-
-async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None:
-    engine = scripted([Die(EngineError("gone"))])
-    settings = changed(settings, max_attempts=1)
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id = await begun(client)
-        made = await submitted(client, conversation=id)
-        assert (await ended(client, made.id)).status == "failed"
-        assert await roles(client, id) == []
-        await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
 
 
 async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> None:
@@ -115,25 +95,6 @@ async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> N
         last = await ended(client, (await submitted(client, output, conversation=id, tools=[WEATHER])).id)
         assert last.output_text == "Sunny."
         assert await roles(client, id) == ["user", "function_call", "function_call_output", "assistant"]
-
-
-async def test_one_whose_conversation_is_deleted_is_made_and_stored(settings: Settings) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as client:
-        id = await begun(client)
-        made = await submitted(client, conversation=id)
-        await client.conversations.delete(id)
-        async with serving(settings, scripted([answer("Yes.")])):
-            assert (await ended(client, made.id)).output_text == "Yes."
-
-
-async def test_one_that_is_not_stored_reads_and_neither_holds_nor_joins(settings: Settings) -> None:
-    settings = changed(settings, background_without_store=True)
-    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
-        id = await begun(client)
-        await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
-        made = await submitted(client, conversation=id, store=False)
-        assert (await ended(client, made.id)).output_text == "Yes."
-        assert await roles(client, id) == ["user"]
 
 
 async def test_what_is_refused_lets_go(settings: Settings) -> None:

@@ -200,18 +200,14 @@ async def test_the_input_of_what_is_under_way_is_listed(settings: Settings, work
     assert items[1].id == parent.output[0].id
 
 
-async def test_what_is_not_to_be_stored_is_refused(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        with pytest.raises(openai.BadRequestError) as refusal:
-            await submitted(client, store=False)
-    assert (refusal.value.code, refusal.value.param) == ("unsupported_parameter", "background")
-
-
-async def test_a_service_that_stores_nothing_refuses_it(settings: Settings) -> None:
+@pytest.mark.parametrize(("serves", "asks"), [({}, {"store": False}), ({"store": False}, {})])
+async def test_what_is_not_to_be_stored_is_refused(
+    settings: Settings, serves: dict[str, bool], asks: dict[str, Any]
+) -> None:
     engine = scripted([answer("Hello.")])
-    async with serving(changed(settings, store=False), engine) as inside, inside.client() as client:
+    async with serving(changed(settings, **serves), engine) as inside, inside.client() as client:
         with pytest.raises(openai.BadRequestError) as refusal:
-            await submitted(client)
+            await submitted(client, **asks)
     assert (refusal.value.code, refusal.value.param) == ("unsupported_parameter", "background")
 
 

@@ -148,18 +148,6 @@ async def test_the_settings_and_the_conversation_before_it_go_with_it(settings: 
     assert answers.asked[0].sampling.max_tokens == 99
 
 
-async def test_a_successor_can_be_steered_too(settings: Settings) -> None:
-    first, second, answers = Paused(opened("One")), Paused(opened("Two")), Answers()
-    async with serving(settings, scripted(first, second, answers)) as inside, inside.client() as client:
-        id = (await submitted(client)).id
-        for paused in (first, second):
-            await paused.reached.wait()
-            await accepted(inside, id)
-            id = await successor_of(client, id)
-        assert (await ended(client, id)).output_text == "As you wish."
-    assert answers.text.count("Be brief.") == 2
-
-
 async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(settings: Settings) -> None:
     limits = {"max_requests_per_1_month": 2, "max_tokens_per_1_month": 5000, "max_parallel_responses": 1}
     limited = changed(settings, tenant_limits=limits)

@@ -1,6 +1,6 @@
 """Workers and services that are stopped amid a call, and sandboxes that die: real processes, as an operator has them.
 
-test_deaths_around_calls.py has the workers that die between two steps of a call.
+scenarios/calls.py has the workers that die between two steps of a call.
 """
 
 from collections.abc import Iterator

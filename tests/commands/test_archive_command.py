@@ -217,15 +217,6 @@ def test_memory_comes_back_by_itself_or_now(ids: list[str]) -> None:
     assert "0 of 0 trees" in told("restore", "--into-memory", "--since", "2999-01-01").output
 
 
-def test_a_store_that_lost_all_is_filled_from_the_archive(tmp_path: Path, folder: Path, ids: list[str]) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "archive").symlink_to(folder / "archive")
-    result = CliRunner().invoke(app, ["archive", "restore", "--into-memory"], env={"HARMONIUM_DATA_DIR": str(other)})
-    assert result.exit_code == 0, result.output
-    assert result.output == "2 of 2 trees are in Redis, with 3 turns\n"
-
-
 def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], folder: Path) -> None:
     asked = told("erase", "--tenant", TENANT)
     assert (asked.exit_code, "--yes" in asked.output) == (2, True)

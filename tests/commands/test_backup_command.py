@@ -120,14 +120,6 @@ def test_one_tenant_or_one_conversation_is_saved_without_the_secret_unless_asked
     assert of("backup", "four.hm", "--no-secret")["secret"] is False
 
 
-def test_one_tenant_is_restored_of_a_whole_backup(server: EmbeddedServer, tmp_path: Path) -> None:
-    of("backup", "one.hm")
-    assert of("restore", "one.hm", "--tenant", "b", "--data-dir", tmp_path / "new")["restored"] == 1
-    nobody = harmonium("restore", "one.hm", "--tenant", "nobody", "--data-dir", tmp_path / "new")
-    assert nobody.exit_code == 2
-    assert "nothing of tenant 'nobody'" in nobody.stderr
-
-
 @pytest.mark.parametrize("command", [("backup", "--verify"), ("restore",)])
 def test_a_damaged_file_is_one_line_and_nothing_of_it_is_restored(
     command: tuple[str, ...], server: EmbeddedServer, tmp_path: Path
@@ -168,17 +160,6 @@ def test_a_store_without_room_for_all_gets_what_fits_and_says_so(
     result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
     assert result.exit_code == 1
     assert "No room for 1 conversation: nothing is evicted for them" in result.output
-
-
-def test_a_store_with_fewer_shards_is_told_so(
-    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARMONIUM_SHARDS", "4")
-    of("backup", "one.hm")
-    monkeypatch.setenv("HARMONIUM_SHARDS", "2")
-    result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
-    assert result.exit_code == 2
-    assert "set HARMONIUM_SHARDS to at least 4; nothing was restored" in result.stderr
 
 
 def test_turns_that_a_store_without_an_archive_has_otherwise_are_named_and_end_it_with_status_1(

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import pytest
 from prometheus_client import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -108,9 +107,3 @@ def test_whoever_is_asked_tells_the_sum_of_all_also_of_those_that_died_and_no_fi
     pair.check()
     pair.service.stop()
     assert not folder.exists()
-
-
-def test_one_process_counts_in_no_file(service: ServiceProcess) -> None:
-    with pytest.raises(AssertionError, match="no process of it counts in a folder"):
-        _ = Pair(service).folder
-    assert METRICS_FOLDER not in Path(f"/proc/{service.process.pid}/environ").read_text()

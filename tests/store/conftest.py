@@ -4,12 +4,14 @@ Never flush a server here: all tests of a run share it, at the same time where x
 """
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
 from store.history.caps import Caps
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
@@ -17,7 +19,19 @@ from store.redis import connection
 from store.redis.connection import connect
 from tests.support.store.audit import complaints
 from tests.support.store.lossy import LossyOperation
-from tests.support.store.servers import server_of, sweep
+from tests.support.store.servers import (
+    PLAIN,
+    Cluster,
+    Process,
+    Watched,
+    cluster,
+    in_step,
+    sentinels,
+    server,
+    server_of,
+    sweep,
+    until,
+)
 
 PATIENCE = 15.0
 """How many seconds an operation may take where the test is not about that: machines may stand still for a while."""
@@ -68,6 +82,23 @@ async def store(
 
 
 @pytest.fixture
+async def capped(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[Callable[..., ConversationHistoryStore]]:
+    """Makes stores with caps over one prefix. After the test all keys must belong to stored turns, and add up."""
+    stores: list[ConversationHistoryStore] = []
+
+    def make(*, pin_seconds: float = 60.0, cache_bytes: int = 0, **caps: float) -> ConversationHistoryStore:
+        limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0, "idle_grace_seconds": 0} | caps)
+        how = {"pin_seconds": pin_seconds, "cache_bytes": cache_bytes, "timeout_seconds": PATIENCE}
+        stores.append(ConversationHistoryStore(connect(server_url), prefix=prefix, caps=limits, **how))
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        await store.close()
+    assert await complaints(redis, prefix) == []
+
+
+@pytest.fixture
 async def unaudited(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it, which a test may harm."""
     store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=PATIENCE, caps=EXACT)
@@ -85,15 +116,44 @@ async def history(
 
 
 @pytest.fixture
+def conversations(history: ConversationHistoryStore) -> Conversations:
+    """The conversations of that store."""
+    return Conversations(history)
+
+
+@pytest.fixture
 def jobs(history: ConversationHistoryStore) -> Jobs:
     """The jobs of that store, whose leases and logs end when a test says so."""
     return Jobs(history, JobLimits(lease_seconds=600.0, first_seconds=600.0))
 
 
 @pytest.fixture(scope="module")
-def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where three nodes listen."""
-    yield from server_of("cluster", tmp_path_factory.mktemp("cluster"))
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of three nodes that stays as it is."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster_url(nodes: Cluster) -> str:
+    """Where its nodes listen."""
+    return nodes.url
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    """A primary with a replica and a Sentinel, which a test may take away."""
+    with sentinels(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def primary_and_replica(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
+    """Two servers, in step."""
+    with server(tmp_path, *PLAIN) as primary, server(tmp_path, *PLAIN) as replica:
+        replica.ask("REPLICAOF", "127.0.0.1", primary.port)
+        until(lambda: in_step(replica), "the replica did not follow")
+        yield primary, replica
 
 
 @pytest.fixture

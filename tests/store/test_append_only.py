@@ -11,8 +11,9 @@ from redis import Redis
 from store.append_only import COPIES, Cut, repair
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from tests.store.test_embedded import keep, read
-from tests.support.store.sample import TENANT
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.store.sample import TENANT, grow, said
 
 SET = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4\r\n\0\0\0\0\r\n"
 CHANGE = b"*1\r\n$5\r\nMULTI\r\n" + SET + b"*1\r\n$4\r\nEXEC\r\n"
@@ -60,6 +61,20 @@ def files(folder: Path, *contents: bytes) -> Path:
     ],
     ids=["hole", "holes", "zeros-at-the-end", "torn", "hole-and-torn", "unreadable", "behind-a-hole", "torn-before"],
 )
+async def keep(url: str, *texts: str) -> str:
+    store = ConversationHistoryStore(connect(url))
+    ids = await grow(store, *texts)
+    await store.close()
+    return ids[-1]
+
+
+async def read(url: str, tip: str) -> list[str]:
+    store = ConversationHistoryStore(connect(url))
+    texts = await said(store, tip)
+    await store.close()
+    return texts
+
+
 def test_what_can_not_be_read_is_cut_and_nothing_else(
     tmp_path: Path, contents: tuple[bytes, ...], kept: tuple[bytes, ...], cuts: list[tuple[str, int, int, str]]
 ) -> None:

@@ -54,13 +54,6 @@ async def test_administrators_have_a_room_of_their_own(registry: Registry) -> No
     assert await kept(registry) == {"one": [*range(ROOM)], ADMINISTRATORS: [*range(2 * ROOM, 3 * ROOM)]}
 
 
-async def test_who_comes_takes_room_from_whoever_has_most_of_it(registry: Registry) -> None:
-    await note(registry, "first", 12)
-    await note(registry, "second", 8)
-    await note(registry, "late", 4)
-    assert await kept(registry) == {"first": [*range(4, 12)], "second": [*range(8)], "late": [*range(4)]}
-
-
 async def test_where_there_are_more_shares_than_room_some_have_nothing(registry: Registry) -> None:
     for number in range(2 * ROOM):
         await note(registry, f"t{number}", 1)

@@ -25,7 +25,7 @@ from store.errors import DataFolderBusy, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
-from tests.support.store.sample import TENANT, grow, said
+from tests.support.store.sample import TENANT
 
 RESTART_SECONDS = 3.0
 ACKNOWLEDGED = 50
@@ -40,27 +40,6 @@ async def chain_length(url: str, tip: str) -> int:
     length = len((await store.chain(TENANT, tip)).ids)
     await store.close()
     return length
-
-
-async def keep(url: str, *texts: str) -> str:
-    store = ConversationHistoryStore(connect(url))
-    ids = await grow(store, *texts)
-    await store.close()
-    return ids[-1]
-
-
-async def read(url: str, tip: str) -> list[str]:
-    store = ConversationHistoryStore(connect(url))
-    texts = await said(store, tip)
-    await store.close()
-    return texts
-
-
-def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path) as server:
-        tip = asyncio.run(keep(server.url, "one", "two"))
-    with EmbeddedServer(tmp_path) as server:
-        assert asyncio.run(read(server.url, tip)) == ["one", "two"]
 
 
 def test_only_the_owner_can_get_at_the_folder_and_the_socket(tmp_path: Path) -> None:

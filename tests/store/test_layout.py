@@ -8,13 +8,12 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import LayoutMismatch, LimitsDiffer
-from store.fsck.check import Fsck
 from store.history.history import ConversationHistoryStore
 from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch
 from store.redis.connection import Server, connect
 from store.watcher import UNWATCHED
-from tests.support.store.sample import grow
 from tests.support.store.servers import PLAIN, server
+from tests.support.store.verdict import checked
 
 LIMITS = {"max_bytes": "1000", "idle_days": "30"}
 TERMS = Terms(4, "harmonium 1", LIMITS)
@@ -156,11 +155,8 @@ async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
     store: ConversationHistoryStore, redis: Redis, server_url: str, prefix: str, fields: dict[str, int]
 ) -> None:
     await redis.hset(f"{prefix}:{{00}}:store", mapping=fields)
-    fsck = Fsck(connect(server_url), prefix=prefix)
     with pytest.raises(LayoutMismatch):
-        async for _ in fsck.run():
-            pass
-    await fsck.close()
+        await checked(server_url, prefix)
 
 
 async def test_a_cluster_has_one_record(cluster_url: str, prefix: str) -> None:
@@ -184,13 +180,3 @@ async def test_a_server_that_takes_no_writes_keeps_nobody_from_starting_but_who_
         assert record is not None
         assert record.shards == 4
         await own.close()
-
-
-async def test_a_store_that_grew_is_used_by_who_knows_all_its_shards(
-    store: ConversationHistoryStore, server_url: str, prefix: str
-) -> None:
-    await layout_of(store, Terms(1)).agree()
-    wide = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=4)
-    await layout_of(wide, Terms(4)).agree()
-    await grow(wide, "one")
-    await wide.close()

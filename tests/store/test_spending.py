@@ -8,16 +8,15 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import Conflict, LeaseLost, ParentNotFound
-from store.fsck.check import Fsck, Report
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Steer
-from store.redis.connection import connect
 from store.spending import HOUR_SECONDS, MARKED_MS, HourSpent, Spender, Spending, Sums
 from store.turn import Expense, Status, Turn
 from tests.support.store.sample import TENANT, turn
+from tests.support.store.verdict import checked
 from tests.support.store.work import claim, submit, successor
 
 SPENT = Expense("key_1", "gpt-oss-20b", 100, 40, 9, 5)
@@ -192,8 +191,5 @@ async def test_what_an_hour_has_is_nobodys_turn(
 ) -> None:
     await history.append(TENANT, spending_turn(history.new_id()))
     await spending.count(TENANT, history.new_id(), SPENT)
-    fsck = Fsck(connect(server_url), prefix=prefix)
-    *_, report = [step async for step in fsck.run(repair=True)]
-    await fsck.close()
-    assert isinstance(report, Report)
+    _, report = await checked(server_url, prefix, repair=True)
     assert (report.found, report.unknown) == (0, 0)

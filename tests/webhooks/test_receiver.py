@@ -2,7 +2,6 @@
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import trustme
@@ -11,26 +10,13 @@ from openai import InvalidWebhookSignatureError
 from service.settings.background import signing_key
 from service.settings.settings import SettingsError, load_settings
 from service.webhooks import retry_after, sign
-from store.embedded import EmbeddedServer
 from store.turn import Status
 from tests.support.waiting import until
-from tests.support.webhooks.desk import SECRET, Desk, opened, unwrapped
+from tests.support.webhooks.desk import SECRET, Desk, unwrapped
 from tests.support.webhooks.inbox import endless, inbox, silence, status
 
 ENDS = [Status.COMPLETED, Status.FAILED, Status.INCOMPLETE, Status.CANCELLED]
 LONG_SECONDS = 30.0
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server.url
-
-
-@pytest.fixture
-async def desk(redis_url: str) -> AsyncIterator[Desk]:
-    async with opened(redis_url) as desk:
-        yield desk
 
 
 def test_the_signature_is_that_of_the_standard() -> None:

@@ -6,36 +6,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from service.webhooks import TIMING
-from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.jobs.outbox import Webhook
 from tests.support import ROOT
 from tests.support.store.servers import server
 from tests.support.waiting import until
-from tests.support.webhooks.desk import QUICK, SECRET, TENANT, Desk, opened, unwrapped
+from tests.support.webhooks.desk import QUICK, SECRET, TENANT, Desk, unwrapped
 from tests.support.webhooks.inbox import inbox, silence, status
 
 KILLED_SECONDS = 0.5
 NEVER = 3600.0
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server.url
-
-
-@pytest.fixture
-async def desk(redis_url: str) -> AsyncIterator[Desk]:
-    async with opened(redis_url) as desk:
-        yield desk
 
 
 async def test_what_is_not_accepted_is_sent_again_as_the_same_event(desk: Desk) -> None:

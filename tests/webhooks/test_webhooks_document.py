@@ -4,18 +4,17 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from service.webhooks import event_body
-from store.embedded import EmbeddedServer
 from store.jobs.outbox import Webhook
 from tests.support.documents import blocks, read, shows
 from tests.support.ports import free_port
 from tests.support.waiting import until
-from tests.support.webhooks.desk import SECRET, TENANT, Desk, opened
+from tests.support.webhooks.desk import SECRET, TENANT, Desk
 
 DOCUMENT = "docs/events.md"
 ADDRESS = ("127.0.0.1", 9000)
@@ -25,18 +24,6 @@ DEADLINE_SECONDS = 20
 def shown(label: str) -> str:
     (text,) = [each.text for each in blocks(read(DOCUMENT)) if each.label == label]
     return text
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EmbeddedServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server.url
-
-
-@pytest.fixture
-async def desk(redis_url: str) -> AsyncIterator[Desk]:
-    async with opened(redis_url) as desk:
-        yield desk
 
 
 @pytest.fixture

@@ -4,15 +4,9 @@ import pytest
 
 from tests.support.archive.model import agree
 from tests.support.archive.opened import REMOTE, Place
-
-SHORT, LONG = 10, 400
-"""Examples without a server in between; with one there are a tenth of them."""
+from tests.support.lengths import lengths
 
 
-def test_an_archive_is_a_dict(place: Place) -> None:
-    agree(place, SHORT // 10 if place.kind in REMOTE else SHORT)
-
-
-@pytest.mark.full
-def test_an_archive_is_a_dict_after_many_more_steps(place: Place) -> None:
-    agree(place, LONG // 10 if place.kind in REMOTE else LONG)
+@pytest.mark.parametrize("examples", lengths(10, 400))
+def test_an_archive_is_a_dict(place: Place, examples: int) -> None:
+    agree(place, examples // 10 if place.kind in REMOTE else examples)  # with a server in between

@@ -87,15 +87,6 @@ async def test_what_is_brought_back_is_used_now_and_evicts_what_was_used_least(
     await small.close()
 
 
-async def test_a_turn_is_brought_back_once_however_many_bring_it(
-    store: ConversationHistoryStore, second: ConversationHistoryStore
-) -> None:
-    (id,) = await grow(store, "a")
-    taken = await out(store, id)
-    became = await asyncio.gather(*(bring_back(second, TENANT, taken) for _ in range(20)))
-    assert sorted(became) == [KEPT] * 19 + [NEW]
-
-
 @pytest.mark.usefixtures("lost_replies")
 async def test_a_reply_that_was_lost_stores_nothing_twice(
     store: ConversationHistoryStore, second: ConversationHistoryStore

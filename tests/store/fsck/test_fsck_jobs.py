@@ -145,22 +145,6 @@ async def test_a_long_log_is_compared_with_the_memory_that_it_takes(
     assert await complaints(redis, prefix) == []
 
 
-async def test_jobs_on_a_cluster_are_checked_shard_by_shard(cluster_url: str, prefix: str) -> None:
-    history = ConversationHistoryStore(connect(cluster_url), prefix=prefix, shards=SHARDS)
-    jobs = Jobs(history)
-    for _ in range(MANY):
-        await submit(jobs)
-    async with history.server.operation() as operation:
-        for shard in history.keyspace.all_shards()[1:3]:
-            await operation.command("DEL", f"{shard.turns.removesuffix('t:')}queued:{Priority.DEFAULT}")
-    report = await check(cluster_url, prefix, repair=True, shards=SHARDS)
-    assert {(each.shard, each.what) for each in report.faults} == {(1, "no-place"), (2, "no-place")}
-    assert (report.turns, report.left, report.unjudged) == (MANY, 0, [])
-    claimed = [job for shard in range(SHARDS) for job in (await jobs.claim(shard, MANY)).jobs]
-    assert len(claimed) == MANY
-    await history.close()
-
-
 @pytest.mark.usefixtures("lost_replies")
 async def test_a_repair_of_jobs_whose_every_reply_is_lost_once_comes_to_the_same(
     broken: Broken, server_url: str

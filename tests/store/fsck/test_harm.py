@@ -7,20 +7,19 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import NotFound
-from store.fsck.check import Fsck, Report
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
+from tests.support.lengths import lengths
 from tests.support.store.audit import complaints, replies
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.servers import sweep
+from tests.support.store.verdict import checked
 from tests.support.store.work import finish, submit
 
-SEEDS = 25
-MANY_SEEDS = 1_000
 TURNS = 25
 NONSENSE = ("0", "1", "-1", "7", "nan", "inf", "", "abc", "1e5", "0" * 48, f"{TENANT}/{'0' * 48}")
 
@@ -105,15 +104,6 @@ async def harm(redis: Redis, prefix: str, chance: random.Random) -> str:
     return " ".join(map(repr, command))
 
 
-async def check(url: str, prefix: str, *, repair: bool) -> Report:
-    fsck = Fsck(connect(url), prefix=prefix)
-    try:
-        (report,) = [step async for step in fsck.run(repair=repair) if isinstance(step, Report)]
-    finally:
-        await fsck.close()
-    return report
-
-
 async def is_sound(redis: Redis, prefix: str) -> bool:
     try:
         return not await complaints(redis, prefix)
@@ -121,8 +111,7 @@ async def is_sound(redis: Redis, prefix: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MANY_SEEDS, marks=pytest.mark.full)])
-@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seeds", lengths(25, 1_000))
 async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
     server_url: str, redis: Redis, prefix: str, seeds: int
 ) -> None:
@@ -133,9 +122,9 @@ async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
         await store.close()
         done = [await harm(redis, place, chance) for _ in range(chance.choice([1, 1, 2, 4]))]
         sound = await is_sound(redis, place)
-        found = await check(server_url, place, repair=False)
+        _, found = await checked(server_url, place)
         assert sound or found.found or found.unneeded, (seed, done)
-        repaired = await check(server_url, place, repair=True)
+        _, repaired = await checked(server_url, place, repair=True)
         assert (repaired.left, repaired.unjudged) == (0, []), (seed, done, repaired)
         assert await complaints(redis, place) == [], (seed, done)
         await sweep(redis, f"{place}:")  # or each look would go over all that was there before

@@ -149,10 +149,18 @@ async def held_bytes(own: Redis) -> int:
     return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 
 
-@pytest.mark.parametrize("size", TURNS)
-@pytest.mark.parametrize(
-    "shape", [roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten, conversations]
-)
+SHAPES = (roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten, conversations)
+USUAL = 1_000
+"""The size of which every shape is looked at on a push; the other sizes are of chains alone there."""
+
+
+def case(shape: Shape, size: int) -> Any:
+    """A row of the table, which is for the long form where another one looks at its shape and its size."""
+    marks = [] if size == USUAL or shape is chains else [pytest.mark.full]
+    return pytest.param(shape, size, marks=marks, id=f"{shape.__name__}-{size}")
+
+
+@pytest.mark.parametrize(("shape", "size"), [case(shape, size) for shape in SHAPES for size in TURNS])
 async def test_the_account_is_what_the_server_holds(
     counted: ConversationHistoryStore, own: Redis, shape: Shape, size: int
 ) -> None:

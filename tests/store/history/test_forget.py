@@ -22,13 +22,6 @@ def keys_of_turns(found: dict[str, object]) -> list[str]:
     return [key for key in found if not key.endswith((":usage", ":clock"))]
 
 
-async def test_a_forgotten_leaf_leaves_nothing(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
-    (only,) = await grow(store, "only")
-    await store.forget(TENANT, only)
-    assert keys_of_turns(await dump(redis, prefix)) == []
-    assert await usage(store) == Usage()
-
-
 async def test_a_forgotten_turn_is_unknown_at_once(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
     root, middle, _ = await grow(store, "one", "two", "three")
     await store.forget(TENANT, middle)
@@ -45,42 +38,12 @@ async def test_a_forgotten_turn_is_unknown_at_once(store: ConversationHistorySto
     assert await dump(redis, prefix) == before
 
 
-async def test_descendants_of_a_forgotten_turn_keep_their_history(store: ConversationHistoryStore) -> None:
-    ids = await grow(store, "one", "two", "three")
-    await store.forget(TENANT, ids[1])
-    assert await said(store, ids[2]) == ["one", "two", "three"]
-    assert list(await store.lineage(TENANT, ids[2])) == ids
-    (after,) = await grow(store, "four", parent=ids[2])
-    assert await said(store, after) == ["one", "two", "three", "four"]
-
-
 async def test_what_a_forgotten_turn_added_is_listed_no_more(store: ConversationHistoryStore) -> None:
     ids = await grow(store, "one", "two")
     await store.forget(TENANT, ids[0])
     assert await store.items(TENANT, ids) == [NOTHING_LISTED, (b'{"text":"two"}', b'["two"]')]
     used = await usage(store)
     assert (used.responses, used.tombstones, used.trees) == (1, 1, 1)
-
-
-async def test_the_last_descendant_takes_forgotten_ancestors_along(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    root, *deleted, tip = await grow(store, "one", "two", "three", "four")
-    for id in deleted:
-        await store.forget(TENANT, id)
-    await store.forget(TENANT, tip)
-    assert await said(store, root) == ["one"]
-    assert (await usage(store)).tombstones == 0
-    await store.forget(TENANT, root)
-    assert keys_of_turns(await dump(redis, prefix)) == []
-
-
-async def test_a_forgotten_ancestor_stays_for_another_branch(store: ConversationHistoryStore) -> None:
-    root, left = await grow(store, "root", "left")
-    (right,) = await grow(store, "right", parent=root)
-    await store.forget(TENANT, root)
-    await store.forget(TENANT, left)
-    assert await said(store, right) == ["root", "right"]
 
 
 @pytest.mark.usefixtures("lost_replies")
@@ -126,16 +89,6 @@ async def unavailable(*args: object, **values: object) -> None:
     raise StoreUnavailable("lost")
 
 
-async def test_a_turn_that_is_a_leaf_again_is_as_recent_as_its_last_child(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    root, child = await grow(store, "root", "child")
-    (other,) = await grow(store, "other")
-    await store.get(TENANT, child)
-    await store.forget(TENANT, child)
-    assert list(await scores(redis, prefix, f"leaves:{TENANT}")) == [other, root]
-
-
 async def test_a_turn_that_is_a_leaf_again_has_the_score_of_its_last_child(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
@@ -144,16 +97,6 @@ async def test_a_turn_that_is_a_leaf_again_has_the_score_of_its_last_child(
     await store.forget(TENANT, child)
     assert await scores(redis, prefix, f"leaves:{TENANT}") == {root: score}
     assert float(str(await redis.hget(f"{prefix}:{{00}}:t:{TENANT}:node:{root[5:]}", "touched"), "ascii")) == score
-
-
-async def test_a_turn_used_after_its_last_child_keeps_its_own_score(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    root, child = await grow(store, "root", "child")
-    await store.get(TENANT, root)
-    score = (await scores(redis, prefix, "trees"))[root]
-    await store.forget(TENANT, child)
-    assert await scores(redis, prefix, f"leaves:{TENANT}") == {root: score}
 
 
 async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten(
@@ -171,16 +114,6 @@ async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten
     with pytest.raises(ParentNotFound):  # the pin was for one turn
         await store.append(TENANT, turn(store.new_id(tip), tip), pin=chain.pin)
     assert await store.get(TENANT, root)
-
-
-async def test_appending_again_with_the_same_pin_is_fine(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "one")
-    chain = await store.chain(TENANT, root, pin=store.token())
-    await store.forget(TENANT, root)
-    child = store.new_id(root)
-    for _ in range(2):
-        await store.append(TENANT, turn(child, root, text="two"), pin=chain.pin)
-    assert await said(store, child) == ["one", "two"]
 
 
 async def test_a_repeated_append_lets_go_of_its_pin(store: ConversationHistoryStore) -> None:
@@ -225,28 +158,6 @@ async def milliseconds(redis: Redis) -> float:
     """The server's time."""
     seconds, microseconds = await redis.time()
     return seconds * 1000 + microseconds / 1000
-
-
-async def test_a_forgotten_turn_goes_with_its_last_pin(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    (root,) = await grow(store, "one")
-    pins = [(await store.chain(TENANT, root, pin=store.token())).pin for _ in range(2)]
-    assert None not in pins
-    await store.forget(TENANT, root)
-    await store.unpin(TENANT, root, str(pins[0]))
-    assert (await usage(store)).tombstones == 1
-    await store.unpin(TENANT, root, str(pins[1]))
-    assert keys_of_turns(await dump(redis, prefix)) == []
-
-
-async def test_unpinning_leaves_a_turn_and_its_other_pins_alone(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "one")
-    first, second = [await store.chain(TENANT, root, pin=store.token()) for _ in range(2)]
-    for _ in range(2):
-        await store.unpin(TENANT, root, str(first.pin))
-    await store.forget(TENANT, root)
-    await store.append(TENANT, turn(store.new_id(root), root), pin=second.pin)
 
 
 async def test_a_pin_past_its_time_keeps_nothing(server_url: str, redis: Redis, prefix: str) -> None:

@@ -146,15 +146,6 @@ async def test_who_uses_a_conversation_begins_its_time_anew(opened: Open, redis:
     assert await is_there(store)
 
 
-async def test_room_is_made_of_conversations_as_of_all_else(opened: Open) -> None:
-    store = await opened()
-    store.history.caps = Caps(responses=4)
-    for text in "abcdef":
-        await grow(store.history, text)
-    with pytest.raises(ConversationNotFound):
-        await store.conversations.lineage(TENANT, store.id)
-
-
 @pytest.mark.parametrize("bounds", [(0, 30), (30, 29)])
 def test_a_conversation_is_not_kept_for_less_than_its_responses(bounds: tuple[int, int]) -> None:
     idle, named = bounds

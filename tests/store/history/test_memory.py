@@ -18,7 +18,7 @@ from store.redis.connection import connect
 from store.turn import Status, Turn
 from store.watcher import UNWATCHED
 from tests.support.store.counted import Usage, usage
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.sample import TENANT, alive, grow, said, turn
 from tests.support.store.servers import server_of
 from tests.support.store.work import claim, finish, status, submit
 from tests.support.waiting import until
@@ -134,7 +134,7 @@ async def test_what_was_used_least_goes_for_a_new_turn(full: ConversationHistory
     await full.append(TENANT, new)
     assert await full.get(TENANT, new.id) == new.response
     assert await full.get(TENANT, ids[0])
-    known = [id for id in ids if await is_known(full, id)]
+    known = await alive(full, ids)
     assert known == [ids[0], *ids[-len(known) + 1 :]]
     assert TURNS - 4 <= len(known) < TURNS  # as many as were too many, and no more
 
@@ -160,14 +160,6 @@ async def test_a_server_that_lacks_far_more_than_a_turn_needs_gets_it_moment_by_
     assert (await usage(full)).responses >= TURNS - 2
     await until(lambda: refused(full), SECONDS, wanted=lambda is_refused: not is_refused)
     assert TURNS - 8 < (await usage(full)).responses < TURNS - 3
-
-
-async def is_known(store: ConversationHistoryStore, id: str) -> bool:
-    try:
-        await store.lineage(TENANT, id)
-    except NotFound:
-        return False
-    return True
 
 
 async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(

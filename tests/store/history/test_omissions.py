@@ -7,20 +7,14 @@ from redis.asyncio import Redis
 
 from store.errors import NotFound
 from store.history.conversations import Conversations, by_hand
-from store.history.history import ConversationHistoryStore
 from store.history.omissions import omission, omitting, without_text
 from store.keys import OMISSION_MARK
 from store.turn import Messages, Status, StoredMessage, Turn
 from tests.support.store.audit import dump
+from tests.support.store.named import words
 from tests.support.store.sample import TENANT
 
 HELD_SECONDS = 60.0
-
-
-@pytest.fixture
-def conversations(history: ConversationHistoryStore) -> Conversations:
-    """The conversations of a store with nothing in it, whose keys must add up after the test."""
-    return Conversations(history)
 
 
 def of(*texts: str) -> Messages:
@@ -51,12 +45,6 @@ async def omit(conversations: Conversations, id: str, turn: str, item: int) -> N
     made = omission(conversations.new_turn_id(id, OMISSION_MARK), str(tip), note, b"{}")
     await conversations.hold(TENANT, id, made.id, HELD_SECONDS)
     await conversations.advance(TENANT, id, made, hold=made.id)
-
-
-async def words(conversations: Conversations, id: str) -> list[str]:
-    """What a prompt of the conversation has."""
-    chain = await conversations.chain(TENANT, id)
-    return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
 
 
 async def test_a_chain_goes_without_what_was_omitted_on_its_way(conversations: Conversations) -> None:

@@ -17,6 +17,7 @@ from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
+from tests.support.lengths import lengths
 from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.programs.stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
@@ -100,33 +101,41 @@ async def finish_deleting(redis: Redis, prefix: str, store: ConversationHistoryS
     await store.sweep()
 
 
-async def weather(url: str, redis: Redis, prefix: str, **strength: int) -> None:
-    reached, over = Counter[str](), asyncio.Event()
+HAPPENED = ("read", "read back", "forked", "continued", "died", "unpinned", "expired", "erased", "forgot a tree")
+REFUSALS = {"NotFound", "ParentNotFound", "NotContinuable", "ChainTooLong", "TurnTooLarge"}
+"""All but that a store is full, which needs luck: test_caps.py has it."""
+
+MOST_STORMS = 6
+"""A machine that is busy with something else may need some until all has happened."""
+
+
+def is_whole(report: Report) -> bool:
+    """Whether all has happened that is to."""
+    return all(report.did[each] for each in (*HAPPENED, f"forgot {SHREDDER}")) and report.refused.keys() >= REFUSALS
+
+
+@pytest.mark.parametrize(("processes", "tasks", "seconds"), lengths((4, 16, 5), (8, 64, 60), seconds=600))
+async def test_nothing_is_mixed_up_lost_or_passed_in_a_storm(
+    server_url: str, redis: Redis, prefix: str, processes: int, tasks: int, seconds: int
+) -> None:
+    reached, over, seen = Counter[str](), asyncio.Event(), Report(Counter(), Counter(), [])
     async with asyncio.TaskGroup() as group:
         group.create_task(watch(redis, prefix, reached, over))
-        doubts = group.create_task(doubt(url, prefix, over))
-        report = await storm(url, prefix, **strength)
+        doubts = group.create_task(doubt(server_url, prefix, over))
+        for _ in range(MOST_STORMS):
+            report = await storm(server_url, prefix, processes, tasks, seconds)
+            seen = Report(seen.did + report.did, seen.refused + report.refused, seen.wrong + report.wrong)
+            if is_whole(seen):
+                break
         over.set()
-    print(report, reached)
-    assert (report.wrong, doubts.result()) == ([], [])
+    print(seen, reached)
+    assert (seen.wrong, doubts.result()) == ([], [])
     assert {name for name in reached if reached[name]} == {"responses", "trees", "bytes"}  # reached, and none passed
-    store = ConversationHistoryStore(connect(url), prefix=prefix, shards=SHARDS)
-    evicted = report.did[f"appended {STEADY}"] - report.did[f"forgot {STEADY}"] - (await usage(store, STEADY)).responses
-    assert evicted > SHARDS * CAPS.responses
-    happened = ("read", "read back", "forked", "continued", "died", "unpinned", "expired", "erased", "forgot a tree")
-    assert {what for what in (*happened, f"forgot {SHREDDER}") if not report.did[what]} == set()
-    refusals = {"NotFound", "ParentNotFound", "NotContinuable", "ChainTooLong", "TurnTooLarge"}
-    assert report.refused.keys() - {"StoreFull"} == refusals  # a full store needs luck: test_caps.py has it
+    assert is_whole(seen)
+    assert seen.refused.keys() - {"StoreFull"} == REFUSALS
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=SHARDS)
+    evicted = seen.did[f"appended {STEADY}"] - seen.did[f"forgot {STEADY}"] - (await usage(store, STEADY)).responses
     await finish_deleting(redis, prefix, store)
     await store.close()
-    assert await faults(redis, url, prefix, shards=SHARDS) == []
-
-
-async def test_nothing_is_mixed_up_lost_or_passed_in_a_storm(server_url: str, redis: Redis, prefix: str) -> None:
-    await weather(server_url, redis, prefix, processes=4, tasks=16, seconds=5)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(600)
-async def test_nothing_is_mixed_up_lost_or_passed_in_a_long_storm(server_url: str, redis: Redis, prefix: str) -> None:
-    await weather(server_url, redis, prefix, processes=8, tasks=64, seconds=60)
+    assert evicted > SHARDS * CAPS.responses
+    assert await faults(redis, server_url, prefix, shards=SHARDS) == []

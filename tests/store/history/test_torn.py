@@ -19,6 +19,7 @@ from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Turn
+from tests.support.lengths import lengths
 from tests.support.store.audit import dump
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT
@@ -144,37 +145,23 @@ async def child(store: ConversationHistoryStore) -> Turn:
     return witness(TENANT, store.new_id(parent), parent, filler=random.randbytes(200))
 
 
-async def cut_all(url: str, redis: Redis, prefix: str, command: bytes, lengths: list[int]) -> None:
-    before = await dump(redis, prefix)
-    for length in lengths:
-        await cut_within(url, command[:length])
-    assert await dump(redis, prefix) == before
-
-
 NAME = pytest.mark.parametrize("name", ["FCALL", "EVAL"])
 CALL = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
 @NAME
 @CALL
+@pytest.mark.parametrize("every", lengths(False, True, seconds=600))
 async def test_a_part_of_a_command_changes_nothing(
-    server_url: str, redis: Redis, prefix: str, child: Turn, tmp_path: Path, call: Call, name: str
+    server_url: str, redis: Redis, prefix: str, child: Turn, tmp_path: Path, call: Call, name: str, every: bool
 ) -> None:
     command = (await bytes_of(call, child, tmp_path, prefix))[name]
     parts = range(len(command))
     some = [*parts[:ENDS], *random.Random(1).sample(parts, SAMPLES), *parts[-ENDS:]]
-    await cut_all(server_url, redis, prefix, command, some)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(600)
-@NAME
-@CALL
-async def test_no_part_of_a_command_changes_anything(
-    server_url: str, redis: Redis, prefix: str, child: Turn, tmp_path: Path, call: Call, name: str
-) -> None:
-    command = (await bytes_of(call, child, tmp_path, prefix))[name]
-    await cut_all(server_url, redis, prefix, command, list(range(len(command))))
+    before = await dump(redis, prefix)
+    for length in parts if every else some:
+        await cut_within(server_url, command[:length])
+    assert await dump(redis, prefix) == before
 
 
 @NAME

@@ -9,11 +9,9 @@ from store.errors import NotFound
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.history.read import Uses
-from store.jobs.jobs import Jobs
 from store.redis.connection import connect
 from tests.support.store.audit import dump, scores
 from tests.support.store.sample import TENANT, grow
-from tests.support.store.work import submit
 
 
 @pytest.fixture
@@ -79,11 +77,3 @@ async def test_one_that_is_gone_is_not_found_again(
             await grow(store, "another")
     with pytest.raises(NotFound):
         await patient.find(TENANT, tip)
-
-
-async def test_a_background_response_is_found_as_it_stands(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    id = await submit(jobs)
-    first, again = await history.find(TENANT, id), await history.find(TENANT, id)
-    assert first == again
-    assert again.under_way
-    assert again.background is not None

@@ -134,15 +134,6 @@ async def taken(jobs: Jobs) -> list[object]:
     return [*(await jobs.claim(0, 1)).jobs]
 
 
-async def test_what_is_handed_back_unheard_counts_only_as_a_failure(jobs: Jobs) -> None:
-    await submit(jobs)
-    for failed, tries in ((False, 1), (True, 1), (False, 2), (True, 2)):
-        (job,) = (await jobs.claim(0, 1)).jobs
-        assert job.tries == tries
-        await jobs.hand_back(job.lease, failed=failed)
-    assert (await claim(jobs)).tries == 3
-
-
 async def test_the_time_in_the_queue_is_no_time_for_which_a_job_ran(jobs: Jobs, redis: Redis, prefix: str) -> None:
     id = await submit(jobs)
     job = await claim(jobs)

@@ -11,11 +11,9 @@ from store.jobs.jobs import Jobs
 from store.jobs.model import LEVELS, MARGIN_SECONDS, WINDOWS, Priority
 from store.listening import Listening
 from store.redis.connection import connect
-from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
 from tests.support.store.work import age, claim, claimed, do_all, finish, submit
 
-MANY = 1_000
 DEADLINE_SECONDS = 10.0
 
 
@@ -71,26 +69,6 @@ async def test_no_more_groups_of_a_tenant_are_known_than_may_be(jobs: Jobs, redi
     assert 0 < await redis.pttl(groups) <= 8 * 3600 * 1000
 
 
-async def test_what_has_begun_starts_before_all_that_has_not_in_the_order_in_which_it_came(jobs: Jobs) -> None:
-    for name in ("one", "two", "three"):
-        await submit(jobs, name, priority=Priority.FLEX)
-    for job in reversed((await jobs.claim(0, 2)).jobs):
-        await jobs.hand_back(job.lease, failed=False)
-    await submit(jobs, "urgent", priority=Priority.PRIORITY)
-    assert await claimed(jobs, 10) == ["one", "two", "urgent", "three"]
-
-
-async def test_what_gives_way_waits_at_its_own_level_behind_other_tenants(jobs: Jobs) -> None:
-    await submit(jobs, "a0", tenant="acme")
-    (held,) = (await jobs.claim(0, 1)).jobs
-    await submit(jobs, "c0", tenant="initech", priority=Priority.FLEX)
-    await submit(jobs, "b0", tenant="globex")
-    await jobs.hand_back(held.lease, failed=False, gives_way=True)
-    await submit(jobs, "a1", tenant="acme")
-    await submit(jobs, "b1", tenant="globex")
-    assert await claimed(jobs, 10) == ["b0", "a0", "b1", "a1", "c0"]
-
-
 async def test_who_has_no_room_is_told_who_waits(jobs: Jobs) -> None:
     for number in range(3):
         await submit(jobs, f"a{number}", tenant="acme")
@@ -105,14 +83,6 @@ async def test_who_has_no_room_is_told_who_waits(jobs: Jobs) -> None:
     assert all(0 <= each.seconds < DEADLINE_SECONDS for each in told)
 
 
-async def test_with_a_thousand_jobs_of_one_tenant_queued_another_s_first_is_next(jobs: Jobs) -> None:
-    for number in range(MANY):
-        await submit(jobs, f"a{number}", tenant="acme")
-    await submit(jobs, "b0", tenant="globex")
-    await submit(jobs, "b1", tenant="globex")
-    assert await claimed(jobs, 4) == ["b0", "a0", "b1", "a1"]
-
-
 async def test_a_tenant_that_comes_anew_is_next_and_then_takes_turns(jobs: Jobs) -> None:
     for number in range(6):
         await submit(jobs, f"a{number}", tenant="acme")
@@ -120,15 +90,6 @@ async def test_a_tenant_that_comes_anew_is_next_and_then_takes_turns(jobs: Jobs)
     for number in range(3):
         await submit(jobs, f"b{number}", tenant="globex")
     assert first + await claimed(jobs, 10) == ["a0", "a1", "a2", "b0", "a3", "b1", "a4", "b2", "a5"]
-
-
-async def test_a_tenant_that_waits_has_at_most_one_job_of_each_other_before_its_own(jobs: Jobs) -> None:
-    """However many come, and however often they come back."""
-    tenants = [f"t{number}" for number in range(20)]
-    for tenant in tenants:
-        for _ in range(3):
-            await submit(jobs, tenant, tenant=tenant)
-    assert Counter(await claimed(jobs, len(tenants))) == Counter(tenants)
 
 
 @pytest.mark.parametrize("eager", ["a", "z"])
@@ -163,20 +124,6 @@ async def test_between_two_starts_of_a_tenant_every_other_that_waits_has_one(job
                 assert passed[each][started] == 1, f"{started} started twice while {each} waited"
 
 
-async def test_jobs_of_a_tenant_start_in_the_order_in_which_they_came(jobs: Jobs) -> None:
-    names = [str(number) for number in range(50)]
-    for name in names:
-        await submit(jobs, name)
-    assert await claimed(jobs, 50) == names
-
-
-async def test_a_claim_takes_no_more_than_was_asked_for_and_none_twice(jobs: Jobs) -> None:
-    for number in range(5):
-        await submit(jobs, str(number))
-    assert [len(await claimed(jobs, most)) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
-    assert (await jobs.queue(0)).running == 5
-
-
 async def test_the_queue_says_what_waits_and_runs(jobs: Jobs) -> None:
     for priority in (Priority.FLEX, Priority.FLEX, Priority.PRIORITY, Priority.DEFAULT):
         await submit(jobs, priority=priority)
@@ -188,15 +135,6 @@ async def test_the_queue_says_what_waits_and_runs(jobs: Jobs) -> None:
     assert (await jobs.queue(0)).waiting == (1, 0, 1, 2, 0, 0)
     await do_all(jobs)
     assert (await jobs.queue(0)).waiting == (0,) * LEVELS
-
-
-async def test_the_queue_says_what_is_stored_in_its_shard(jobs: Jobs) -> None:
-    for number in range(3):
-        await submit(jobs, str(number))
-    await claim(jobs)
-    used, queue = await usage(jobs.history), await jobs.queue(0)
-    assert (queue.responses, queue.bytes) == (used.responses, used.bytes) == (3, queue.bytes)
-    assert queue.bytes > 1_000
 
 
 async def test_how_long_the_oldest_has_waited_is_said_over_all_levels(jobs: Jobs, redis: Redis, prefix: str) -> None:

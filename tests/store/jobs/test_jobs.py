@@ -6,19 +6,16 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import (
-    Conflict,
     LeaseLost,
     NotCancellable,
     NotContinuable,
     NotFound,
     NotTerminal,
-    ParentNotFound,
-    QueueFull,
 )
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
-from store.jobs.model import LEVELS, JobLimits
+from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox
 from store.turn import MOVES, TERMINAL, Status
 from tests.support.store.audit import dump
@@ -55,14 +52,6 @@ async def test_a_job_is_queued_then_in_progress_then_what_it_ended_with(
     assert await said(history, id) == ["done"]
 
 
-async def test_a_job_continues_its_parent_and_is_continued(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    (root,) = await grow(history, "root")
-    id = await submit(jobs, parent=root, pin=(await history.chain(TENANT, root, pin=history.token())).pin)
-    await finish(jobs, await claim(jobs), text="two")
-    await grow(history, "three", parent=id)
-    assert await said(history, id) == ["root", "two"]
-
-
 async def test_what_is_under_way_is_neither_continued_nor_deleted(
     history: ConversationHistoryStore, jobs: Jobs
 ) -> None:
@@ -86,28 +75,6 @@ async def test_what_is_under_way_is_neither_continued_nor_deleted(
         await history.find(TENANT, id)
 
 
-async def test_a_submission_that_is_repeated_is_one_job(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    id = history.new_id()
-    for _ in range(2):
-        await jobs.submit(TENANT, queued(id), b"one", ACCEPTED)
-    assert (await jobs.queue(0)).waiting == (0, 0, 1, 0, 0, 0)
-    await do_all(jobs)
-    await jobs.submit(TENANT, queued(id), b"one", ACCEPTED)
-    assert await status(history, id) is Status.COMPLETED
-    with pytest.raises(Conflict):
-        await jobs.submit(TENANT, queued(id, text="two"), b"two", ACCEPTED)
-
-
-async def test_an_id_that_a_turn_has_already_is_no_job_s(
-    history: ConversationHistoryStore, jobs: Jobs, redis: Redis, prefix: str
-) -> None:
-    (foreground,) = await grow(history, "one")
-    before = await dump(redis, prefix)
-    with pytest.raises(Conflict):
-        await jobs.submit(TENANT, queued(foreground), b"one", ACCEPTED)
-    assert await dump(redis, prefix) == before
-
-
 async def test_only_what_is_queued_is_submitted_and_only_what_has_ended_ends(jobs: Jobs) -> None:
     with pytest.raises(ValueError, match="is completed"):
         await jobs.submit(TENANT, turn(jobs.history.new_id()), b"one", ACCEPTED)
@@ -117,22 +84,6 @@ async def test_only_what_is_queued_is_submitted_and_only_what_has_ended_ends(job
         await finish(jobs, job, status=Status.IN_PROGRESS)
     with pytest.raises(ValueError, match="can't end with"):
         await jobs.finish(job.lease, turn(jobs.history.new_id()), Entry(9, b"the end"))
-
-
-async def test_a_job_below_a_turn_that_is_gone_is_refused(jobs: Jobs) -> None:
-    with pytest.raises(ParentNotFound):
-        await submit(jobs, parent=jobs.history.new_id())
-    assert (await jobs.queue(0)).waiting == (0,) * LEVELS
-
-
-async def test_more_jobs_than_may_wait_are_refused(history: ConversationHistoryStore) -> None:
-    few = Jobs(history, JobLimits(waiting=2))
-    await submit(few)
-    await submit(few)
-    with pytest.raises(QueueFull):
-        await submit(few)
-    await claim(few)
-    await submit(few)
 
 
 async def test_a_job_whose_holder_fell_silent_is_next_and_what_that_one_does_is_refused(
@@ -220,64 +171,6 @@ async def test_who_cancels_is_told_for_how_long_it_has_been_under_way(jobs: Jobs
     assert not_begun is not None
     assert (int(begun.run_seconds), int(begun.age_seconds)) == (4, 10)
     assert (not_begun.run_seconds, int(not_begun.age_seconds)) == (0, 10)
-
-
-async def test_tries_count_holders_that_got_no_further(jobs: Jobs) -> None:
-    id = await submit(jobs)
-    job = await claim(jobs)
-    await jobs.hand_back(job.lease, failed=True)
-    job = await claim(jobs)
-    assert job.tries == 2
-    await jobs.hand_back(job.lease, failed=False)
-    job = await claim(jobs)
-    assert job.tries == 2
-    await jobs.write(job.lease, Entry(7, b"progress"))
-    await jobs.hand_back(job.lease, failed=True)
-    job = await claim(jobs)
-    assert (job.lease.id, job.tries, job.last) == (id, 1, 7)
-    await jobs.write(job.lease, Entry(9, b"begun again"), progress=False)
-    await jobs.hand_back(job.lease, failed=True)
-    job = await claim(jobs)
-    assert (job.tries, job.last) == (2, 9)
-
-
-async def test_a_queued_job_that_is_cancelled_is_never_claimed(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    id = await submit(jobs)
-    job = await jobs.cancel(TENANT, id)
-    assert job is not None
-    assert job.status is Status.CANCELLED
-    assert (await jobs.claim(0, 1)).jobs == []
-    assert await status(history, id) is Status.CANCELLED
-    assert await jobs.cancel(TENANT, id) is None
-    await finish(jobs, job)
-    assert await jobs.cancel(TENANT, id) is None
-    assert await said(history, id) == ["done"]
-
-
-async def test_a_running_job_that_is_cancelled_is_its_worker_s_no_more(jobs: Jobs) -> None:
-    id = await submit(jobs)
-    running = await claim(jobs)
-    await jobs.write(running.lease, Entry(4, b"some"))
-    job = await jobs.cancel(TENANT, id)
-    assert job is not None
-    assert (job.last, await jobs.spec(job.lease)) == (4, b"one")
-    with pytest.raises(LeaseLost):
-        await jobs.write(running.lease, Entry(5, b"more"))
-    with pytest.raises(LeaseLost):
-        await finish(jobs, running, last=4)
-    await finish(jobs, job)
-
-
-async def test_a_cancelled_job_whose_canceller_dies_is_ended_by_another(
-    history: ConversationHistoryStore, jobs: Jobs
-) -> None:
-    id = await submit(jobs)
-    assert await jobs.cancel(TENANT, id) is not None
-    await fall_silent(jobs, id)
-    job = await claim(jobs)
-    assert (job.lease.id, job.status, job.tries) == (id, Status.CANCELLED, 2)
-    await finish(jobs, job)
-    assert await status(history, id) is Status.CANCELLED
 
 
 async def test_what_has_ended_or_was_never_in_the_background_is_not_cancelled(

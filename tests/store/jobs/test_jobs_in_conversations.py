@@ -1,48 +1,22 @@
 """Jobs that are added to a conversation: they hold it from their acceptance to their end, whoever works on them."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotTerminal, StoreFull
-from store.fsck.check import Fsck
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.redis.connection import connect
 from store.turn import Status
+from tests.support.store.named import begun, tip_of, words
 from tests.support.store.sample import TENANT, said, turn
-from tests.support.store.work import ACCEPTED, claim, fall_silent, finish, queued, status, submit
+from tests.support.store.verdict import checked
+from tests.support.store.work import ACCEPTED, claim, fall_silent, finish, queued, status
 
-SHOWN = b"{}"
 HELD_SECONDS = 60.0
-
-
-@pytest.fixture
-def conversations(history: ConversationHistoryStore) -> Conversations:
-    """The conversations of a store with nothing in it, whose keys must add up after the test."""
-    return Conversations(history)
-
-
-async def begun(conversations: Conversations, text: str = "hello") -> str:
-    """A new conversation with a first message."""
-    id = conversations.new_id()
-    await conversations.create(TENANT, id, turn(conversations.new_turn_id(id), text=text), SHOWN)
-    return id
-
-
-async def tip_of(conversations: Conversations, id: str) -> str:
-    """The turn at which a conversation stands."""
-    return str((await conversations.chain(TENANT, id)).tip)
-
-
-async def words(conversations: Conversations, id: str) -> Sequence[str]:
-    """What was said in a conversation."""
-    chain = await conversations.chain(TENANT, id)
-    return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
 
 
 async def queue(jobs: Jobs, conversations: Conversations, id: str, *, fleeting: bool = False) -> str:
@@ -73,7 +47,7 @@ async def is_held(conversations: Conversations, id: str) -> bool:
 async def test_a_job_holds_its_conversation_until_its_end_and_joins_it(
     history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
 ) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
     assert await is_held(conversations, id)
     job = await claim(jobs)
@@ -90,7 +64,7 @@ async def test_a_job_holds_its_conversation_until_its_end_and_joins_it(
 async def test_all_that_ended_joins_unless_it_failed(
     history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, how: Status
 ) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
     await finish(jobs, await claim(jobs), status=how, text="answer")
     assert await words(conversations, id) == ["hello"] + ["answer"] * (how is not Status.FAILED)
@@ -102,7 +76,7 @@ async def test_all_that_ended_joins_unless_it_failed(
 async def test_what_is_cancelled_joins_with_what_was_said(
     history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, begins: bool
 ) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
     if begins:
         await claim(jobs)
@@ -114,7 +88,7 @@ async def test_what_is_cancelled_joins_with_what_was_said(
 
 
 async def test_a_job_whose_worker_dies_or_leaves_goes_on_holding(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
     dead = await claim(jobs)
     await fall_silent(jobs, made)
@@ -128,7 +102,7 @@ async def test_a_job_whose_worker_dies_or_leaves_goes_on_holding(jobs: Jobs, con
 
 
 async def test_an_end_that_is_retried_joins_once(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     await queue(jobs, conversations, id)
     job = await claim(jobs)
     for _ in range(2):
@@ -137,7 +111,7 @@ async def test_an_end_that_is_retried_joins_once(jobs: Jobs, conversations: Conv
 
 
 async def test_a_submission_that_is_retried_holds_once(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     await conversations.hold(TENANT, id, "one", HELD_SECONDS)
     tip = await tip_of(conversations, id)
     made = queued(jobs.history.new_id(tip), tip)
@@ -150,7 +124,7 @@ async def test_a_submission_that_is_retried_holds_once(jobs: Jobs, conversations
 async def test_a_job_is_not_accepted_behind_another_or_where_nothing_is(
     history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
 ) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     tip = await tip_of(conversations, id)
     await conversations.hold(TENANT, id, "one", HELD_SECONDS)
     late = queued(jobs.history.new_id(tip), tip)
@@ -165,7 +139,7 @@ async def test_a_job_is_not_accepted_behind_another_or_where_nothing_is(
 async def test_a_job_whose_conversation_is_deleted_is_stored_all_the_same(
     history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
 ) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
     await conversations.delete(TENANT, id)
     with pytest.raises(NotTerminal):
@@ -181,7 +155,7 @@ async def test_a_job_whose_conversation_is_deleted_is_stored_all_the_same(
 async def test_a_fleeting_job_reads_its_conversation_and_neither_holds_nor_joins_it(
     history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, deleted: bool
 ) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     first = await queue(jobs, conversations, id)
     await finish(jobs, await claim(jobs), text="one")
     if deleted:
@@ -195,7 +169,7 @@ async def test_a_fleeting_job_reads_its_conversation_and_neither_holds_nor_joins
 
 async def test_a_conversation_that_a_job_holds_is_not_evicted(jobs: Jobs, conversations: Conversations) -> None:
     history = jobs.history
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     await queue(jobs, conversations, id)
     history.caps = Caps(responses=5)
     for _ in range(10):
@@ -211,22 +185,20 @@ async def test_a_conversation_that_a_job_holds_is_not_evicted(jobs: Jobs, conver
 async def test_a_job_that_is_gone_without_an_end_holds_nothing(
     jobs: Jobs, conversations: Conversations, server_url: str
 ) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
     keys = jobs.history.keyspace.turn(TENANT, made)
     async with jobs.history.server.operation() as operation:
         await operation.command("UNLINK", keys.key("job"))
     await conversations.hold(TENANT, id, "next", 1.0)
     await conversations.release(TENANT, id, "next")
-    check = Fsck(connect(server_url), prefix=jobs.history.keyspace.prefix)
-    assert [each async for each in check.run(repair=True)]
-    await check.close()
+    await checked(server_url, jobs.history.keyspace.prefix, repair=True)
     await finish(jobs, await claim(jobs), text="answer")  # nobody came in between
     assert await words(conversations, id) == ["hello", "answer"]
 
 
 async def test_of_many_jobs_at_once_one_is_accepted(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await asyncio.gather(*(queue(jobs, conversations, id) for _ in range(20)), return_exceptions=True)
     assert [type(each) for each in made].count(str) == 1
     assert {type(each) for each in made} == {str, ConversationHeld}
@@ -234,21 +206,11 @@ async def test_of_many_jobs_at_once_one_is_accepted(jobs: Jobs, conversations: C
     assert (await jobs.claim(0, 1)).jobs == []
 
 
-async def test_a_long_conversation_of_jobs_adds_up(
-    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations
-) -> None:
-    id = await begun(conversations)
-    for number in range(40):
-        await queue(jobs, conversations, id)
-        await finish(jobs, await claim(jobs), text=str(number))
-    assert await words(conversations, id) == ["hello", *map(str, range(40))]
-
-
 async def test_what_was_added_by_hand_meanwhile_is_not_lost_to_an_end_that_comes_late(
     jobs: Jobs, conversations: Conversations
 ) -> None:
     """No release does so; somebody who takes keys away may."""
-    id = await begun(conversations)
+    id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
     job = await claim(jobs)
     keys = jobs.history.keyspace.conversation(TENANT, id)
@@ -259,10 +221,3 @@ async def test_what_was_added_by_hand_meanwhile_is_not_lost_to_an_end_that_comes
     finished = await jobs.finish(job.lease, turn(made, text="late"), Entry(9, b"end"))
     assert finished.unjoined == "moved"
     assert await words(conversations, id) == ["hello"]
-
-
-async def test_a_job_without_a_conversation_holds_none(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations)
-    await submit(jobs, parent=await tip_of(conversations, id))
-    assert not await is_held(conversations, id)
-    await finish(jobs, await claim(jobs))

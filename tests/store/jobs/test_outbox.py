@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from store.jobs.outbox import Outbox, Webhook
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support.store.sample import TENANT, turn
-from tests.support.store.servers import Cluster, cluster, eventually
+from tests.support.store.servers import Cluster, eventually
 from tests.support.store.work import ACCEPTED, claim, finish, queued, submit
 
 MANY = 1000
@@ -193,13 +193,6 @@ async def test_a_limit_that_was_lowered_is_reached_at_once_and_says_how_many_wer
     assert [(each.id, each.status) for each in await box.take()] == [(id, "failed")]
 
 
-async def test_what_waits_is_counted_whoever_has_taken_it(box: Box) -> None:
-    await box.put()
-    await box.put()
-    await box.take(1)
-    assert await box.waiting() == 2
-
-
 @pytest.mark.usefixtures("lost_replies")
 async def test_no_lost_reply_changes_anything(box: Box) -> None:
     first, second = await box.put(), await box.put()
@@ -245,12 +238,6 @@ async def test_an_outbox_without_a_server_is_unavailable(tmp_path: Path) -> None
         with pytest.raises(StoreUnavailable):
             await attempt
     await history.close()
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 async def test_on_a_cluster_every_shard_has_its_own(nodes: Cluster, prefix: str) -> None:

@@ -30,7 +30,7 @@ from store.turn import Status
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.verdict import faults
-from tests.support.store.work import ACCEPTED, claim, claimed, fall_silent, finish, queued, status, submit, successor
+from tests.support.store.work import ACCEPTED, claim, queued, status, submit, successor
 
 ONE, TWO = Steer("steer_1", b"be brief"), Steer("steer_2", b"and kind")
 END = Entry(9, b"the end")
@@ -97,31 +97,6 @@ async def test_one_ends_and_another_begins_at_the_same_moment(history: Conversat
     assert await said(history, next_one.turn.id) == ["root", "done", "last"]
     with pytest.raises(Conflict):
         await succeed(jobs, job, Successor(queued(next_one.turn.id, id, "other"), b"", END), ONE)
-
-
-async def test_it_has_the_place_in_line_of_the_one_before(jobs: Jobs) -> None:
-    await steerable(jobs)
-    job = await claim(jobs)
-    await submit(jobs, "later", priority=Priority.FLEX)
-    await jobs.steer(TENANT, job.lease.id, ONE)
-    await succeed(jobs, job, successor(jobs, job.lease.id), ONE)
-    assert await claimed(jobs, 9) == ["next", "later"]
-
-
-async def test_who_lost_the_lease_begins_nothing(jobs: Jobs) -> None:
-    id = await steerable(jobs)
-    former = await claim(jobs)
-    await fall_silent(jobs, id)
-    job = await claim(jobs)
-    await jobs.steer(TENANT, id, ONE)
-    next_one = successor(jobs, id)
-    with pytest.raises(LeaseLost):
-        await succeed(jobs, former, next_one, ONE)
-    with pytest.raises(LeaseLost):
-        await jobs.steers(former.lease)
-    with pytest.raises(NotFound):
-        await jobs.history.find(TENANT, next_one.turn.id)
-    assert await jobs.steers(job.lease) == [ONE]
 
 
 async def test_what_is_refused_changes_nothing(server_url: str, prefix: str) -> None:
@@ -236,17 +211,6 @@ async def test_nothing_is_said_to_what_has_ended_or_was_not_made_for_it(
             await jobs.steer(tenant, id, ONE)
 
 
-async def test_a_cancel_has_what_was_said(jobs: Jobs) -> None:
-    id = await steerable(jobs)
-    await jobs.steer(TENANT, id, ONE)
-    job = await jobs.cancel(TENANT, id)
-    assert job is not None
-    with pytest.raises(Steered):
-        await finish(jobs, job)
-    assert await jobs.steers(job.lease) == [ONE]
-    await jobs.finish(job.lease, turn(id, status=Status.CANCELLED), END, steers=[ONE])
-
-
 async def test_workers_are_told_of_what_is_said_to_what_they_make(jobs: Jobs, server_url: str) -> None:
     client = connect(server_url)
     listening = Listening(client, timeout_seconds=2.0)
@@ -273,13 +237,3 @@ async def test_what_is_under_way_continues_what_was_deleted_meanwhile(
     assert chain.ids == (root,)
     assert [message.tokens.rstrip(b"\0") for message in chain.messages()] == [b"root"]
     assert (await history.chain(TENANT, await steerable(jobs), above=True)).ids == ()
-
-
-@pytest.mark.usefixtures("lost_replies")
-async def test_all_of_it_is_done_once_though_every_reply_is_lost(jobs: Jobs) -> None:
-    id = await steerable(jobs)
-    job = await claim(jobs)
-    await jobs.steer(TENANT, id, ONE)
-    next_one = successor(jobs, id)
-    await succeed(jobs, job, next_one, ONE)
-    assert await claimed(jobs, 9) == ["next"]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Found, KeyedRequests
 from store.redis.connection import Server, connect
-from tests.support.store.operations import OPERATIONS, check_refused_in_time, read_and_cut
+from tests.support.store.operations import OPERATIONS, check_refused_in_time
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import Cluster, Process, cluster, eventually, server
 
@@ -22,13 +22,6 @@ SHARDS = 16
 LIMIT_SECONDS = 0.5
 GRACE_SECONDS = 1.0
 NODE_TIMEOUT_MS = 1000
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster that stays as it is."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 @pytest.fixture
@@ -98,24 +91,6 @@ async def test_a_command_without_a_key_goes_where_it_is_sent(nodes: Cluster) -> 
             assert await operation.command("MEMORY", "USAGE", key) is None  # or the node would have sent it away
         assert await operation.command("PING") == b"PONG"
     await server.close()
-
-
-async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
-    nodes: Cluster, store: ConversationHistoryStore, prefix: str
-) -> None:
-    ids = [(await grow(store, f"text {number}"))[0] for number in range(16)]
-    few = ConversationHistoryStore(connect(nodes.url, max_connections=4), prefix=prefix, shards=SHARDS)
-    await read_and_cut(few, ids)
-    await few.close()
-
-
-async def test_more_readers_than_connections_wait_for_their_turn(
-    nodes: Cluster, store: ConversationHistoryStore, prefix: str
-) -> None:
-    (root,) = await grow(store, "one")
-    narrow = ConversationHistoryStore(connect(nodes.url, max_connections=1), prefix=prefix, shards=SHARDS)
-    assert await asyncio.gather(*(said(narrow, root) for _ in range(100))) == [["one"]] * 100
-    await narrow.close()
 
 
 async def test_a_slot_that_moves_at_once_is_followed_by_everybody(tmp_path: Path, prefix: str) -> None:
@@ -277,10 +252,3 @@ async def test_a_server_that_is_no_cluster_is_named_as_such(tmp_path: Path) -> N
         with pytest.raises(StoreUnavailable, match="not enabled on this node"):
             await store.check()
         await store.close()
-
-
-async def test_without_any_node_an_operation_is_refused() -> None:
-    store = ConversationHistoryStore(connect("redis+cluster://127.0.0.1:1,127.0.0.1:2"), timeout_seconds=LIMIT_SECONDS)
-    with pytest.raises(StoreUnavailable, match="cannot be connected"):
-        await store.check()
-    await store.close()

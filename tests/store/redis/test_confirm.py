@@ -16,15 +16,16 @@ from store.jobs.jobs import Jobs
 from store.redis.confirm import Safety
 from store.redis.connection import connect
 from store.watcher import UNWATCHED
+from tests.support.lengths import lengths
 from tests.support.store.counted import usage
 from tests.support.store.proxy import proxy
 from tests.support.store.sample import TENANT, grow, said, turn
-from tests.support.store.servers import PLAIN, Cluster, Process, cluster, in_step, server, until
+from tests.support.store.servers import PLAIN, Process, cluster, server
 from tests.support.store.talkers import talking
 from tests.support.store.work import claim, submit
 from tests.support.waiting import until as soon
 
-ONE = Safety(replicas=1, seconds=0.3)
+ONE = Safety(replicas=1, seconds=1.0)
 PATIENT = Safety(replicas=1, seconds=5.0)
 CONNECTIONS = 8
 TALKERS = 16
@@ -45,7 +46,7 @@ class Pair:
 
     def store(self, safety: Safety) -> ConversationHistoryStore:
         url = f"redis://{self.primary.address}"
-        return ConversationHistoryStore(connect(url, max_connections=CONNECTIONS), safety=safety)
+        return ConversationHistoryStore(connect(url, max_connections=CONNECTIONS), safety=safety, timeout_seconds=15.0)
 
 
 @contextmanager
@@ -59,16 +60,13 @@ def stalled(process: Process) -> Iterator[None]:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    with server(tmp_path, *PLAIN) as primary, server(tmp_path, *PLAIN) as replica:
-        replica.ask("REPLICAOF", "127.0.0.1", primary.port)
-        until(lambda: in_step(replica), "the replica did not follow")
-        yield Pair(primary, replica)
+def pair(primary_and_replica: tuple[Process, Process]) -> Pair:
+    return Pair(*primary_and_replica)
 
 
 @pytest.fixture
 async def store(pair: Pair) -> AsyncIterator[ConversationHistoryStore]:
-    """A store whose turns are to be on a replica."""
+    """A store whose turns are to be on a replica, soon."""
     made = pair.store(ONE)
     yield made
     await made.close()
@@ -82,18 +80,22 @@ async def test_nothing_is_asked_where_nothing_is_wanted(pair: Pair) -> None:
     await store.close()
 
 
-async def test_what_counts_as_stored_is_on_the_replica(pair: Pair, store: ConversationHistoryStore) -> None:
+async def test_what_counts_as_stored_is_on_the_replica(pair: Pair) -> None:
+    store = pair.store(PATIENT)
     (id,) = await grow(store, "one")
     job = await submit(Jobs(store), parent=id)
     assert int(pair.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == 2
     assert pair.replica.ask("EXISTS", f"harmonium:{{00}}:t:{TENANT}:job:{job[5:]}") == 1
+    await store.close()
 
 
-async def test_many_turns_are_confirmed_by_few_waits(pair: Pair, store: ConversationHistoryStore) -> None:
+async def test_many_turns_are_confirmed_by_few_waits(pair: Pair) -> None:
+    store = pair.store(PATIENT)
     ids = await asyncio.gather(*(grow(store, "one") for _ in range(300)))
     assert len(ids) == 300
     assert 0 < pair.waits() < 300, "several share one"
     assert int(pair.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == 300
+    await store.close()
 
 
 async def test_all_get_their_answer_where_many_shards_share_one_connection(pair: Pair) -> None:
@@ -122,8 +124,8 @@ async def test_a_replica_that_stalls_is_told_in_time_and_nobody_else_waits(
         assert not any(write.done() for write in writes)
         failures = await asyncio.gather(*writes, return_exceptions=True)
         assert {type(failure) for failure in failures} == {StoreUnconfirmed}
-        assert loop.time() - began < 3.0
-        with pytest.raises(StoreUnconfirmed, match=r"0 of 1 replicas had it within 0\.3 s"):
+        assert loop.time() - began < 6.0
+        with pytest.raises(StoreUnconfirmed, match=r"0 of 1 replicas had it within 1 s"):
             await store.check()
     await soon(store.check, wanted=lambda _: True, passing=StoreUnconfirmed)
     await grow(store, "three", parent=id)
@@ -196,15 +198,15 @@ def promoted(replica: Process) -> bool:
     return "master" in replica.ask("ROLE")
 
 
-async def failed_over(pair: Pair, folder: Path, rounds: int) -> None:
-    """Kill the primary under load, while its replica has stalled for a second: nothing acknowledged is lost."""
+@pytest.mark.parametrize("rounds", lengths(1, 20, seconds=600))
+async def test_a_replica_that_stalled_and_took_over_under_load_has_all_that_was_acknowledged_once(
+    pair: Pair, tmp_path: Path, rounds: int
+) -> None:
     async with proxy(pair.primary) as address:
         store = ConversationHistoryStore(connect(address.url, max_connections=CONNECTIONS), safety=PATIENT)
         async with talking(store, TALKERS) as talkers:
             primary, replica = pair.primary, pair.replica
-            for number in range(rounds):
-                place = folder / f"round-{number}"
-                place.mkdir()
+            for _ in range(rounds):
                 with stalled(replica):
                     await asyncio.sleep(STALL_SECONDS)
                     primary.kill()
@@ -218,49 +220,24 @@ async def failed_over(pair: Pair, folder: Path, rounds: int) -> None:
         await store.close()
 
 
-async def test_a_replica_that_stalled_and_took_over_under_load_has_all_that_was_acknowledged_once(
-    pair: Pair, tmp_path: Path
-) -> None:
-    await failed_over(pair, tmp_path, rounds=1)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(600)
-async def test_replicas_that_stalled_and_took_over_again_and_again_have_all_that_was_acknowledged_once(
-    pair: Pair, tmp_path: Path
-) -> None:
-    await failed_over(pair, tmp_path, rounds=20)
-
-
-async def cluster_failed_over(found: Cluster, rounds: int) -> None:
-    """Kill primaries of a cluster under load, each while its replica has stalled."""
-    store = ConversationHistoryStore(connect(found.url, max_connections=CONNECTIONS), shards=16, safety=PATIENT)
-    async with talking(store, TALKERS) as talkers:
-        for number in range(rounds):
-            one, other = found.primaries[number % 3], found.replicas[number % 3]
-            primary, replica = (one, other) if "master" in one.ask("ROLE") else (other, one)
-            with stalled(replica):
-                await asyncio.sleep(STALL_SECONDS)
-                primary.kill()
-            await soon(lambda replica=replica: "master" in replica.ask("ROLE"), HEALED_SECONDS)
-            primary.restart()
-            await talkers.grown(2, HEALED_SECONDS)
-    assert (await usage(store)).responses == talkers.turns
-    await store.close()
-
-
-async def test_a_cluster_whose_replica_stalled_and_took_over_has_all_that_was_acknowledged_once(tmp_path: Path) -> None:
-    with cluster(tmp_path, replicas=True, node_timeout_ms=2_000) as found:
-        await cluster_failed_over(found, rounds=1)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-async def test_a_cluster_whose_replicas_took_over_again_and_again_has_all_that_was_acknowledged_once(
-    tmp_path: Path,
+@pytest.mark.parametrize("rounds", lengths(1, 12, seconds=900))
+async def test_a_cluster_whose_replica_stalled_and_took_over_has_all_that_was_acknowledged_once(
+    tmp_path: Path, rounds: int
 ) -> None:
     with cluster(tmp_path, replicas=True, node_timeout_ms=2_000) as found:
-        await cluster_failed_over(found, rounds=12)
+        store = ConversationHistoryStore(connect(found.url, max_connections=CONNECTIONS), shards=16, safety=PATIENT)
+        async with talking(store, TALKERS) as talkers:
+            for number in range(rounds):
+                one, other = found.primaries[number % 3], found.replicas[number % 3]
+                primary, replica = (one, other) if "master" in one.ask("ROLE") else (other, one)
+                with stalled(replica):
+                    await asyncio.sleep(STALL_SECONDS)
+                    primary.kill()
+                await soon(lambda replica=replica: "master" in replica.ask("ROLE"), HEALED_SECONDS)
+                primary.restart()
+                await talkers.grown(2, HEALED_SECONDS)
+        assert (await usage(store)).responses == talkers.turns
+        await store.close()
 
 
 async def test_what_was_acknowledged_is_on_the_disk_of_a_server_that_is_killed(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -26,10 +26,8 @@ from tests.support.store.servers import (
     certificates,
     cluster,
     eventually,
-    in_step,
     sentinels,
     server,
-    until,
 )
 from tests.support.store.talkers import HEALED_SECONDS, talking
 from tests.support.waiting import until as soon
@@ -51,12 +49,8 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    """Two servers, in step."""
-    with server(tmp_path, *PLAIN) as primary, server(tmp_path, *PLAIN) as replica:
-        replica.ask("REPLICAOF", "127.0.0.1", primary.port)
-        until(lambda: in_step(replica), "the replica did not follow")
-        yield Pair(primary, replica)
+def pair(primary_and_replica: tuple[Process, Process]) -> Pair:
+    return Pair(*primary_and_replica)
 
 
 @pytest.fixture

@@ -145,11 +145,6 @@ async def test_as_many_messages_wait_as_may(listening: Listening, redis: Redis, 
         assert await heard(quick, MAX_WAITING) == await slow.messages(0)
 
 
-async def test_silence_is_no_message(listening: Listening, prefix: str) -> None:
-    async with listening.channel(prefix) as listener:
-        assert await listener.messages(0.01) == []
-
-
 async def test_one_who_waits_can_be_woken(listening: Listening, prefix: str) -> None:
     async with listening.channel(prefix) as listener:
         waiting = asyncio.create_task(listener.messages(LONG_SECONDS))
@@ -260,22 +255,6 @@ async def test_a_server_that_accepts_and_never_answers_is_tried_again() -> None:
         caller.close()
     mute.close()
     await mute.wait_closed()
-
-
-async def test_whoever_may_not_listen_is_told_why_and_the_others_go_on(
-    redis: Redis, prefix: str, server_url: str
-) -> None:
-    await redis.execute_command("ACL", "SETUSER", prefix, "on", ">secret", "resetchannels", "&yes", "+@pubsub", "+ping")
-    url = f"unix://{prefix}:secret@{server_url.removeprefix('unix://')}"
-    listening = Listening(connect(url), timeout_seconds=LIMIT_SECONDS)
-    async with listening.channel("yes") as listener:
-        with pytest.raises(StoreUnavailable, match=r"(?i)no permissions"):
-            async with listening.channel("no"):
-                pass
-        await say(redis, "yes", b"still here")
-        assert await heard(listener, 1) == [b"still here"]
-    await listening.close()
-    await redis.acl_deluser(prefix)
 
 
 async def test_a_refusal_takes_nobody_else_along(redis: Redis, prefix: str, server_url: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from tests.support.store.servers import (
     Process,
     Watched,
     cluster,
-    sentinels,
     until,
 )
 
@@ -28,13 +27,6 @@ NODE_TIMEOUT_MS = 1000
 ENDS = [signal.SIGKILL, signal.SIGSTOP]
 
 CHANNELS = [f"{{{number:02x}}}:channel" for number in range(16)]
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster that stays as it is."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
 
 
 @pytest.fixture
@@ -155,13 +147,6 @@ async def test_a_primary_that_changes_places_with_its_replica_is_followed(
         until(lambda: "master" in replica.ask("ROLE"), "the replica was not promoted")
         await told(listener, replica, CHANNELS[0])
         await stack.aclose()
-
-
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    """A primary that a test may take away."""
-    with sentinels(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize("end", ENDS, ids=["killed", "hanging"])

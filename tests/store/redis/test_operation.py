@@ -21,13 +21,11 @@ from tests.support.store.operations import (
     HISTORY_OPERATIONS,
     JOB_OPERATIONS,
     check_refused_in_time,
-    read_and_cut,
 )
 from tests.support.store.sample import TENANT, grow, said, turn
 
 LIMIT_SECONDS = 0.5
 GRACE_SECONDS = 10.0
-POOL = 4
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +33,6 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSer
     """A server that a test may treat badly."""
     with EmbeddedServer(tmp_path_factory.mktemp("own")) as server:
         yield server
-
-
-async def test_a_cancelled_read_never_leaves_its_reply_to_the_next_one(
-    server_url: str, store: ConversationHistoryStore, prefix: str
-) -> None:
-    ids = [(await grow(store, f"text {number}"))[0] for number in range(16)]
-    few = ConversationHistoryStore(connect(server_url, max_connections=POOL), prefix=prefix)
-    await read_and_cut(few, ids)
-    await few.close()
 
 
 async def test_waiters_that_are_cancelled_take_nobody_s_turn(

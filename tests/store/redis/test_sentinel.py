@@ -3,8 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,17 +11,10 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import Server, connect
 from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow, said
-from tests.support.store.servers import SERVICE, Watched, eventually, sentinels, until
+from tests.support.store.servers import SERVICE, Watched, eventually, until
 
 LIMIT_SECONDS = 1.0
 GRACE_SECONDS = 1.0
-
-
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    """A primary that a test may take away."""
-    with sentinels(tmp_path) as made:
-        yield made
 
 
 async def test_every_operation_works_through_a_sentinel(watched: Watched) -> None:

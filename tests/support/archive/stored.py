@@ -1,5 +1,6 @@
 """A store with an archive that takes what changed as soon as it is asked to."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,10 @@ class Archived(NamedTuple):
         """The path to a turn, as the archive has it."""
         way = await self.turns.way(TENANT, digits_of(id))
         return None if way is None else [each.id for each in way.turns]
+
+
+Open = Callable[..., Awaitable[Archived]]
+"""Opens both, with some caps and sizes."""
 
 
 async def lose(redis: Redis, prefix: str) -> None:

@@ -22,7 +22,7 @@ from store.redis.connection import connect
 from tests.support.archive.stored import lose
 from tests.support.chaos.archive_steps import tell_of_steps
 from tests.support.chaos.watched import At
-from tests.support.store.sample import grow, turn
+from tests.support.store.sample import grow
 from tests.support.store.verdict import faults
 from tests.support.waiting import until
 
@@ -59,12 +59,8 @@ class Trees:
         in_parts = await self._grow(None, _long(), _long()) if large else []
         cut_in_parts = await self._grow(None, _long(), _long(), _long()) if large else []
         dropped_in_parts = await self._grow(None, _long(), _long(), "three") if large else []
-        older = f"resp_00{secrets.token_hex(23)}"  # as releases made ids that didn't say which tree they are in
-        await self.history.append(DEFAULT_TENANT, turn(older))
-        self.paths[older] = [older]
         await self.archive_all()
         await self._grow(self.forked[0], "a fork", "of two")
-        await self._grow(older, "behind an older id")
         if in_parts:
             await self._grow(in_parts[-1], _long(), "and an answer")  # in a second part
             await self.forget(cut_in_parts[1])

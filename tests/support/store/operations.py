@@ -247,16 +247,3 @@ async def check_refused_in_time(
             assert isinstance(error, StoreUnavailable), (name, error)
             assert words in str(error), name
             await store.close()
-
-
-async def read_and_cut(store: ConversationHistoryStore, ids: list[str]) -> None:
-    """Cancel reads of turns that say `text` and their number, and assert that the next ones get their own replies."""
-    for ticks in range(40):  # each round is cut somewhere else, from finding a connection to reading a reply
-        reads = [asyncio.create_task(store.get(TENANT, id)) for id in ids]
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        for read in reads:
-            read.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
-        answers = await asyncio.gather(*(store.get(TENANT, id) for id in ids))
-        assert answers == [turn(id, text=f"text {number}").response for number, id in enumerate(ids)]

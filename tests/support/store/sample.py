@@ -1,12 +1,18 @@
 """Turns to store in tests: small, and told apart by their text."""
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from redis.asyncio import Redis
 
+from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.turn import Status, StoredMessage, Turn
 
 TENANT = "acme"
 DAY = 86_400
+LONG_AGO = 1.0
+"""When something was used last that was used long ago, in µs since 1970."""
 
 
 def turn(id: str, parent: str | None = None, *, text: str = "hello", status: Status = Status.COMPLETED) -> Turn:
@@ -32,6 +38,16 @@ async def said(store: ConversationHistoryStore, tip: str, tenant: str = TENANT) 
     """The texts of the chain that `tip` ends, oldest first."""
     chain = await store.chain(tenant, tip)
     return [message.tokens.rstrip(b"\0").decode() for message in chain.messages()]
+
+
+async def alive(store: ConversationHistoryStore, ids: Iterable[str], tenant: str = TENANT) -> list[str]:
+    """Those of `ids` that are known; nothing is touched."""
+    found: list[str] = []
+    for id in ids:
+        with suppress(NotFound):
+            await store.lineage(tenant, id)
+            found.append(id)
+    return found
 
 
 async def set_use(redis: Redis, prefix: str, score: float, *roots: str, tenant: str = TENANT) -> None:

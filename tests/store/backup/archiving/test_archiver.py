@@ -1,22 +1,18 @@
 """The archiver on a real server: what changed is archived, what is not stays, and what was deleted never comes back."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from store.backup.archiving.archiver import Archiver, Due
 from store.backup.archiving.parts import Part, decoded, encoded, key_of
-from store.errors import NotFound, ParentNotFound, StoreFull
+from store.errors import ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from store.redis.connection import connect
-from tests.support.archive.stored import Archived, lose, opened
-from tests.support.store.audit import complaints
+from tests.support.archive.stored import Archived, Open, lose
 from tests.support.store.named import begun
 from tests.support.store.sample import TENANT, grow, said
 
@@ -41,10 +37,8 @@ async def test_another_tenant_finds_nothing(archived: Archived) -> None:
     assert await archived.turns.way("globex", digits_of(id)) is None
 
 
-async def test_a_turn_that_is_not_archived_is_not_evicted(
-    server_url: str, prefix: str, tmp_path: Path, redis: Redis
-) -> None:
-    few = await opened(server_url, prefix, tmp_path, FEW)
+async def test_a_turn_that_is_not_archived_is_not_evicted(begin: Open) -> None:
+    few = await begin(FEW)
     ids = [*await grow(few.store, "one"), *await grow(few.store, "two"), *await grow(few.store, "three")]
     with pytest.raises(StoreFull):
         await grow(few.store, "four")
@@ -52,28 +46,6 @@ async def test_a_turn_that_is_not_archived_is_not_evicted(
     await grow(few.store, "four")
     assert [await few.store.get(TENANT, id) for id in ids[1:]]
     assert await few.ids(ids[0]) == [ids[0]]
-    await few.store.close()
-    await few.archive.close()
-
-
-async def test_what_changes_while_it_is_archived_is_archived_again(
-    archived: Archived, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (first,) = await grow(archived.store, "one")
-    (shard,) = archived.store.keyspace.all_shards()
-    (tree,) = await archived.archiver.due(shard, 10)
-    put = archived.archive.put
-
-    async def slowly(key: str, value: bytes, *, only_if: str | None) -> str | None:
-        monkeypatch.undo()
-        await archived.store.forget(TENANT, first)
-        return await put(key, value, only_if=only_if)
-
-    monkeypatch.setattr(archived.archive, "put", slowly)
-    assert await archived.archiver.archive(tree) == 1
-    assert await archived.ids(first) is None
-    await archived.archive_all()
-    assert await archived.ids(first) is None
 
 
 @pytest.mark.parametrize("erase", [False, True])
@@ -90,19 +62,8 @@ async def test_what_was_deleted_is_unknown_at_once_and_stays_so(archived: Archiv
     assert (way.turns[1].deleted, bool(way.turns[1].messages)) == (True, not erase)
 
 
-async def test_a_deleted_tree_is_unknown_at_once_and_leaves_nothing(archived: Archived) -> None:
-    ids = await grow(archived.store, "one", "two")
-    await archived.archive_all()
-    await archived.store.forget_tree(TENANT, ids[1])
-    assert [await archived.ids(id) for id in ids] == [None, None]
-    await archived.archive_all()
-    assert [await archived.ids(id) for id in ids] == [None, None]
-
-
-async def test_what_was_evicted_comes_back_to_be_continued(
-    server_url: str, prefix: str, tmp_path: Path, redis: Redis
-) -> None:
-    few = await opened(server_url, prefix, tmp_path, FEW)
+async def test_what_was_evicted_comes_back_to_be_continued(begin: Open) -> None:
+    few = await begin(FEW)
     ids = await grow(few.store, "one", "two", "three")
     await few.archive_all()
     for text in ("x", "y", "z"):
@@ -114,9 +75,6 @@ async def test_what_was_evicted_comes_back_to_be_continued(
     assert await said(few.store, ids[1]) == ["one", "two"]
     assert await few.archive_all() == 0
     await grow(few.store, "four", parent=ids[1])
-    assert await complaints(redis, prefix) == []
-    await few.store.close()
-    await few.archive.close()
 
 
 async def test_what_comes_back_is_what_it_was(archived: Archived, redis: Redis, prefix: str) -> None:
@@ -127,31 +85,6 @@ async def test_what_comes_back_is_what_it_was(archived: Archived, redis: Redis, 
     assert await archived.turns.bring_back(TENANT, digits_of(ids[-1]))
     assert {id: await archived.store.get(TENANT, id) for id in ids} == before
     assert await said(archived.store, ids[-1]) == [f"turn {at}" for at in range(120)]
-
-
-async def test_a_way_with_tombstones_comes_back_with_them(archived: Archived, redis: Redis, prefix: str) -> None:
-    one, two, three = await grow(archived.store, "one", "two", "three")
-    await archived.store.forget(TENANT, two)
-    await archived.archive_all()
-    await lose(redis, prefix)
-    assert await archived.turns.bring_back(TENANT, digits_of(three))
-    assert await said(archived.store, three) == ["one", "two", "three"]
-    assert not await archived.turns.bring_back(TENANT, digits_of(two))
-    with pytest.raises(NotFound):
-        await archived.store.get(TENANT, two)
-    assert await archived.store.get(TENANT, one)
-
-
-async def test_what_is_deleted_while_it_comes_back_stays_deleted(archived: Archived, redis: Redis, prefix: str) -> None:
-    ids = await grow(archived.store, "one", "two")
-    await archived.archive_all()
-    way = await archived.turns.way(TENANT, digits_of(ids[1]))
-    assert way is not None
-    await archived.store.forget(TENANT, ids[1])
-    await archived.archive_all()
-    with pytest.raises(Outdated):
-        await archived.turns._store(TENANT, way)
-    assert not await archived.turns.bring_back(TENANT, digits_of(ids[1]))
 
 
 async def test_what_was_read_too_long_ago_does_not_come_back(archived: Archived, redis: Redis, prefix: str) -> None:
@@ -165,15 +98,6 @@ async def test_what_was_read_too_long_ago_does_not_come_back(archived: Archived,
         await archived.turns._store(TENANT, way._replace(archived=long_ago))
 
 
-async def test_an_empty_store_has_all_that_was_archived(archived: Archived, redis: Redis, prefix: str) -> None:
-    trees = [await grow(archived.store, f"{at} one", f"{at} two") for at in range(5)]
-    await archived.archive_all()
-    await lose(redis, prefix)
-    for at, ids in enumerate(trees):
-        assert await archived.turns.bring_back(TENANT, digits_of(ids[1]))
-        assert await said(archived.store, ids[1]) == [f"{at} one", f"{at} two"]
-
-
 async def test_a_conversation_is_archived_where_it_stands(archived: Archived) -> None:
     conversations = Conversations(archived.store)
     id = conversations.new_id()
@@ -181,20 +105,6 @@ async def test_a_conversation_is_archived_where_it_stands(archived: Archived) ->
     await conversations.create(TENANT, id, by_hand(first, None, ()), b"{}")
     await archived.archive_all()
     assert await archived.ids(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
-
-
-async def test_turns_from_before_there_was_an_archive_go_with_their_descendants(
-    server_url: str, prefix: str, tmp_path: Path
-) -> None:
-    before = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
-    ids = await grow(before, *(f"turn {at}" for at in range(250)))
-    await before.close()
-    made = await opened(server_url, prefix, tmp_path, Caps())
-    ids += await grow(made.store, "new", parent=ids[-1])
-    assert await made.archive_all() == 1
-    assert await made.ids(ids[-1]) == ids
-    await made.store.close()
-    await made.archive.close()
 
 
 async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Archived, redis: Redis, prefix: str) -> None:
@@ -209,21 +119,6 @@ async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Archived
     await redis.set(key, messages)
     await archived.archive_all()
     assert await archived.ids(two) == [one, two]
-
-
-async def test_a_long_tree_is_in_parts(server_url: str, prefix: str, tmp_path: Path) -> None:
-    made = await opened(server_url, prefix, tmp_path, Caps())
-    made = made._replace(
-        archiver=Archiver(made.store.server, made.store.keyspace, made.archive, after_seconds=0, part_bytes=100)
-    )
-    ids: list[str] = []
-    for at in range(10):
-        ids += await grow(made.store, f"turn {at}", parent=ids[-1] if ids else None)
-        await made.archive_all()
-    assert await made.ids(ids[-1]) == ids
-    assert len(await made.archive.list("v1/")) > 3
-    await made.store.close()
-    await made.archive.close()
 
 
 async def test_without_an_archive_nothing_is_noted(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:

@@ -1,24 +1,17 @@
 """The branches of a tree that left memory are told by their ends, and what is deleted of them is not."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from redis.asyncio import Redis
 
-from store.history.caps import Caps
 from store.history.elsewhere import AwayBranches
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, lose, opened
+from tests.support.archive.stored import Archived, Open, lose
 from tests.support.store.sample import TENANT, grow
 
 
 @pytest.fixture
-async def made(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Archived]:
-    archived = await opened(server_url, prefix, tmp_path, Caps(), part_bytes=20)
-    yield archived
-    await archived.store.close()
-    await archived.archive.close()
+async def made(begin: Open) -> Archived:
+    return await begin(part_bytes=20)
 
 
 async def away(made: Archived, root: str, *here: str, most: int = 10) -> AwayBranches:

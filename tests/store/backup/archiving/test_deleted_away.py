@@ -1,8 +1,7 @@
 """A turn that the archive alone has is deleted there: nothing comes back for that, so nobody needs room to delete."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 from redis.asyncio import Redis
@@ -16,8 +15,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, lose, opened
-from tests.support.store.audit import complaints
+from tests.support.archive.stored import Archived, Open, lose
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.work import submit
 
@@ -33,14 +31,11 @@ DELETIONS: dict[str, Delete] = {
 
 
 @pytest.fixture
-async def few(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Archived]:
-    """A store with room for few turns, which reads through to its archive. At the end all in Redis adds up."""
-    made = await opened(server_url, prefix, tmp_path, Caps(responses=FEW))
+async def few(begin: Open) -> Archived:
+    """A store with room for few turns, which reads through to its archive."""
+    made = await begin(Caps(responses=FEW))
     made.store.elsewhere = made.turns
-    yield made
-    assert await complaints(redis, prefix) == []
-    await made.store.close()
-    await made.archive.close()
+    return made
 
 
 @pytest.fixture

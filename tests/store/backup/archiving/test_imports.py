@@ -97,23 +97,6 @@ async def test_what_the_archive_never_had_is_new_and_is_archived(both: Archived,
     assert await said(both.store, turns[1].id) == ["one", "two"]
 
 
-async def test_a_tree_that_is_deleted_after_the_archive_was_asked_stays_deleted(
-    both: Archived, redis: Redis, prefix: str
-) -> None:
-    turns = await exported(both, "one")
-    await both.archive_all()
-    await lose(redis, prefix)
-    fate = both.turns._fate
-
-    async def deleted_meanwhile(tenant: str, digits: str) -> object:
-        told = await fate(tenant, digits)
-        await both.store.forget_tree(TENANT, turns[0].id)
-        return told._replace(there=False)
-
-    both.turns._fate = deleted_meanwhile  # type: ignore[method-assign,assignment]
-    assert await imported(both, *turns) == [DELETED]
-
-
 async def test_what_the_archive_said_too_long_ago_counts_for_nothing(both: Archived, redis: Redis, prefix: str) -> None:
     turns = await exported(both, "one")
     await lose(redis, prefix)

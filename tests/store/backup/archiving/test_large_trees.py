@@ -4,7 +4,7 @@ its parts at once.
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -22,12 +22,11 @@ from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index, decoded
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, ChainTooLong
-from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage
-from tests.support.archive.stored import Archived, opened
+from tests.support.archive.stored import Open
 from tests.support.store.sample import TENANT, grow
 
 TEXT = 1_000
@@ -63,16 +62,8 @@ class Puts:
         return await self._put(key, value, only_if=only_if)
 
 
-@pytest.fixture
-def open_passes(server_url: str, prefix: str, tmp_path: Path) -> Callable[[], Awaitable[Archived]]:
-    """Opens a store with an archiver that takes a few turns at once."""
-    return lambda: opened(server_url, prefix, tmp_path, Caps(), pass_bytes=PASS)
-
-
-async def test_a_pass_takes_some_of_a_large_tree_and_the_rest_stays_for_the_next(
-    open_passes: Callable[[], Awaitable[Archived]],
-) -> None:
-    made = await open_passes()
+async def test_a_pass_takes_some_of_a_large_tree_and_the_rest_stays_for_the_next(begin: Open) -> None:
+    made = await begin(pass_bytes=PASS)
     ids = await grow(made.store, *texts(40))
     puts, left = Puts(made.archive), [40]
     while left[-1]:
@@ -81,36 +72,30 @@ async def test_a_pass_takes_some_of_a_large_tree_and_the_rest_stays_for_the_next
     assert len(left) > 8
     assert max(puts.added) < PASS + 4 * TEXT
     assert await made.ids(ids[-1]) == ids
-    await made.store.close()
-    await made.archive.close()
 
 
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_what_nobody_has_archived_above_a_turn_comes_in_passes(
-    open_passes: Callable[[], Awaitable[Archived]], server_url: str, prefix: str, deleted: bool
+    before: ConversationHistoryStore, begin: Open, deleted: bool
 ) -> None:
-    before = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
     ids = await grow(before, *texts(60))
     if deleted:
         for id in ids[1:-1]:
             await before.forget(TENANT, id)
-    await before.close()
-    made = await open_passes()
+    made = await begin(pass_bytes=PASS)
     ids += await grow(made.store, "new", parent=ids[-1])
     puts = Puts(made.archive)
     assert await made.archiver.archive(Due(TENANT, digits_of(ids[0]))) == 0
     assert max(puts.added) < PASS + 4 * TEXT
     assert len(puts.added) > (5 if deleted else 12)
     assert await made.ids(ids[-1]) == ids
-    await made.store.close()
-    await made.archive.close()
 
 
-async def test_a_turn_is_not_done_before_all_above_it_is_archived(server_url: str, prefix: str, tmp_path: Path) -> None:
-    before = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+async def test_a_turn_is_not_done_before_all_above_it_is_archived(
+    before: ConversationHistoryStore, begin: Open
+) -> None:
     ids = await grow(before, *texts(60))
-    await before.close()
-    made = await opened(server_url, prefix, tmp_path, Caps(), pass_bytes=PASS, passes=2)
+    made = await begin(pass_bytes=PASS, passes=2)
     ids += await grow(made.store, "new", parent=ids[-1])
     tree = Due(TENANT, digits_of(ids[0]))
     assert await made.archiver.archive(tree) == 1
@@ -120,17 +105,13 @@ async def test_a_turn_is_not_done_before_all_above_it_is_archived(server_url: st
         calls += 1
     assert 3 < calls < 20
     assert await made.ids(ids[-1]) == ids
-    await made.store.close()
-    await made.archive.close()
 
 
-async def test_one_turn_may_be_larger_than_a_pass(server_url: str, prefix: str, tmp_path: Path) -> None:
-    made = await opened(server_url, prefix, tmp_path, Caps(), pass_bytes=1)
+async def test_one_turn_may_be_larger_than_a_pass(begin: Open) -> None:
+    made = await begin(pass_bytes=1)
     ids = await grow(made.store, *texts(3))
     assert [await made.archiver.archive(Due(TENANT, digits_of(ids[0]))) for _ in range(3)] == [2, 1, 0]
     assert await made.ids(ids[-1]) == ids
-    await made.store.close()
-    await made.archive.close()
 
 
 async def test_a_tree_whose_first_part_was_never_put_is_gone_on_with(tmp_path: Path) -> None:

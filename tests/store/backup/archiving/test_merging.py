@@ -89,13 +89,6 @@ def ids(parts: Iterable[Part]) -> list[str]:
 A, B, C, D = turn("a"), turn("b", "a"), turn("c", "b"), turn("d", "b")
 
 
-def test_what_is_told_is_found_and_so_is_the_way_to_it() -> None:
-    parts = archived(A, B, C, D)
-    assert [found(parts, each.id) for each in (A, B, C, D)] == [A, B, C, D]
-    assert path(parts, "d") == [A, B, D]
-    assert parts[0].parts == len(parts) > 1
-
-
 def test_the_same_news_twice_change_nothing() -> None:
     parts = archived(A, B, gone={"x": True})
     assert merged(parts, News((A, B), {"x": True}), SMALL) == {}
@@ -118,14 +111,6 @@ def test_a_part_that_nobody_counted_yields_to_what_went_elsewhere_since() -> Non
     assert found(parts, "b") == B
 
 
-def test_a_deleted_leaf_is_gone_and_stays_so() -> None:
-    parts = after(archived(A, B, C), News((), {"c": False}))
-    assert ids(parts) == ["a", "b"]
-    again = after(parts, News((C,)))
-    assert found(again, "c") is None
-    assert ids(again) == ["a", "b"]
-
-
 def test_what_was_deleted_before_it_was_archived_never_is() -> None:
     parts = archived(gone={"b": False})
     assert found(after(parts, News((A, B))), "b") is None
@@ -138,13 +123,6 @@ def test_a_tombstone_stays_one_whatever_an_old_server_has(erased: bool) -> None:
     assert after(parts, News((B,))) == parts
 
 
-def test_a_deleted_turn_that_others_continue_keeps_its_messages() -> None:
-    parts = after(archived(A, B, C), News((), {"b": False}))
-    assert found(parts, "b") is None
-    assert path(parts, "b") is None
-    assert path(parts, "c") == [A, tombstone(B), C]
-
-
 def test_erased_messages_are_in_no_part() -> None:
     secret = turn("b", "a", b"secret")
     parts = after(archived(A, secret, C), News((), {"b": True}))
@@ -153,12 +131,6 @@ def test_erased_messages_are_in_no_part() -> None:
     assert middle.messages == ()
     assert middle.erased is not None
     assert middle.erased.messages == 1
-
-
-def test_what_was_forgotten_may_be_erased_later_and_not_the_other_way_round() -> None:
-    parts = after(archived(A, B, C), News((), {"b": False}))
-    erased = after(parts, News((), {"b": True}))
-    assert after(erased, News((B,), {"b": False})) == erased
 
 
 def test_a_deleted_turn_goes_with_the_last_one_that_continued_it() -> None:

@@ -1,28 +1,22 @@
 """Reading through: what was asked for in vain is known for a while, unless it may come yet."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from redis.asyncio import Redis
 
 from store.backup.archiving.archived_turns import HIT, MISS, ArchivedTurns
-from store.history.caps import Caps
 from store.keys import digits_of
 from store.layout import shared_secret
 from store.watcher import Watcher
-from tests.support.archive.stored import Archived, lose, opened
+from tests.support.archive.stored import Archived, Open, lose
 from tests.support.store.sample import TENANT, turn
 
 
 @pytest.fixture
-async def archived(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Archived]:
+async def archived(begin: Open) -> Archived:
     """A store that knows its ids, with an archive."""
-    made = await opened(server_url, prefix, tmp_path, Caps())
+    made = await begin()
     made.store.ids.prove_by(await shared_secret(made.store))
-    yield made
-    await made.store.close()
-    await made.archive.close()
+    return made
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 away, and it may be gone.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,48 +12,22 @@ from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.shards import end_archive, note_older, tell_away
 from store.backup.heads import Heads
 from store.errors import NotFound, StoreFull
-from store.fsck.check import Fsck, Report
 from store.history.caps import Caps, room
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.keys import digits_of, id_of
 from store.redis.connection import connect
-from tests.support.archive.stored import Archived, opened
-from tests.support.store.audit import TREE_BYTES, complaints
+from tests.support.archive.stored import Open
+from tests.support.store.audit import TREE_BYTES
 from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said, set_use
+from tests.support.store.verdict import checked
 from tests.support.store.work import submit
 
 IDLE = Caps(idle_seconds=30 * DAY, idle_grace_seconds=0)
 FEW = Caps(responses=3)
 LATER = 3_000_000_000_000_000
 """A use to come, in µs."""
-
-Open = Callable[[Caps], Awaitable[Archived]]
-
-
-@pytest.fixture
-async def begin(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> AsyncIterator[Open]:
-    """Opens a store that has an archive from then on. After the test all in Redis adds up."""
-    made: list[Archived] = []
-
-    async def opening(caps: Caps) -> Archived:
-        made.append(await opened(server_url, prefix, tmp_path, caps))
-        return made[-1]
-
-    yield opening
-    assert await complaints(redis, prefix) == []
-    for each in made:
-        await each.store.close()
-        await each.archive.close()
-
-
-@pytest.fixture
-async def before(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
-    """The same store, before it has an archive."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
-    yield store
-    await store.close()
 
 
 async def note_all(store: ConversationHistoryStore, trees: int = 50) -> int:
@@ -78,16 +51,6 @@ async def noted(redis: Redis, prefix: str) -> list[bytes]:
         async for key in redis.scan_iter(f"{prefix}:*")
         if key.split(b"}:")[1].startswith(tuple(map(str.encode, names)))
     ]
-
-
-async def faults(url: str, prefix: str) -> list[str]:
-    """What fsck finds, and that it knows all keys."""
-    fsck = Fsck(connect(url), prefix=prefix)
-    *_, report = [step async for step in fsck.run()]
-    await fsck.close()
-    assert isinstance(report, Report)
-    assert report.unknown == 0
-    return [fault.what for fault in report.faults]
 
 
 async def test_an_idle_tree_leaves_memory_once_it_is_archived_and_is_read_there(
@@ -179,7 +142,7 @@ async def test_trees_from_before_the_archive_are_archived_with_all_their_turns(
     fork = await grow(before, "fork", parent=chains[0][50])
     gone = (await grow(before, "gone", parent=chains[1][50]))[0]
     await before.forget(TENANT, chains[2][60])
-    made = await begin(Caps())
+    made = await begin()
     assert await made.archive_all() == 0
     assert await note_all(made.store, trees) == {1: 3, 3: 1, 50: 1}[trees]
     changes = [f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(chain[0])}" for chain in chains]
@@ -201,7 +164,7 @@ async def test_a_turn_below_which_a_job_works_is_noted_and_the_job_is_when_it_en
     (root,) = await grow(before, "root")
     job = before.new_id(root)
     await submit(Jobs(before), job, parent=root)
-    made = await begin(Caps())
+    made = await begin()
     await note_all(made.store)
     assert await redis.zrange(f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(root)}", 0, -1) == [
         b"+" + digits_of(root).encode()
@@ -215,7 +178,7 @@ async def test_trees_that_were_used_at_once_are_all_noted(
     ids = [(await grow(before, f"{at}"))[0] for at in range(7)]
     await set_use(redis, prefix, LATER, *ids[:5])
     await redis.set(f"{prefix}:{{00}}:clock", LATER)
-    made = await begin(Caps())
+    made = await begin()
     await note_all(made.store, trees)
     assert await redis.zcard(f"{prefix}:{{00}}:unarchived") == len(ids)
 
@@ -223,7 +186,7 @@ async def test_trees_that_were_used_at_once_are_all_noted(
 async def test_no_more_are_noted_than_wait_to_be_archived(before: ConversationHistoryStore, begin: Open) -> None:
     for at in range(4):
         await grow(before, f"{at}")
-    made = await begin(Caps())
+    made = await begin()
     for _ in range(3):
         assert await note_older(made.store.server, made.store.keyspace, trees=2, most_due=2)
     assert await made.archive_all() == 2
@@ -338,12 +301,6 @@ async def test_what_can_not_be_archived_keeps_nothing_else_from_going(begin: Ope
     assert min(score for _, score in await redis.zrange(unarchived, 0, -1, withscores=True)) > 0
 
 
-async def test_that_the_archive_is_away_is_said_for_a_while(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin(FEW)
-    await tell_away(made.store.server, made.store.keyspace, 60)
-    assert 0 < await redis.pttl(f"{prefix}:{{00}}:archive-away") <= 60_000
-
-
 async def test_an_idle_tree_that_the_archive_lacks_stays_while_that_is_away(
     begin: Open, redis: Redis, prefix: str
 ) -> None:
@@ -366,7 +323,7 @@ async def test_whole_trees_go_while_the_archive_is_away_and_not_before(begin: Op
 
 
 async def test_what_is_noted_takes_room_until_it_is_archived(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin(Caps())
+    made = await begin()
     for at in range(40):
         await grow(made.store, f"{at}")
     held = int(await redis.hget(f"{prefix}:{{00}}:usage", "bytes")) + 40 * TREE_BYTES
@@ -383,15 +340,16 @@ async def test_fsck_knows_all_that_is_noted_and_that_away_is_not_for_ever(
     before: ConversationHistoryStore, begin: Open, server_url: str, redis: Redis, prefix: str
 ) -> None:
     await grow(before, "one")
-    made = await begin(Caps())
+    made = await begin()
     (id,) = await grow(made.store, "two")
     await made.archive_all()
     await made.store.forget(TENANT, id)
     await tell_away(made.store.server, made.store.keyspace, 60)
-    assert await faults(server_url, prefix) == []
+    found, report = await checked(server_url, prefix)
+    assert (found, report.unknown) == ([], 0)
     away = f"{prefix}:{{00}}:archive-away"
     await redis.persist(away)
-    assert await faults(server_url, prefix) == ["endless-note"]
+    assert [fault.what for fault in (await checked(server_url, prefix))[0]] == ["endless-note"]
     await redis.expire(away, 60)
 
 
@@ -415,7 +373,7 @@ async def test_without_the_archive_all_is_evicted_again_and_idle_trees_go(
 
 
 async def test_an_end_that_was_cut_short_goes_on_with_the_next(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin(Caps())
+    made = await begin()
     for at in range(5):
         await grow(made.store, f"{at}")
     await redis.delete(f"{prefix}:{{00}}:archive")
@@ -427,14 +385,14 @@ async def test_an_archive_may_end_before_all_older_trees_are_noted(
     before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
 ) -> None:
     await grow(before, "one")
-    made = await begin(Caps())
+    made = await begin()
     assert await redis.exists(f"{prefix}:{{00}}:older")
     await end_archive(made.store.server, made.store.keyspace)
     assert await noted(redis, prefix) == []
 
 
 async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin(Caps())
+    made = await begin()
     ids = await grow(made.store, "one")
     await made.archive_all()
     await end_archive(made.store.server, made.store.keyspace)
@@ -449,7 +407,7 @@ async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Ope
 @pytest.mark.usefixtures("lost_replies")
 async def test_all_may_be_told_twice(before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str) -> None:
     ids = await grow(before, "one", "two")
-    made = await begin(Caps())
+    made = await begin()
     await note_all(made.store)
     assert await redis.zcard(f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(ids[0])}") == 2
     await tell_away(made.store.server, made.store.keyspace, 60)

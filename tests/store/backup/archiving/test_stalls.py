@@ -4,16 +4,14 @@ read there or comes back, however well it is compressed.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable
-from pathlib import Path
+from collections.abc import Awaitable
 
 import pytest
 from redis.asyncio import Redis
 
-from store.history.caps import Caps
 from store.keys import digits_of
 from store.turn import Status, StoredMessage, Turn
-from tests.support.archive.stored import Archived, lose, opened
+from tests.support.archive.stored import Archived, lose
 from tests.support.service.lag import STALL_SECONDS, longest_work
 from tests.support.store.sample import TENANT
 
@@ -22,15 +20,6 @@ ATTEMPTS = 5
 """The garbage collector may come in between, so the best of some counts."""
 
 KINDS = {"one letter": bytes, "noise": lambda size: random.Random(size).randbytes(size // 2).hex().encode()}
-
-
-@pytest.fixture
-async def archived(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[Archived]:
-    """A store with an archive that takes what changed at once."""
-    made = await opened(server_url, prefix, tmp_path, Caps())
-    yield made
-    await made.store.close()
-    await made.archive.close()
 
 
 async def chain_of(archived: Archived, turns: int, content: bytes) -> str:

@@ -129,13 +129,3 @@ async def test_a_lost_reply_uses_nothing_up(
 
     assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") in (Use.NEW, Use.AGAIN)
     assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(), run="one") is Use.GONE
-
-
-async def test_fakeredis_does_the_same(fake_url: str) -> None:
-    store = ConversationHistoryStore(connect(fake_url))
-    them, id = Approvals(store), store.new_id()
-    await them.ask(TENANT, id, {0: DIGEST})
-
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is Use.NEW
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(), run="one") is Use.GONE
-    await store.close()

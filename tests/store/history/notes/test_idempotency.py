@@ -304,16 +304,3 @@ async def test_many_shards_share_them(server_url: str, redis: Redis, prefix: str
     assert min(sizes) > 0
     assert await complaints(redis, prefix) == []
     await store.close()
-
-
-async def test_fakeredis_does_the_same(fake_url: str) -> None:
-    store = ConversationHistoryStore(connect(fake_url))
-    them = KeyedRequests(store)
-    request = await asked(them)
-
-    assert await them.take(request, ONE) == Taken(Found.MINE)
-    assert await them.take(request, TWO) == Taken(Found.THEIRS)
-    assert await them.name(request, ONE, DIGITS, kept=True)
-    await them.end(request, ONE, made=True)
-    assert await them.take(request, TWO) == Taken(Found.MADE, DIGITS)
-    await store.close()

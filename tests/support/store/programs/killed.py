@@ -9,7 +9,7 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -109,6 +109,11 @@ class Told:
     ids: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By word: forgetting, forgot, abandoning, abandoned."""
 
+    @property
+    def done(self) -> int:
+        """How much was acknowledged."""
+        return len(self.appended)
+
     def note(self, line: bytes) -> None:
         """Take in one line."""
         word, id, detail = line.decode().rstrip("\n").split(" ")
@@ -121,11 +126,6 @@ class Told:
                 self.ended.append(float(detail))
             case _:
                 self.ids[word].add(id)
-
-    async def listen(self, lines: AsyncIterator[bytes]) -> None:
-        """Take in all that is said from now on."""
-        async for line in lines:
-            self.note(line)
 
     def root(self, id: str) -> str:
         """The root of a turn's tree."""

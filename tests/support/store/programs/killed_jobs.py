@@ -9,7 +9,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -127,6 +127,11 @@ class Said:
     ended: list[float] = field(default_factory=list)
     """When processes found no server any more."""
 
+    @property
+    def done(self) -> int:
+        """How much was acknowledged."""
+        return len(self.statuses)
+
     def note(self, line: bytes) -> None:
         """Take in one line."""
         word, id, detail = line.decode().rstrip("\n").split(" ")
@@ -141,11 +146,6 @@ class Said:
                 self.ended.append(float(detail))
             case _:
                 self.statuses[id] = Status(word), float(detail)
-
-    async def listen(self, lines: AsyncIterator[bytes]) -> None:
-        """Take in all that is said from now on."""
-        async for line in lines:
-            self.note(line)
 
 
 if __name__ == "__main__":
