@@ -46,7 +46,7 @@ from store.jobs.log import Entry
 from store.jobs.model import Priority, Steer, Successor
 
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
-_WINDOWS = {"2h": Priority.WITHIN_2H, "8h": Priority.WITHIN_8H}
+WINDOWS = {"2h": Priority.WITHIN_2H, "8h": Priority.WITHIN_8H}
 
 GROUP_BYTES = 16
 """The length of the digest by which the store knows a group of jobs."""
@@ -77,7 +77,7 @@ async def submit(maker: Maker, queued: Queued) -> Submitted:
     service, prepared, span = maker.service, queued.prepared, spans.current.get()
     plan = prepared.plan
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
-    priority = _WINDOWS.get(prepared.window) or _PRIORITIES[response.service_tier]
+    priority = WINDOWS.get(prepared.window) or _PRIORITIES[response.service_tier]
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
         facts = planned(plan) if span.kept else None

@@ -61,6 +61,8 @@ class Node(NamedTuple):
     size: int
     """The bytes of its response as it is stored."""
     deleted: bool
+    priority: int = 0
+    """That of the job that makes it, while it is under way."""
 
     @property
     def id(self) -> str:
@@ -184,7 +186,8 @@ async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -
     for at in range(0, len(shards), SHARDS_AT_ONCE):
         some = (run(scripts.jobs_of, shard, tenant=tenant, most=most) for shard in shards[at : at + SHARDS_AT_ONCE])
         for _, all_of_them, *rows in await asyncio.gather(*some):
-            found += map(Node.of, rows)
+            for priority, _, row in (each.partition(b" ") for each in rows):
+                found.append(Node.of(row)._replace(priority=int(priority)))
             whole = whole and bool(int(all_of_them))
     found.sort(key=lambda each: (-each.created, each.digits))
     return found[:most], whole and len(found) <= most

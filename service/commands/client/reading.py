@@ -235,6 +235,8 @@ def jobs_of(service: Service) -> tuple[list[Json], bool]:
 def line_of(job: Json) -> str:
     """A response under way, on a line."""
     parts = [str(job["id"]), printing.when(job.get("created_at")), str(job.get("status")), str(job.get("model") or "")]
+    if window := job.get("completion_window"):
+        parts.append(f"within {window}")
     parts.append(printing.excerpt(str(job.get("input") or "")))
     return "  ".join(part for part in parts if part)
 

@@ -20,6 +20,7 @@ import msgspec
 from pydantic import Field
 
 from service.api.ids import response_of
+from service.background.submit import WINDOWS
 from service.errors import invalid_value
 from service.web.received import Received
 from service.web.routes.conversations import read_filter
@@ -534,10 +535,16 @@ MOST_JOBS = 500
 """The most that are listed at once: some 10 ms."""
 
 
+class ShownJob(ShownTurn):
+    """A response under way, with the window of one that has hours still."""
+
+    completion_window: str | None = None
+
+
 class Jobs(msgspec.Struct):
     """The responses under way, the newest first; `has_more` where there are more than were asked for."""
 
-    data: list[ShownTurn]
+    data: list[ShownJob]
     has_more: bool
     object: str = "list"
 
@@ -554,10 +561,15 @@ async def list_jobs(request: Received, query: JobsQuery) -> object:
     store, tenant = request.service.store, request.tenant
     found, whole = await under_way(store, tenant, query.limit)
     excerpts = await excerpts_of(store, tenant, {each.digits: each.size for each in found})
-    data = [with_excerpt(_shown_job(each), excerpts.get(each.digits)) for each in found]
+    data = list(map(_shown_job, found))
+    for job, each in zip(data, found, strict=True):
+        with_excerpt(job, excerpts.get(each.digits))
     return request.with_room(Jobs(data, not whole))
 
 
-def _shown_job(job: Node) -> ShownTurn:
-    above = None if job.parent is None else name_of(job.parent)
-    return ShownTurn(job.id, "response", job.status, job.created // US, parent=above)
+_WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
+
+
+def _shown_job(job: Node) -> ShownJob:
+    above, window = None if job.parent is None else name_of(job.parent), _WINDOWS.get(job.priority)
+    return ShownJob(job.id, "response", job.status, job.created // US, parent=above, completion_window=window)

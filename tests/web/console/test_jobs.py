@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from service.commands.client.reading import line_of
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
 from tests.support.waiting import wait_until
 
@@ -31,6 +32,18 @@ def test_a_response_is_listed_while_it_is_under_way(beside: Callable[..., Served
     for id in made:
         client.responses.cancel(id)
     wait_until(lambda: http.get(JOBS).json()["data"] == [])
+
+
+def test_the_window_of_what_has_hours_is_listed(beside: Callable[..., Served]) -> None:
+    service = beside(worker=False)
+    client, http = service.client(), service.http()
+    for window in ("8h", "2h", "soonest"):
+        options: Any = {"completion_window": window, "continuation_id": "nightly"}
+        response = client.responses.create(model=MODEL, input="hi", background=True, background_options=options)
+        assert (response.status, response.service_tier) == ("queued", "default")
+    jobs = http.get(JOBS).json()["data"]
+    assert sorted((job["completion_window"] for job in jobs), key=str) == ["2h", "8h", None]
+    assert [line_of(job).split("  ")[4] for job in jobs if job["completion_window"] == "2h"] == ["within 2h"]
 
 
 def test_another_tenants_are_not_listed(beside: Callable[..., Served]) -> None:
