@@ -1,6 +1,6 @@
 """A process that dies at any step loses nothing and does nothing twice.
 
-Each dies by SIGKILL: at one step of ten scenarios on a push, at all steps of all of them in the long form.
+Each dies by SIGKILL: at one step of eleven scenarios on a push, at all steps of all of them in the long form.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from tests.support.chaos.mortals import dead
 
 PUSHED = {
     "a worker": workers.SCENARIO,
+    "a worker of what has hours": workers.WITHIN_HOURS,
     "amid a conversation": conversations.SCENARIO,
     "amid a steer": steers.SCENARIO,
     "amid a steer over a socket": steered_over_sockets.SCENARIO,

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from service.api.events import Event
-from service.api.request import CreateRequest, read_create
+from service.api.request import CreateRequest, Window, read_create
 from service.api.response import Message, Response
 from service.background.follow import Following
 from service.background.tasks import Background
@@ -41,6 +41,8 @@ class WatchedEngine(DemoEngine):
         """How many generations of each response are under way."""
         self.asked: Counter[str] = Counter()
         """How many there were."""
+        self.priorities: dict[str, int] = {}
+        """The priority of the last one of each."""
         self.stopped: dict[str, float] = {}
         """When the last one of each ended, on the monotonic clock."""
 
@@ -48,6 +50,7 @@ class WatchedEngine(DemoEngine):
         id = generation.id[:ID_CHARS]
         self.sampling[id] += 1
         self.asked[id] += 1
+        self.priorities[id] = generation.priority
         try:
             await super().sample(generation, take, between)
         finally:
@@ -91,11 +94,13 @@ async def queue(
     conversation: str | None = None,
     tools: Sequence[object] = (),
     after: str | None = None,
+    window: Window = "soonest",
 ) -> str:
     """Queue a response to what is said, a text or items, perhaps in a conversation or after another response, perhaps
-    with tools; its id.
+    with tools or hours; its id.
     """
-    return await queue_response(service, CALLER, _asked(said, conversation, tools, after, background=True))
+    request = _asked(said, conversation, tools, after, background=True)
+    return await queue_response(service, CALLER, msgspec.structs.replace(request, window=window))
 
 
 async def respond(service: Service, said: str, conversation: str | None = None, *, store: bool = True) -> Response:
