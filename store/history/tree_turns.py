@@ -62,7 +62,7 @@ class Node(NamedTuple):
     """The bytes of its response as it is stored."""
     deleted: bool
     priority: int = 0
-    """That of the job that makes it, while it is under way."""
+    """Its job's, while it is under way."""
 
     @property
     def id(self) -> str:
