@@ -85,17 +85,6 @@ def test_what_is_not_stored_reads_and_does_not_join(service: ServiceProcess) -> 
     assert len(kinds(client, id)) == 1
 
 
-def test_the_conversation_is_counted_and_not_held(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}]).id
-    alone = client.responses.input_tokens.count(model=MODEL, input="hi").input_tokens
-    counted = client.responses.input_tokens.count(model=MODEL, input="hi", conversation=id).input_tokens
-    assert counted > alone
-    used = ask(client, "hi", id).usage
-    assert used is not None
-    assert used.input_tokens == counted
-
-
 def test_a_response_of_a_conversation_can_be_continued_beside_it(service: ServiceProcess) -> None:
     client = service.client()
     id = client.conversations.create().id

@@ -15,7 +15,7 @@ from service.tools.port import ToolFailure, ToolLimits
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
 from tests.responses.tools.test_stdio_servers import program, running
 
-BOUNDS = ToolLimits(connect_seconds=1, list_seconds=3, call_seconds=3, answer_bytes=100_000, tools=20)
+BOUNDS = ToolLimits(connect_seconds=1, list_seconds=30, call_seconds=3, answer_bytes=100_000, tools=20)
 EXAMPLES = 25
 
 VALUES: Any = st.recursive(

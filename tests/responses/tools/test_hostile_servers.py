@@ -17,6 +17,8 @@ from service.tools.transports import Backend, Refused
 from tests.support.waiting import until
 
 LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)
+PATIENT = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=40, answer_bytes=100_000, tools=20)
+"""For what has another bound than its time, which a busy machine takes longer to reach."""
 Handler = Callable[[web.Request, Any], Awaitable[web.StreamResponse]]
 TOOL = {"name": "t", "inputSchema": {"type": "object"}}
 
@@ -209,7 +211,8 @@ async def pinging(request: web.Request, asked: Any) -> web.StreamResponse:
     ],
 )
 async def test_a_call_ends_in_time_and_says_why(how: Handler, why: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with server(instead("tools/call", how)) as session:
+    limits = LIMITS if how in (silent, wrong_id) else PATIENT
+    async with server(instead("tools/call", how), limits) as session:
         await session.list_tools()
         began = asyncio.get_running_loop().time()
         with pytest.raises(ToolFailure) as failure:
@@ -219,7 +222,7 @@ async def test_a_call_ends_in_time_and_says_why(how: Handler, why: str, caplog: 
 
     assert why in str(failure.value)
     assert str(failure.value)
-    assert took < 8
+    assert took < 2 * limits.call_seconds
     assert "s3cret" not in str(failure.value)
     assert not [record for record in caplog.records if not record.name.startswith("aiohttp")]
 
