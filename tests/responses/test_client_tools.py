@@ -276,6 +276,25 @@ async def test_a_client_that_keeps_its_history_is_shown_what_a_chain_is(settings
     assert chained.count("<|message|>3<|end|>") == alone.count("<|message|>3<|end|>") == 1
 
 
+async def test_items_are_listed_as_they_were_sent(settings: Settings) -> None:
+    engine = scripted([RUN_LOCALLY], [answer("Done.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await alone(inside, input="Go.", tools=[LOCAL])
+        call_id = first["output"][0]["call_id"]
+        sent: Any = {"type": "local_shell_call_output", "id": call_id, "output": "a b"}
+        last = await go_on(client, first["id"], sent, tools=[LOCAL])
+        listed = await anext(aiter(client.responses.input_items.list(last.id)))
+
+    told = listed.to_dict()
+    assert {**told, "id": None} == {
+        "type": "local_shell_call_output",
+        "id": None,
+        "call_id": call_id,
+        "output": "a b",
+        "status": "completed",
+    }
+
+
 async def test_calls_and_outputs_of_openai_s_own_shell_are_read_too(settings: Settings) -> None:
     """A history that was begun at OpenAI goes on here, where nothing of it is declared."""
     place = {"type": "container_reference", "container_id": "cntr_1"}
@@ -452,3 +471,14 @@ async def test_a_found_tool_s_secrets_are_kept_nowhere(settings: Settings) -> No
 
     assert "s3cret" not in str(listed)
     assert "s3cret" not in str(chain.notes()["loaded_tools"])
+
+
+# --- the demo engine ---
+
+
+async def test_the_demo_engine_writes_a_patch(settings: Settings) -> None:
+    async with serving(settings) as inside:
+        found = await made(inside, input="Change a file.", tools=[PATCH], tool_choice={"type": "apply_patch"})
+
+    assert (found["status"], found["output"][-1]["type"]) == ("completed", "apply_patch_call")
+    assert found["output"][-1]["operation"]["path"]

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import openai
 import pytest
 from openai import AsyncOpenAI
 
@@ -130,3 +131,13 @@ async def test_what_is_in_effect_costs_no_token(settings: Settings) -> None:
             await ask(client, id)
     prompts = [list(generation.prompt) for generation in engine.generations]
     assert prompts[:2] == prompts[2:]
+
+
+@pytest.mark.parametrize("form", [{"type": "poem"}, {"type": "json_schema", "name": "x"}, 5])
+async def test_a_format_that_can_not_be_is_refused_at_once(settings: Settings, form: Any) -> None:
+    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
+        id = await begun(client)
+        with pytest.raises(openai.BadRequestError) as refusal:
+            await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}, update(form=form)])
+        assert str(refusal.value.param).startswith("items[1].text.format")
+        assert (await client.conversations.items.list(id)).data == []

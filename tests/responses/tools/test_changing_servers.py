@@ -111,6 +111,22 @@ async def test_a_server_may_change_its_era_amid_a_session(modern: bool) -> None:
     assert changing.calls == 2
 
 
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_server_may_change_its_era_between_two_sessions(modern: bool) -> None:
+    changing = Changing(modern=modern)
+    async with asking(changing) as session:
+        before = await session.call("t", {})
+        await session.close()
+        changing.restart(modern=not modern)
+        another = Session(session.connection, session.limits)
+        try:
+            after = await another.call("t", {})
+        finally:
+            await another.close()
+
+    assert {before.text, after.text} == {"fine", "modern"}
+
+
 async def test_a_tool_that_is_refused_by_name_says_so_and_is_asked_for_once() -> None:
     asked_for = 0
 

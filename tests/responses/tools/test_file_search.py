@@ -11,9 +11,13 @@ from typing import Any
 import openai
 import pytest
 
+from service.api.outcome import HostedCall
+from service.api.tools.callee import Hosted
 from service.harmony import tokens
-from service.settings.mcp import BadServers, read_servers
+from service.settings.mcp import BadServers, Connection, read_servers
 from service.settings.settings import Settings
+from service.tools.port import Listing, ToolResult
+from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
@@ -175,6 +179,29 @@ async def test_a_model_that_says_something_else_does_nothing(searching: Settings
     assert response.status == "failed"
     assert "does not match the format" in response.to_dict()["error"]["message"]
     assert library.given(folder) == before
+
+
+@pytest.mark.parametrize("arguments", ["", "tides", "{}", '{"queries": []}', '{"queries": [1]}', '{"queries": "x"}'])
+async def test_arguments_that_no_engine_held_to_the_form_are_told_and_nothing_is_searched(arguments: str) -> None:
+    tool = Hosted("library", "search", True, "file_search", '{"vector_store_ids":["vs_1"]}')
+    run = ToolRun({("file_search", "library"): Connection("library", "http://127.0.0.1:9/mcp")}, lambda _: Unasked())
+    outcome = await run.call(HostedCall("fs_1", tool, arguments))
+
+    assert (outcome.status, outcome.shown) == ("failed", {})
+    assert "Error: The arguments are no" in outcome.told
+
+
+class Unasked:
+    """A session with a server that nobody should ask."""
+
+    async def list_tools(self) -> Listing:
+        raise AssertionError("asked for its tools")
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        raise AssertionError(f"asked for {name}")
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 async def test_a_text_with_the_results_will_do_and_what_a_tool_does_not_take_is_refused(
@@ -345,3 +372,9 @@ async def test_the_server_of_the_document_searches_folders(settings: Settings, t
 def test_a_server_that_stands_for_what_it_can_not_is_refused_at_start(table: str, why: str) -> None:
     with pytest.raises(BadServers, match=why):
         read_servers(f'[library]\nurl = "http://127.0.0.1/mcp"\n{table}\n')
+
+
+def test_one_server_stands_for_a_type() -> None:
+    table = 'url = "http://127.0.0.1/mcp"\ntype = "file_search"\ntool = "a"\n'
+    with pytest.raises(BadServers, match=r"\[two\]: \[one\] has the same type"):
+        read_servers(f"[one]\n{table}[two]\n{table}")

@@ -267,3 +267,15 @@ async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> No
         response = await ask(client, text=form)
 
     assert response.output_text == '{"at": "ten【0†L2】"}'
+
+
+async def test_the_demo_engine_searches_opens_a_page_and_cites_it(searching: Settings) -> None:
+    async with serving(searching) as service, service.client() as client:
+        response = await ask(client, input='Search the web for "high water ten" please')
+        more = await ask(client, input="Count to 3.", previous_response_id=response.id)
+
+    actions = [item.to_dict()["action"] for item in response.output if item.type == "web_search_call"]
+    assert [action["type"] for action in actions] == ["search", "open_page"]
+    assert actions[0]["query"] == "high water ten"
+    assert response.output_text == f"It makes high water ([docs.invalid]({MOON}))."
+    assert "3" in more.output_text
