@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.browser.html import html_page
@@ -139,7 +139,6 @@ PIECES = st.one_of(
 
 
 @given(st.lists(PIECES, max_size=60).map("".join))
-@settings(max_examples=300, deadline=None)
 def test_any_html_has_a_text_whose_links_can_be_told(html: str) -> None:
     page = page_of(html)
 

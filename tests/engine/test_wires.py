@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.llama import servers as llama_servers
@@ -285,7 +285,6 @@ def test_a_stream_is_its_ids_its_finish_and_its_cache_wherever_it_is_cut(kind: s
 samples = st.lists(st.tuples(st.integers(0, 201_087), st.floats(-50, 0)), max_size=12)
 
 
-@settings(deadline=None)
 @given(
     kind=st.sampled_from([V, C]),
     sampled=samples,

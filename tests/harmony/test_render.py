@@ -4,7 +4,7 @@ from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.api.tools import builtin
@@ -27,9 +27,6 @@ from service.harmony.typescript import Function, declaration, namespace
 from store.turn import StoredMessage
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.steps import timed_steps
-
-many = settings(max_examples=400, derandomize=True, deadline=None)
-hundreds = settings(max_examples=150, derandomize=True, deadline=None)
 
 STEP_SECONDS = 0.25
 """What a step may take on a busy machine; alone it takes about 10 ms."""
@@ -69,13 +66,11 @@ def rendered(said: Said) -> StoredMessage:
 # --- one message ---
 
 
-@many
 @given(said=messages)
 def test_any_message_has_the_ids_of_openai_harmony(oracle: Oracle, said: Said) -> None:
     assert unpack(rendered(said).tokens).tolist() == oracle.message(said)
 
 
-@hundreds
 @given(conversation=st.lists(messages, max_size=8))
 def test_messages_joined_are_the_prompt_of_openai_harmony(oracle: Oracle, conversation: list[Said]) -> None:
     joined = b"".join(rendered(said).tokens for said in conversation) + PROMPT_END
@@ -83,7 +78,6 @@ def test_messages_joined_are_the_prompt_of_openai_harmony(oracle: Oracle, conver
     assert unpack(joined).tolist() == oracle.prompt(conversation)
 
 
-@hundreds
 @given(said=messages)
 def test_no_text_of_a_message_becomes_a_special_id(said: Said) -> None:
     specials = [rank for rank in unpack(rendered(said).tokens) if rank >= tokens.FIRST_SPECIAL]
@@ -129,7 +123,6 @@ def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
 # --- long messages ---
 
 
-@hundreds
 @given(text=texts, window=st.integers(4, 20))
 def test_steps_give_the_same_message(text: str, window: int) -> None:
     with patch.multiple(tokens, SLICE_CHARS=window, BOUNDARY_SEARCH_CHARS=window // 2):
@@ -157,7 +150,6 @@ days = st.dates().map(str)
 efforts = st.sampled_from(["low", "medium", "high"])
 
 
-@hundreds
 @given(identity=texts, cutoff=texts, date=days, effort=efforts, has_functions=st.booleans())
 @example("You are ChatGPT, a large language model trained by OpenAI.", "2024-06", "2025-06-28", "high", True)
 def test_any_system_message_equals_that_of_openai_harmony(
@@ -223,7 +215,6 @@ def section(functions: list[Function]) -> str:
 functions = st.builds(Function, texts, texts, st.none() | st.just({}) | st.just(PARAMETERS))
 
 
-@hundreds
 @example(None, [])
 @example("", [])
 @given(instructions=st.none() | texts, functions=st.lists(functions, max_size=3))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from openai_harmony import Role, StreamableParser, TextContent
 
 from service.harmony import tokens
@@ -14,9 +14,6 @@ from service.harmony.tokens import CALL, END, RETURN, encode
 from tests.support.oracles.harmony import Oracle
 from tests.support.responses import samples
 from tests.support.responses.samples import byte_by_byte, generation, harmony, split
-
-five_hundred = settings(max_examples=500, derandomize=True, deadline=None)
-hundreds = settings(max_examples=250, derandomize=True, deadline=None)
 
 
 def segments(*chunks: Sequence[int]) -> list[Segment]:
@@ -63,7 +60,6 @@ def parsed(oracle: Oracle, ids: Sequence[int]) -> list[Read]:
 # --- well-formed ---
 
 
-@five_hundred
 @given(messages=samples.conversations)
 def test_well_formed_tokens_read_as_openai_harmony_reads_them(oracle: Oracle, messages: list[samples.Sampled]) -> None:
     ids = generation(messages)
@@ -71,7 +67,6 @@ def test_well_formed_tokens_read_as_openai_harmony_reads_them(oracle: Oracle, me
     assert read(segments(ids)) == parsed(oracle, ids)
 
 
-@hundreds
 @given(messages=samples.conversations)
 def test_well_formed_messages_are_clean_and_keep_every_token(messages: list[samples.Sampled]) -> None:
     ids = generation(messages)
@@ -84,7 +79,6 @@ def test_well_formed_messages_are_clean_and_keep_every_token(messages: list[samp
 # --- any tokens ---
 
 
-@hundreds
 @given(ids=samples.streams)
 def test_any_tokens_give_segments_that_open_before_text_and_close_after_it(ids: list[int]) -> None:
     shape = "".join({Opened: "(", str: "t", Closed: ")"}[type(segment)] for segment in segments(ids))
@@ -92,7 +86,6 @@ def test_any_tokens_give_segments_that_open_before_text_and_close_after_it(ids: 
     assert re.fullmatch(r"(\(t*\))*", shape)
 
 
-@hundreds
 @given(ids=samples.streams, places=samples.cuts)
 def test_segments_do_not_depend_on_how_the_tokens_arrive(ids: list[int], places: list[int]) -> None:
     whole = segments(ids)
@@ -101,7 +94,6 @@ def test_segments_do_not_depend_on_how_the_tokens_arrive(ids: list[int], places:
     assert segments(*split(ids, places)) == whole
 
 
-@hundreds
 @given(ids=samples.streams)
 def test_no_text_is_lost(ids: list[int]) -> None:
     texts = TEXTS
@@ -195,7 +187,6 @@ def test_a_header_without_end_becomes_text_at_its_cap() -> None:
     assert segmenter.state is State.CONTENT
 
 
-@hundreds
 @given(messages=samples.conversations)
 def test_a_generation_cut_anywhere_says_nothing_that_the_whole_does_not(messages: list[samples.Sampled]) -> None:
     ids = generation(messages)

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.tools.callee import Callee
@@ -447,7 +447,6 @@ def sampled(rules: Rules, engine: ScriptedEngine, deaths: Sequence[int]) -> list
     return asyncio.run(run())
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
 @given(rules=RULES, deaths=st.lists(st.integers(0, 30), max_size=3), first=samples.rambling, then=samples.generations)
 def test_what_comes_next_is_the_same_however_many_workers_it_takes(
     rules: Rules, deaths: list[int], first: list[int], then: list[int]

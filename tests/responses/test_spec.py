@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.port import Generation, Sampling
@@ -87,7 +87,6 @@ plans = st.builds(
 ).map(placed)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
 @given(plans)
 async def test_a_job_comes_back_as_it_went(job: Plan) -> None:
     assert await decode(await encode(job)) == job

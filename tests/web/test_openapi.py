@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from starlette.routing import compile_path
 
 from service.api.conversation import MAX_ITEMS, read_added, read_changed, read_new
@@ -269,7 +269,6 @@ def check(operation: str, status: int, body: Any) -> None:
     jsonschema_rs.validator_for({**schema, "components": {"schemas": STRICT}}).validate(body)
 
 
-@settings(max_examples=300, deadline=None)
 @given(any_event)
 def test_every_event_is_as_described(event: Event) -> None:
     if isinstance(event, Lifecycle):  # any JSON stands there for the echo of tools

@@ -5,14 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from service.api import events
 from service.api.events import Event
 from service.web.sse import OBFUSCATION_STEP, Encoder
 from tests.support.responses import event_samples
-
-hundreds = settings(max_examples=100, derandomize=True, deadline=None)
 
 
 def placed(batch: list[Event]) -> list[Event]:
@@ -44,13 +42,11 @@ def encoded(batch: list[Event]) -> list[dict[str, Any]]:
     return [json.loads(msgspec.json.encode(event)) for event in batch]
 
 
-@hundreds
 @given(batch=batches)
 def test_any_event_is_written_as_it_is(batch: list[Event]) -> None:
     assert written(batch, obfuscate=False) == encoded(batch)
 
 
-@hundreds
 @given(batch=batches)
 def test_deltas_of_every_kind_are_padded_and_nothing_else_is(batch: list[Event]) -> None:
     padded = written(batch, obfuscate=True)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.api.read import READERS, identify
@@ -12,8 +12,6 @@ from service.responses.output import sealed
 from service.responses.prompt.build import Prompt
 from tests.support.responses.requests import ENVELOPES, Json, prompt
 from tests.support.responses.samples import RESPONSE_ID
-
-hundreds = settings(max_examples=400, derandomize=True, deadline=None)
 
 SEALED = ENVELOPES.seal(sealed.COMPACTION, sealed.compaction("So far."))
 NAMES = ("id", "role", "content", "call_id", "name", "namespace", "arguments", "input", "output", "outputs", "code")
@@ -85,7 +83,6 @@ def read(**body: Any) -> Prompt | str:
         return refusal.param or ""
 
 
-@hundreds
 @given(items=st.lists(ITEM | st.sampled_from(MENDED), max_size=4), auto=st.booleans())
 @example(items=[{"type": "mcp_call", "server_label": "x", "name": "y", "arguments": "", "error": 5}], auto=False)
 def test_any_items_are_read_or_refused_by_name(items: list[Json], auto: bool) -> None:
@@ -98,7 +95,6 @@ def test_any_items_are_read_or_refused_by_name(items: list[Json], auto: bool) ->
     assert len({item.id for item in made.items}) == len(items)
 
 
-@hundreds
 @given(history=st.lists(MESSAGE, max_size=4), items=st.lists(st.sampled_from(MENDED), max_size=3))
 def test_any_history_is_read_or_refused_by_name(history: list[Json], items: list[Json]) -> None:
     made = read(input=items, previous_input_messages=history)

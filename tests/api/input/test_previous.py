@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
@@ -59,7 +59,6 @@ histories = st.lists(
 )
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
 @given(chain=histories)
 def test_output_messages_given_back_make_the_prompt_that_the_store_would_have_made(chain: list[StoredMessage]) -> None:
     stored = prompt(chain, input=NOW, previous_response_id="resp_0")

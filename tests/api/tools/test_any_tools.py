@@ -3,15 +3,13 @@
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.read import Tools, read_tools
 from service.errors import InvalidRequest
 from service.steps import in_one_go
-
-hundreds = settings(max_examples=400, derandomize=True, deadline=None)
 
 
 def namespace(name: str, *members: Any) -> dict[str, Any]:
@@ -76,7 +74,6 @@ def choice(value: Any, declared: Tools) -> Chosen | InvalidRequest:
         return refused
 
 
-@hundreds
 @given(value=st.lists(declared, max_size=4) | anything)
 def test_whatever_is_declared_is_read_or_refused_by_its_place(value: Any) -> None:
     read = tools(value)
@@ -89,7 +86,6 @@ def test_whatever_is_declared_is_read_or_refused_by_its_place(value: Any) -> Non
     assert all(f"type {callee.name} = " in read.section for callee in read.callees)
 
 
-@hundreds
 @given(value=choices)
 def test_whatever_is_chosen_is_read_or_refused_by_its_place(value: Any) -> None:
     all_tools = tools([single_tool("function", "f"), namespace("n", single_tool("custom", "g")), {"type": "mcp"}])

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.demo.sampling import sampled_answer
@@ -142,7 +142,6 @@ def test_special_tokens_in_the_users_words_stay_text() -> None:
     assert sum(token >= FIRST_SPECIAL for token in said.tokens) == 7
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     words=st.lists(
         st.one_of(
@@ -160,7 +159,6 @@ def test_every_answer_is_well_formed_harmony(oracle: Oracle, words: list[str], e
     assert messages[-1]["content"] == [{"type": "text", "text": said.final}]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 201_087), max_size=60))
 def test_any_ids_at_all_get_some_answer(ids: list[int]) -> None:
     assert [token for piece in sampled_answer(ids) for token in piece][-1] == RETURN

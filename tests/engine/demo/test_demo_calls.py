@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
@@ -139,7 +139,6 @@ _SCHEMA = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(parameters=_object(_SCHEMA), words=st.sampled_from(["use the tool", "use the tool: red, 5, Paris, no my flag"]))
 def test_arguments_satisfy_any_schema(oracle: Oracle, parameters: Schema, words: str) -> None:
     said = ask(oracle, words, [Function("frobnicate", "Frobnicates.", parameters)])
@@ -155,7 +154,6 @@ def test_a_recursive_schema_has_an_end() -> None:
     assert json.loads(said.final) == {}
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(alphabet='(){}[]|<>"?:,;/ \nab_:1', max_size=200))
 def test_any_text_can_be_read_as_a_signature(text: str) -> None:
     read_signature(text)

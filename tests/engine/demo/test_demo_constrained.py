@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
@@ -225,7 +225,6 @@ BEGINNINGS = st.lists(st.sampled_from([*PARTS, *encode(' to=functions.get_weathe
 TAGS = [None, content_tag(schema_content(ARGUMENTS)), content_tag(regex_content("[a-z]+"))]
 
 
-@settings(max_examples=200, deadline=None)
 @given(begun=BEGINNINGS, tag=st.sampled_from(TAGS), words=st.sampled_from([TWO, "hello", ""]))
 def test_it_goes_on_from_whatever_was_begun_as_the_tag_has_it(begun: list[int], tag: str | None, words: str) -> None:
     sampled = said([*asking(words), *begun], tag)

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jsonschema_rs import validator_for
 
@@ -106,7 +106,6 @@ NODE = {
 SCHEMAS = st.recursive(LEAVES, nested, max_leaves=8).map(lambda schema: merged(schema, {"$defs": {"node": NODE}}))
 
 
-@settings(max_examples=200, deadline=None)
 @given(schema=SCHEMAS, words=WORDS)
 def test_whatever_schema_can_be_held_it_has_a_value_for(schema: Schema, words: str) -> None:
     try:
@@ -140,7 +139,6 @@ def test_a_text_of_a_regex_uses_the_words_that_fit(pattern: str, words: str, tex
     assert matching(pattern, words) == text
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.from_regex(r"(\[a-f0-3\]|[xyz]|\((?:\?:)?[pq]\|[rs]\)|\\[dw])([*+?]|\{1,3\})?", fullmatch=True), WORDS)
 def test_a_text_of_a_regex_matches_it(pattern: str, words: str) -> None:
     assert re.fullmatch(pattern, matching(pattern, words), re.ASCII)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.harmony import tokens
@@ -168,7 +168,6 @@ def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:
 ROLES = st.lists(st.sampled_from(["user", "final", "analysis", "call", "output", "unnamed", "answered"]), max_size=14)
 
 
-@settings(max_examples=200, derandomize=True)
 @given(kinds=ROLES, last=st.sampled_from(["user", "output", "answered", "final"]))
 def test_no_call_is_ever_parted_from_its_output(kinds: list[str], last: str) -> None:
     messages: list[StoredMessage] = []

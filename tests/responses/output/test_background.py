@@ -1,7 +1,7 @@
 """A background response's machine: it waits and begins, and one that replays goes on as the one before would have."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.events import Event
@@ -15,8 +15,6 @@ from service.steps import in_one_go
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, NOW, as_json, harmony, run
-
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 endings = st.sampled_from(Ending)
 
@@ -53,7 +51,6 @@ def test_a_background_response_is_queued_before_it_is_in_progress() -> None:
     ]
 
 
-@hundreds
 @given(ids=samples.streams, ending=endings)
 def test_but_for_its_beginning_it_is_the_stream_of_any_response(ids: list[int], ending: Ending) -> None:
     stream = [as_json(event) for event in run(samples.machine(), [ids], ending, background=True)]
@@ -73,7 +70,6 @@ def test_one_that_ends_before_it_began_has_no_progress() -> None:
 # --- replays ---
 
 
-@hundreds
 @given(ids=samples.streams, places=samples.cuts, ending=endings)
 def test_a_machine_goes_on_where_another_stopped(ids: list[int], places: list[int], ending: Ending) -> None:
     whole = run(samples.machine(), [ids], ending, background=True)
@@ -105,7 +101,6 @@ def test_ids_that_no_vocabulary_has_are_replayed_as_what_they_were_taken_for() -
     assert restarted(ids).next_number == len(whole) - 1
 
 
-@hundreds
 @given(ids=samples.streams, places=samples.cuts)
 def test_a_machine_shows_what_its_events_fold_to(ids: list[int], places: list[int]) -> None:
     machine, fold = samples.machine(), Fold()

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai import omit
 from openai._models import construct_type
@@ -34,8 +34,6 @@ from tests.support.responses import samples
 from tests.support.responses.samples import as_json, harmony, run
 from tests.support.responses.shown import text_of
 
-hundreds = settings(max_examples=200, derandomize=True, deadline=None)
-
 endings = st.sampled_from(Ending)
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+a\n*** End Patch"
 sdk_event = TypeAdapter[Any](ResponseStreamEvent)
@@ -50,7 +48,6 @@ def terminal(stream: list[Event]) -> Any:
 # --- our own fold ---
 
 
-@hundreds
 @given(ids=samples.streams, ending=endings, rules=samples.all_rules)
 def test_the_fold_of_a_stream_is_its_terminal_response(ids: list[int], ending: Ending, rules: Rules) -> None:
     stream = run(samples.machine(rules), [ids], ending)
@@ -62,7 +59,6 @@ def test_the_fold_of_a_stream_is_its_terminal_response(ids: list[int], ending: E
     assert but_last.response.output == terminal(stream).output
 
 
-@hundreds
 @given(ids=samples.streams, ending=endings, rules=samples.all_rules)
 def test_any_prefix_of_a_stream_folds(ids: list[int], ending: Ending, rules: Rules) -> None:
     fold = Fold()
@@ -74,7 +70,6 @@ def test_any_prefix_of_a_stream_folds(ids: list[int], ending: Ending, rules: Rul
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
 
 
-@hundreds
 @given(ids=samples.streams, places=samples.cuts, rules=samples.all_rules)
 def test_a_machine_s_snapshot_is_the_fold_of_its_events(ids: list[int], places: list[int], rules: Rules) -> None:
     machine, fold = samples.machine(rules), Fold()
@@ -103,7 +98,6 @@ def test_nothing_can_be_read_before_the_first_event() -> None:
 # --- a fold goes on ---
 
 
-@hundreds
 @given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)
 def test_a_fold_goes_on_from_what_was_written_down_at_any_event(
     ids: list[int], ending: Ending, background: bool, rules: Rules
@@ -244,7 +238,6 @@ def sdk_text(item: Any) -> str:
     return "".join(part.text for part in item.content) if item.type == "message" else ""
 
 
-@hundreds
 @given(ids=samples.streams, ending=endings, rules=samples.all_rules)
 def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending: Ending, rules: Rules) -> None:
     stream = run(samples.machine(rules), [ids], ending)
@@ -253,7 +246,6 @@ def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending
     assert accumulated(stream) == [text_of(each) if isinstance(each, Accumulated) else "" for each in output]
 
 
-@hundreds
 @given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)
 def test_every_event_is_one_that_the_sdk_types(ids: list[int], ending: Ending, background: bool, rules: Rules) -> None:
     for event in run(samples.machine(rules), [ids], ending, background=background):

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api import events
@@ -20,8 +20,6 @@ from service.responses.output.machine import Ending
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
 from tests.support.responses.samples import RESPONSE_ID, harmony, run
-
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 MESSAGE_ID = f"msg_{RESPONSE_ID[5:]}0000"
 
@@ -39,7 +37,6 @@ def sliced(stream: list[Event], places: list[int]) -> list[list[Event]]:
 # --- what goes in comes out ---
 
 
-@hundreds
 @given(batch=event_samples.batches, packed=st.binary(max_size=40), cached=st.none() | st.integers(0, 2**30))
 def test_any_events_come_back_as_they_went(batch: list[Event], packed: bytes, cached: int | None) -> None:
     whole = Batch(batch, packed, cached)
@@ -67,7 +64,6 @@ def test_deltas_that_differ_in_more_than_their_text_stay_apart(second: Event) ->
     assert decode_batch(encode_batch(Batch(batch)), 5).events == batch
 
 
-@hundreds
 @given(ids=samples.streams, places=samples.cuts, ending=st.sampled_from(Ending))
 def test_a_stream_comes_back_however_it_is_cut_into_batches(ids: list[int], places: list[int], ending: Ending) -> None:
     stream = run(samples.machine(), [ids], ending, background=True)

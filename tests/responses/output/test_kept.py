@@ -1,7 +1,7 @@
 """What later prompts see of a response: messages as they were sampled, or rendered anew where they were malformed."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.response import FunctionCall, Message
@@ -11,8 +11,6 @@ from tests.support.oracles.harmony import Oracle, Said
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, OPENING, Sampled, as_json, generation, harmony, run, sampled
 from tests.support.responses.shown import short
-
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 endings = st.sampled_from(Ending)
 
@@ -26,7 +24,6 @@ def rendered(oracle: Oracle, *said: Said) -> list[list[int]]:
     return [oracle.message(each) for each in said]
 
 
-@hundreds
 @given(messages=samples.conversations)
 def test_well_formed_messages_are_kept_token_for_token(messages: list[Sampled]) -> None:
     machine = samples.machine()
@@ -94,7 +91,6 @@ def test_a_malformed_message_of_any_length_is_kept() -> None:
     assert len(message.tokens) > 0
 
 
-@hundreds
 @given(ids=samples.wild | samples.mutated, ending=endings)
 def test_every_kept_message_is_well_formed(ids: list[int], ending: Ending) -> None:
     machine = samples.machine()

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from service.api import events
 from service.api.response import Message
@@ -16,8 +16,6 @@ from service.responses.output.machine import Ending
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import as_json, byte_by_byte, byte_token, harmony, split
-
-hundreds = settings(max_examples=100, derandomize=True, deadline=None)
 
 
 def shown(token: int, logprob: float = -0.5, *top: tuple[int, float]) -> tuple[str, float, list[int]]:
@@ -95,7 +93,6 @@ def test_alternatives_keep_their_order_and_events_have_no_bytes() -> None:
 # --- beside the text ---
 
 
-@hundreds
 @given(content=samples.contents, places=samples.cuts)
 def test_the_bytes_of_the_tokens_are_the_text_across_characters(content: tuple[int, ...], places: list[int]) -> None:
     stream = sampled(answer(list(content)), places)
@@ -121,7 +118,6 @@ def test_a_character_cut_short_keeps_the_log_probabilities_of_its_pieces() -> No
     assert (part["text"], len(part["logprobs"])) == ("a\ufffd", 4)
 
 
-@hundreds
 @given(ids=samples.streams, places=samples.cuts)
 def test_chunks_make_no_difference(ids: list[int], places: list[int]) -> None:
     def deltas(places: list[int]) -> list[events.OutputTextDelta]:

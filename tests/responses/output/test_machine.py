@@ -13,9 +13,7 @@ from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, NOW, as_json, harmony, run, sampled, split
 
-many = settings(max_examples=700, derandomize=True, deadline=None)
 ten_thousand = settings(max_examples=10_000, derandomize=True, deadline=None)
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 endings = st.sampled_from(Ending)
 
@@ -27,7 +25,6 @@ def check_any_stream(ids: list[int], ending: Ending) -> None:
     check_stream([as_json(event) for event in run(samples.machine(), [ids], ending)])
 
 
-@many
 @given(ids=samples.streams, ending=endings)
 def test_any_tokens_give_a_stream_that_keeps_the_grammar(ids: list[int], ending: Ending) -> None:
     check_any_stream(ids, ending)
@@ -41,7 +38,6 @@ def test_ten_thousand_streams_keep_the_grammar(ids: list[int], ending: Ending) -
     check_any_stream(ids, ending)
 
 
-@hundreds
 @given(ids=samples.streams, places=samples.cuts, ending=endings)
 def test_events_do_not_depend_on_how_the_engine_chunks(ids: list[int], places: list[int], ending: Ending) -> None:
     whole = run(samples.machine(), [ids], ending)

@@ -1,7 +1,7 @@
 """A steered response ends where its next message ends, in an answer at once, and never within a call."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.response import FunctionCall, Message, Reasoning
@@ -11,8 +11,6 @@ from service.responses.output.rules import Rules
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony
-
-hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 THOUGHT = "<|channel|>analysis<|message|>Hm."
 PREAMBLE = "<|channel|>commentary<|message|>I look."
@@ -128,7 +126,6 @@ def steered_run(ids: list[int], place: int, size: int) -> Machine:
     return machine
 
 
-@hundreds
 @given(ids=samples.streams, place=st.integers(0, 60))
 def test_where_it_ends_does_not_depend_on_how_the_engine_chunks(ids: list[int], place: int) -> None:
     place = min(place, len(ids))

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai_harmony import (
     Conversation,
@@ -27,9 +27,6 @@ from tests.support.oracles.harmony import Oracle, Said
 from tests.support.responses import samples
 from tests.support.responses.requests import DATE, TOOLS, prompt
 from tests.support.responses.samples import FUNCTIONS, PROMPT_TOKENS, RULES, Sampled, created, generation, run
-
-many = settings(max_examples=600, derandomize=True, deadline=None)
-hundreds = settings(max_examples=200, derandomize=True, deadline=None)
 
 Json = dict[str, Any]
 
@@ -124,7 +121,6 @@ def expected(oracle: Oracle, said: Sequence[Said], instructions: str | None, too
     )
 
 
-@many
 @given(steps=conversations, instructions=st.none() | texts, tools=st.sampled_from([[], TOOLS[:1], TOOLS]))
 def test_the_prompt_is_what_openai_harmony_renders(
     oracle: Oracle, steps: list[Step], instructions: str | None, tools: list[Json]
@@ -135,7 +131,6 @@ def test_the_prompt_is_what_openai_harmony_renders(
     assert ours.tokens.tolist() == expected(oracle, said, instructions, tools)
 
 
-@hundreds
 @given(steps=conversations, place=st.integers(0, 20))
 def test_a_stored_chain_and_items_sent_again_make_one_prompt(steps: list[Step], place: int) -> None:
     items = [step.item for step in steps]
@@ -189,7 +184,6 @@ def shown_again(ids: Sequence[int]) -> list[int]:
 turns = st.tuples(st.integers(0, 9), samples.texts, samples.conversations)
 
 
-@hundreds
 @given(plan=st.lists(turns, min_size=2, max_size=6))
 def test_on_every_branch_a_prompt_begins_with_the_one_before_it_and_what_was_sampled(
     plan: list[tuple[int, str, list[Sampled]]],

@@ -4,7 +4,7 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
@@ -156,7 +156,6 @@ def _turns(kinds: list[tuple[bool, int, int]]) -> list[StoredMessage]:
 conversations = st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=8)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
 @given(kinds=conversations, room=st.integers(0, 400))
 def test_the_rest_is_a_whole_end_that_fits_or_the_newest_turn(kinds: list[tuple[bool, int, int]], room: int) -> None:
     messages = _turns(kinds)
