@@ -144,7 +144,6 @@ def test_a_response_that_waits_folds_to_one_that_is_queued() -> None:
 # --- and back ---
 
 
-@hundreds
 @given(ids=samples.streams, ending=endings, rules=samples.all_rules)
 def test_the_events_of_a_stored_response_are_those_of_its_stream_with_each_text_as_one_delta(
     ids: list[int], ending: Ending, rules: Rules
