@@ -26,6 +26,20 @@ AFTER = "it follows what can't be read"
 FIRST, SECOND = "appendonly.aof.1.incr.aof", "appendonly.aof.2.incr.aof"
 
 
+async def keep(url: str, *texts: str) -> str:
+    store = ConversationHistoryStore(connect(url))
+    ids = await grow(store, *texts)
+    await store.close()
+    return ids[-1]
+
+
+async def read(url: str, tip: str) -> list[str]:
+    store = ConversationHistoryStore(connect(url))
+    texts = await said(store, tip)
+    await store.close()
+    return texts
+
+
 def files(folder: Path, *contents: bytes) -> Path:
     """A server's folder with these files."""
     made = folder / "appendonlydir"
@@ -61,20 +75,6 @@ def files(folder: Path, *contents: bytes) -> Path:
     ],
     ids=["hole", "holes", "zeros-at-the-end", "torn", "hole-and-torn", "unreadable", "behind-a-hole", "torn-before"],
 )
-async def keep(url: str, *texts: str) -> str:
-    store = ConversationHistoryStore(connect(url))
-    ids = await grow(store, *texts)
-    await store.close()
-    return ids[-1]
-
-
-async def read(url: str, tip: str) -> list[str]:
-    store = ConversationHistoryStore(connect(url))
-    texts = await said(store, tip)
-    await store.close()
-    return texts
-
-
 def test_what_can_not_be_read_is_cut_and_nothing_else(
     tmp_path: Path, contents: tuple[bytes, ...], kept: tuple[bytes, ...], cuts: list[tuple[str, int, int, str]]
 ) -> None:

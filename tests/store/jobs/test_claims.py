@@ -56,6 +56,9 @@ class Pausable:
 async def pausable(tmp_path: Path) -> AsyncIterator[Pausable]:
     """A server of the test's own."""
     with EmbeddedServer(tmp_path) as server:
+        patient = ConversationHistoryStore(connect(server.url), timeout_seconds=30.0)
+        await patient.check()  # the server knows all scripts from then on, which on a busy machine takes a while
+        await patient.close()
         found = Pausable(server)
         try:
             yield found
