@@ -38,8 +38,8 @@ USER harmonium
 WORKDIR /home/harmonium
 VOLUME /run/harmonium
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=60s \
-    CMD ["python", "-c", "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(2); s.connect('/run/harmonium/sandbox.sock'); s.sendall(b'GET /health HTTP/1.0\\r\\n\\r\\n'); exit(b' 200 ' not in s.recv(99))"]
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s \
+    CMD ["python", "-Sc", "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(2); s.connect('/run/harmonium/sandbox.sock'); s.sendall(b'GET /health HTTP/1.0\\r\\n\\r\\n'); raise SystemExit(b' 200 ' not in s.recv(99))"]
 ENTRYPOINT ["harmonium"]
 CMD ["sandbox"]
 
@@ -53,7 +53,8 @@ WORKDIR /home/harmonium
 EXPOSE 8000
 VOLUME /data
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=20s \
-    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:%s/health' % os.environ.get('HARMONIUM_PORT', 8000), timeout=2)"]
+# a socket, as urllib takes twice the time, and this runs for ever
+HEALTHCHECK --interval=5s --timeout=5s --start-period=20s \
+    CMD ["python", "-Sc", "import os, socket; s = socket.create_connection(('127.0.0.1', os.environ.get('HARMONIUM_PORT', 8000)), 4); s.sendall(b'GET /health HTTP/1.0\\r\\nhost: localhost\\r\\n\\r\\n'); raise SystemExit(b' 200 ' not in s.recv(99))"]
 ENTRYPOINT ["harmonium"]
 CMD ["serve"]

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
@@ -183,7 +184,7 @@ def _sentences(path: Path, found: Header) -> list[str]:
     """The contents of a file, for people."""
     lines = [
         f"{path}: {found.turns:,} turns in {found.trees:,} conversations of {_many(found.tenants, 'tenant')}, "
-        f"{found.bytes / 1e6:,.1f} MB",
+        f"{decimal(found.bytes)}",
         f"made {_moment(found.created)} by {found.release}, {_many(found.shards, 'shard')}, format {found.version}",
         f"content {found.content}",
     ]

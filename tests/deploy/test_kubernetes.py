@@ -234,6 +234,18 @@ def test_the_document_makes_the_secret_that_the_manifests_ask_for() -> None:
     assert set(re.findall(r"--from-literal=([\w-]+)=", shown)) == asked
 
 
+def test_the_document_s_kustomization_stands_beside_a_checkout(tmp_path: Path) -> None:
+    (text,) = [text for label, text in blocks(section(read("docs/deploy.md"), "Kubernetes")) if label == "yaml"]
+    own = yaml.safe_load(text)
+    (tmp_path / "kustomization.yaml").write_text(text)
+    (tmp_path / "harmonium").symlink_to(ROOT)
+    assert [each for each in own["resources"] + own["components"] if not (tmp_path / each).is_dir()] == []
+    manifests = built(tmp_path)
+    images = {container(manifests, "Deployment", name)["image"] for name in ("harmonium-api", "harmonium-worker")}
+    assert images == {"registry.example.com/harmonium:0.1.0"}
+    assert named(manifests, "ConfigMap", "harmonium-settings")["data"]["HARMONIUM_SHARDS"] == "16"
+
+
 def test_the_document_has_every_file() -> None:
     text = section(read("docs/deploy.md"), "Kubernetes")
     names = {str(path.relative_to(ROOT)) for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml"}

@@ -6,7 +6,10 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, cast
 
@@ -135,6 +138,32 @@ def test_each_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_
     assert "HARMONIUM_HOST=0.0.0.0" in text
     assert len(re.findall(r'(?m)^HEALTHCHECK .*\n +CMD \["python".*/health', text)) == 2
     assert re.findall(r"(?m)^(?:ENTRYPOINT|CMD) (.)", text) == ["["] * 4
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_the_image_s_health_check_is_well_where_health_says_so(status: int) -> None:
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    command = json.loads(re.findall(r"(?m)^HEALTHCHECK .*\n +CMD (\[.*\])$", read("Dockerfile"))[-1])
+
+    def checked(port: int) -> subprocess.CompletedProcess[bytes]:
+        port_of_it = {"HARMONIUM_PORT": str(port)}
+        return subprocess.run([sys.executable, *command[1:]], env=port_of_it, timeout=SECONDS, capture_output=True)
+
+    with HTTPServer(("127.0.0.1", 0), Health) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        done = checked(server.server_port)
+        server.shutdown()
+        thread.join()
+    assert (done.returncode, done.stderr) == (0 if status == 200 else 1, b"")
+    assert checked(server.server_port).returncode == 1
 
 
 def test_the_image_without_a_target_is_the_service() -> None:
