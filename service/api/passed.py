@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.content import MAX_PARTS
+from service.api.request import TEMPLATES_OWN
 from service.decoding import ABSENT, advice, decode, decode_list, shown_raw
 from service.errors import InvalidRequest, brief, invalid_value, missing
 
@@ -138,9 +139,6 @@ FURTHER = {
     for name in names
 }
 """The reasons why some members are refused."""
-
-TEMPLATES_OWN = frozenset({"chat_template", "tokenize", "messages", "conversation", "tools", "documents"})
-"""Names that 'chat_template_kwargs' may not have: they are arguments of the function that renders the template."""
 
 _TIERS = {"priority": -1, "fast": -1, "flex": 1}
 

@@ -186,12 +186,25 @@ class CreateFrame(CreateBody, forbid_unknown_fields=True):
 _LATER = "A later release serves it; leave it out."
 _NOT_HERE = "Leave it out."
 
+MAX_TEMPLATE_OPTIONS = 64
+MAX_TEMPLATE_BYTES = 16_384
+"""The most variables that a request may give to a chat template, and the most bytes of their JSON."""
+
+TEMPLATES_OWN = frozenset(
+    {
+        *("chat_template", "tokenize", "messages", "conversation", "tools", "documents"),
+        *("add_generation_prompt", "continue_final_message"),
+    }
+)
+"""Names that 'chat_template_kwargs' may not have: they are arguments of the function that renders the template."""
+
+TemplateOption = bool | int | float | str | None
+
 UNSERVED: dict[str, tuple[bytes, str]] = {
     "image": (b"null", _LATER),
     "moderation": (b"null", "Nothing is moderated here; leave it out."),
     "access_programs": (b"null", _NOT_HERE),
     "personality": (b"null", "gpt-oss has one style; say in 'instructions' how it speaks."),
-    "chat_template_kwargs": (b"{}", "The prompt is Harmony's, and not made by a template; see 'reasoning.effort'."),
     "structured_outputs": (b"{}", "Give a JSON schema as 'text.format', or a custom tool with a grammar."),
     "logit_bias": (b"{}", _NOT_HERE),
     "include_reasoning": (b"true", "Reasoning is an item of its own, which a client may pass over."),
@@ -292,6 +305,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     window: Window = "soonest"
     continuation_id: str | None = None
     """The client's name for background responses that belong together: the later ones start before others."""
+    template_options: dict[str, TemplateOption] = {}
+    """The wished variables of the chat template, of a model that has one."""
 
     @property
     def shows_logprobs(self) -> bool:
@@ -380,6 +395,7 @@ def _check(
         obfuscate=sent.stream_options is None or sent.stream_options.include_obfuscation is not False,
         summary=sent.reasoning and (sent.reasoning.summary or sent.reasoning.generate_summary),
         thoughts="all_turns" if sent.reasoning and sent.reasoning.context == "all_turns" else "current_turn",
+        template_options=_template_options(sent.chat_template_kwargs),
         format=text.format,
         verbosity=text.verbosity or "medium",
         include=frozenset(sent.include or ()),
@@ -417,6 +433,22 @@ def _refuse_what_is_not_served(sent: CreateBody) -> None:
         raise invalid_value("client_metadata", shown_raw(sent.client_metadata), "It is an object.")
     if sent.reasoning and sent.reasoning.mode not in (None, "standard"):
         raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
+
+
+def _template_options(raw: msgspec.Raw) -> dict[str, TemplateOption]:
+    """Variables for a chat template. Raises InvalidRequest."""
+    if bytes(memoryview(raw)[:5]) in (b"null", b"{}"):
+        return {}
+    name, size = "chat_template_kwargs", len(memoryview(raw))
+    if size > MAX_TEMPLATE_BYTES:
+        raise invalid_value(name, f"{size} bytes", f"At most {MAX_TEMPLATE_BYTES} bytes are taken.")
+    options = decode(raw, dict[str, TemplateOption], name)
+    if len(options) > MAX_TEMPLATE_OPTIONS:
+        raise invalid_value(name, f"{len(options)} members", f"At most {MAX_TEMPLATE_OPTIONS} are taken.")
+    for each in options:
+        if each in TEMPLATES_OWN:
+            raise invalid_value(name, each, "It is no variable of a template.")
+    return options
 
 
 def _refuse_what_does_not_go_together(

@@ -37,6 +37,11 @@ class Speech(msgspec.Struct, frozen=True):
     shown: Shown = SHOWN
 
 
+def usual_options(effort: str) -> dict[str, object]:
+    """The options of a template about an effort of reasoning; each template takes those that it knows."""
+    return {"enable_thinking": effort != "none", "thinking": effort != "none", "reasoning_effort": effort}
+
+
 class Transcript(msgspec.Struct, frozen=True):
     """The input from which a model's chat template makes a prompt, all of it JSON in the form of Chat Completions:
     messages, tools, and the template's own options. The assistant speaks next. Where `own` stands in a text, in JSON

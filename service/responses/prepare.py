@@ -72,6 +72,7 @@ from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Approvals, Use
 from store.turn import Chain, StoredMessage
 
+NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
@@ -241,6 +242,8 @@ class _Preparation:
         looked = await self._looked()
         read, notes = await self._read(opener, looked)
         if model.speech is None:
+            if request.template_options:
+                raise unsupported("chat_template_kwargs", ", ".join(request.template_options), NO_TEMPLATE)
             prompt = await self._prompt(read, parent.take_history(), created_at, model.context_tokens)
             rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
         else:

@@ -27,7 +27,7 @@ from service.markup.chat import Chat
 from service.markup.families import FAMILIES
 from service.markup.messages import form_of, tool_names, tools_told
 from service.markup.prompts import NOTHING, Ids, Known, Sampled, Templated, common, key_behind, with_known
-from service.markup.speech import Speech, Transcript
+from service.markup.speech import Speech, Transcript, usual_options
 from service.responses.output.machine import Machine
 from service.responses.output.reading import NO_PROMPT, ServedReading, TemplatedReading
 from service.responses.prompt.build import Prompt
@@ -157,7 +157,7 @@ async def prompt_of(
     form = form_of(FAMILIES[speech.family].markup, speech.shown)
     told = None if form is None or not tools else tools_told(form, tools, own)
     salt = secrets.token_bytes(SALT_BYTES)
-    encode, thinks = msgspec.json.encode, read.effort != "none"  # of the options, each template takes those it knows
+    encode = msgspec.json.encode
     chat = Chat(
         family=speech.family,
         marks=dict(speech.marks),
@@ -167,7 +167,7 @@ async def prompt_of(
         opening=encode(_opening(request, read, speech, told)),
         history=b"[]",
         tools=encode([] if told else tools),
-        options=encode({"enable_thinking": thinks, "thinking": thinks, "reasoning_effort": read.effort}),
+        options=encode(usual_options(read.effort) | request.template_options),
         shown=speech.shown,
         own=own,
         salt=salt,

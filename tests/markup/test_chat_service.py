@@ -3,6 +3,7 @@
 What each of them can, whatever its markup, is in the conformance suite of markups.
 """
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from service.markup.speech import Shown
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, Speaker, decoded
 from tests.support.service.inside import Inside, serving
+from tests.support.service.process import MODEL
 
 WEATHER: Any = {
     "type": "function",
@@ -73,6 +75,23 @@ async def test_what_its_template_refuses_is_the_caller_s_to_mend(client: AsyncOp
     with pytest.raises(BadRequestError, match="chat template doesn't take the input: roles must alternate") as error:
         await ask(client, "refuse me")
     assert error.value.param == "input"
+
+
+async def test_a_template_has_the_variables_that_a_request_gives_it(client: AsyncOpenAI, speaker: Speaker) -> None:
+    first = await ask(client, "Hello!", extra_body={"chat_template_kwargs": {"enable_thinking": False, "style": "dry"}})
+    await ask(client, "Hello!", first)
+    wished, usual = (json.loads(each.options) for each in speaker.transcripts)
+    assert wished == usual | {"enable_thinking": False, "style": "dry"}
+    assert usual == {"enable_thinking": True, "thinking": True, "reasoning_effort": "medium"}
+
+
+async def test_a_model_without_a_template_says_where_its_effort_is(settings: Settings) -> None:
+    async with serving(settings) as service, service.client() as client:
+        for harmless in ({}, None):
+            await client.responses.create(model=MODEL, input="Hi", extra_body={"chat_template_kwargs": harmless})
+        with pytest.raises(BadRequestError, match=r"'reasoning\.effort'") as error:
+            await client.responses.create(model=MODEL, input="Hi", extra_body={"chat_template_kwargs": {"a": 1}})
+    assert (error.value.param, error.value.code) == ("chat_template_kwargs", "unsupported_parameter")
 
 
 async def test_a_prompt_that_is_too_long_is_refused(client: AsyncOpenAI) -> None:

@@ -22,7 +22,7 @@ from service.engine.servers.token_ids import LEAST_TOP_P
 from service.engine.vllm.servers import TOKENIZE, Vllm
 from service.logs import event
 from service.markup.by_server import ENDED
-from service.markup.speech import SERVER, Speech
+from service.markup.speech import SERVER, Speech, usual_options
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +101,11 @@ class ByChat(Kind):
 
     def _own(self, generation: Generation) -> dict[str, Any]:
         """Members that this kind adds to the body."""
-        effort = _options(generation).get("reasoning_effort", USUAL_EFFORT)
-        return {} if effort == USUAL_EFFORT else {"reasoning_effort": effort}
+        options = _options(generation)
+        effort = options.get("reasoning_effort", USUAL_EFFORT)
+        own = {} if effort == USUAL_EFFORT else {"reasoning_effort": effort}
+        asks_more = not options.items() <= usual_options(effort).items()
+        return own | ({"chat_template_kwargs": options} if asks_more else {})
 
 
 class VllmByChat(ByChat):

@@ -50,6 +50,15 @@ async def test_any_server_is_asked_for_what_all_know_alone() -> None:
     }
 
 
+async def test_wished_variables_of_a_template_go_to_a_server_of_any_kind() -> None:
+    options = {"enable_thinking": False, "thinking": True, "reasoning_effort": "high"}
+    async with chatting(lambda _: answer(HELLO)) as server:
+        asked = said()
+        transcript = msgspec.structs.replace(asked["asks"].transcript, options=msgspec.json.encode(options))
+        body = await body_of(server, asks=msgspec.structs.replace(asked["asks"], transcript=transcript))
+    assert body["chat_template_kwargs"] == options
+
+
 async def test_vllm_is_asked_for_its_ids_besides_and_keeps_tenants_apart() -> None:
     async with chatting(lambda _: answer(HELLO), vllm=True) as server:
         body = await body_of(server, **said(), cache_salt="abc", priority=-1)

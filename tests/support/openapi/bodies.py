@@ -314,6 +314,7 @@ SERVED: Json = {
     "stop": short(request.MAX_STOP_CHARS, least=1) | some(short(request.MAX_STOP_CHARS, least=1), request.MAX_STOPS),
     "prompt": shown(request.PromptParam, "PromptParam", variables=Json),
     "previous_input_messages": list[Earlier],
+    "chat_template_kwargs": dict[str, request.TemplateOption],
 }
 Model = Annotated[str, Meta(min_length=1)]
 Create = shown(CreateBody, "CreateResponse", model=Model, **SERVED, **dict.fromkeys(request.UNSERVED))

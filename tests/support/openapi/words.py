@@ -106,5 +106,6 @@ CREATE = {
     "previous_input_messages": "A history that the client keeps: Harmony's messages, or chat's.",
     "context_management": "Have a long conversation compacted before it is answered.",
     "session_id": "Requests with the same one go to the same vLLM server.",
+    "chat_template_kwargs": "The variables of the chat template, of a model that has one.",
 }
 """What each member of a create request is for."""
