@@ -12,7 +12,7 @@ Once a day the first process of those that share an archive does it:
 
 A clock that has jumped must not delete an archive. So the store's time counts, and nothing goes where a process has
 another one, nor on a day that comes too long after the last one, or before it. If the store's clock goes on from there
-for a day, it is taken for true.
+for a day, and no process has an earlier time, it is taken for true.
 """
 
 import msgspec
@@ -53,11 +53,13 @@ async def expire_daily(archive: StoreArchive, days: float, *, now: float, own: f
     that of this process, in seconds since 1970. Returns how many trees went; None where somebody has done that today.
     Raises StoreUnavailable, ArchiveUnavailable, ClockDoubted.
     """
-    if abs(now - own) > BACK_SECONDS:
-        raise ClockDoubted(f"the clocks of this machine and of the store differ by {abs(now - own):,.0f} s")
     await archive.open()
     values, stored = archive.archive, await archive.archive.get(LOOKED_KEY)
     is_first = stored is None or not stored.value.isdigit()
+    if abs(now - own) > BACK_SECONDS:
+        if stored is not None and not is_first and int(stored.value) > own + BACK_SECONDS:  # that time is doubted, too
+            await values.put(LOOKED_KEY, b"0", only_if=stored.etag)
+        raise ClockDoubted(f"the clocks of this machine and of the store differ by {abs(now - own):,.0f} s")
     passed = DAY_SECONDS if stored is None or is_first else round(now) - int(stored.value)
     if 0 <= passed < DAY_SECONDS:
         return None

@@ -179,6 +179,19 @@ async def test_a_clock_that_jumps_deletes_nothing_and_one_that_goes_on_does(both
     assert await both.told(root) is None
 
 
+async def test_a_clock_that_is_ahead_for_a_moment_on_two_days_deletes_nothing(both: Kept) -> None:
+    (root,) = await archived(both, "one")
+    archive = StoreArchive(both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard)
+    true = time.time()
+    assert await expire_daily(archive, 30, now=true, own=true) == 0
+    for day in range(1, 4):  # the store's clock stays where it was
+        ahead = true + (400 + day) * DAY
+        for own in (ahead, true + day * DAY):
+            with pytest.raises(ClockDoubted):
+                await expire_daily(archive, 30, now=ahead, own=own)
+    assert await both.told(root) == [root]
+
+
 async def test_a_process_with_another_time_than_the_store_deletes_nothing_and_leaves_the_day_to_others(
     both: Kept,
 ) -> None:
