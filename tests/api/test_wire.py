@@ -19,6 +19,7 @@ from service.api.request import (
     CreateFrame,
     CreateRequest,
     read_create,
+    read_frame,
 )
 from service.errors import ApiError
 
@@ -156,6 +157,18 @@ def test_a_window_that_ends_later_is_for_the_background_alone(window: str, param
     assert (error.status, error.code) == (400, "invalid_value")
     assert error.param == "background_options.completion_window"
     assert words in error.message
+
+
+def test_a_frame_has_the_options_of_the_background_and_no_hours() -> None:
+    def read(window: str) -> CreateRequest:
+        options = {"completion_window": window, "continuation_id": "nightly"}
+        frame = {**BODY, "type": "response.create", "background_options": options}
+        return read_frame(msgspec.json.encode(frame), store=True)
+
+    assert (read("soonest").window, read("soonest").continuation_id) == ("soonest", "nightly")
+    with pytest.raises(ApiError, match="'background': true") as caught:
+        read("2h")
+    assert (caught.value.status, caught.value.param) == (400, "background_options.completion_window")
 
 
 # --- what isn't served ---

@@ -112,19 +112,23 @@ async def test_a_shard_that_is_always_busy_keeps_no_other_one_waiting(redis_url:
 
 async def test_urgent_jobs_start_before_all_others_whatever_shards_they_are_in(redis_url: str) -> None:
     shards, over = 8, list[str]()
-    engine = scripted(*[[answer("hi")]] * (3 * shards))
+    engine = scripted(*[[answer("hi")]] * (5 * shards))
     async with opened_service(redis_url, engine, shards=shards, worker_concurrency=1) as service:
         tiers = {
             await queued(service, shard, tier): tier
             for tier in ("flex", "default", "priority")
             for shard in range(shards)
         }
+        for window in ("8h", "2h"):
+            tiers |= {await queued(service, shard, completion_window=window): window for shard in range(shards)}
         one = Worker(service, ended=over.append, timing=IMPATIENT)
         task = asyncio.create_task(one.work())
         await until(lambda: len(over) == len(tiers), SECONDS)
         one.stop()
         await task
-    assert [tiers[id] for id in over] == ["priority"] * shards + ["default"] * shards + ["flex"] * shards
+    assert [tiers[id] for id in over] == [
+        tier for tier in ("priority", "default", "flex", "2h", "8h") for _ in range(shards)
+    ]
 
 
 PLACES = 4
