@@ -14,7 +14,7 @@ from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import addressed, ask, made, prompts, streamed, tags
+from tests.support.service.seen import ask, made, prompts, streamed
 
 SHELL: Any = {"type": "shell", "environment": {"type": "local"}}
 LOCAL: Any = {"type": "local_shell"}
@@ -231,27 +231,6 @@ async def test_the_model_knows_the_tools_by_the_names_of_its_training(settings: 
     assert "Calls to these tools must go to the commentary channel: 'container'" in bare
 
 
-async def test_a_choice_of_a_tool_is_held_by_the_engine_and_echoed(settings: Settings) -> None:
-    choices: Any = {
-        "shell": ({"type": "shell"}, {"container.exec"}),
-        "patch": ({"type": "apply_patch"}, {"functions.apply_patch"}),
-        "search": ({"type": "tool_search"}, {"functions.tool_search"}),
-        "allowed": (
-            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "shell"}, {"type": "apply_patch"}]},
-            {"container.exec", "functions.apply_patch", "final"},
-        ),
-    }
-    engine = scripted([answer("Fine.")])
-    async with serving(settings, engine) as inside:
-        found = [
-            await made(inside, input="Hi", tools=[SHELL, PATCH, SEARCH], tool_choice=choice)
-            for choice, _ in choices.values()
-        ]
-
-    assert [response["tool_choice"] for response in found] == [choice for choice, _ in choices.values()]
-    assert [addressed(tag) for tag in tags(engine)] == [allowed for _, allowed in choices.values()]
-
-
 # --- what clients send back ---
 
 
@@ -313,8 +292,6 @@ async def test_calls_and_outputs_of_openai_s_own_shell_are_read_too(settings: Se
 
 # --- tools that are loaded ---
 
-CREATE = calls("mcp__calendar._create", '{"goal":"lunch"}')
-
 
 async def test_a_tool_that_is_deferred_can_be_called_once_it_was_loaded(settings: Settings) -> None:
     engine = scripted([LOOK], [calls("functions.get_weather", "{}")], [answer("Rain.")])
@@ -345,28 +322,6 @@ async def test_a_tool_that_is_deferred_can_be_called_once_it_was_loaded(settings
     assert "type get_weather = " in still
     assert last.output_text == "Rain."
     assert first["tools"][0]["defer_loading"] is True
-
-
-async def test_codex_loads_namespaces_and_sends_its_whole_history(settings: Settings) -> None:
-    """The shape of its requests: a search with a limit, namespaces in the output, and nothing of them in `tools`."""
-    search = {**SEARCH, "parameters": {**GOAL, "properties": {**GOAL["properties"], "limit": {"type": "number"}}}}
-    look = calls("functions.tool_search", '{"goal":"lunch","limit":1}')
-    engine = scripted([look], [CREATE], [answer("Made.")])
-    async with serving(settings, engine) as inside:
-        history: list[Any] = [
-            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Lunch."}]}
-        ]
-        first = await alone(inside, input=history, tools=[search], store=False)
-        history += [*first["output"], found(first["output"][0], EVENTS)]
-        second = await alone(inside, input=history, tools=[search], store=False)
-        call = second["output"][0]
-        given = {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
-        last = await alone(inside, input=[*history, call, given], tools=[search], store=False)
-
-    assert first["output"][0]["arguments"] == {"goal": "lunch", "limit": 1}
-    assert (call["namespace"], call["name"], call["arguments"]) == ("mcp__calendar", "_create", '{"goal":"lunch"}')
-    assert "namespace mcp__calendar {" in prompts(engine)[-1]
-    assert last["output"][0]["content"][0]["text"] == "Made."
 
 
 async def test_what_a_conversation_has_loaded_stays_loaded_and_goes_with_its_item(settings: Settings) -> None:

@@ -16,7 +16,6 @@ from service.grammar.tags import HeaderState, schema_content
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output import compaction as compacted
-from service.responses.output import sealed
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of, header_tag, next_generation
 from service.responses.output.rules import Rules
@@ -126,17 +125,6 @@ def test_the_next_prompt_is_the_same_for_who_continues_and_who_sends_all_again()
 
     assert list(chained[: len(generations[1].prompt)]) == list(generations[1].prompt)
     assert list(whole) == list(pruned) == list(chained)
-
-
-def test_what_travels_in_the_item_is_what_the_user_said_and_the_newest_input() -> None:
-    _, response, _ = made(SUMMARY, FINAL)
-    payload = bytes.fromhex(response.output[0].encrypted_content.partition(":")[2])
-
-    kept, newest = (
-        tuple(msgspec.structs.replace(message, item=None) for message in messages)
-        for messages in (MADE.rules.kept_messages, MADE.rules.newest)
-    )
-    assert sealed.read_compaction(payload) == sealed.Compaction("A boat.", kept, newest)
 
 
 def test_its_usage_counts_both_turns() -> None:

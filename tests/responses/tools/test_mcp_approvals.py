@@ -17,7 +17,7 @@ from store.errors import StoreUnavailable
 from store.history.approvals import Approvals
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended, submitted
-from tests.support.service.inside import CARD, Inside, ScriptedEngine, answer, called, scripted, serving, then, thought
+from tests.support.service.inside import CARD, Inside, ScriptedEngine, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed
 from tests.support.service.sockets import socket
@@ -192,23 +192,6 @@ async def test_calls_without_approval_are_made_before_one_that_needs_it(settings
     assert kinds(first) == ["mcp_list_tools", "mcp_call", "mcp_approval_request"]
     assert kinds(second) == ["mcp_call", "message"]
     assert second.output[0].to_dict()["status"] == "failed"
-
-
-async def test_a_function_of_the_callers_may_be_called_beside(settings: Settings, fixture: McpServer) -> None:
-    own: Any = {"type": "function", "name": "own", "parameters": {"type": "object"}}
-    engine = scripted([[*call("add", ADD), *then(called("own", "{}"))]], [answer("So.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="Go.", tools=[asking(fixture), own])
-        request, function = first.output[-2:]
-        assert function.type == "function_call"
-        output: Any = {"type": "function_call_output", "call_id": function.call_id, "output": "mine"}
-        second = await client.responses.create(
-            model=MODEL, previous_response_id=first.id, tools=[asking(fixture), own], input=[output, says(request)]
-        )
-
-    assert request.type == "mcp_approval_request"
-    assert kinds(second) == ["mcp_call", "message"]
-    assert f"{TOLD}42<|end|><|start|>functions.own" in prompts(engine)[-1]
 
 
 async def test_a_call_that_is_cut_short_asks_for_nothing(settings: Settings, fixture: McpServer) -> None:
