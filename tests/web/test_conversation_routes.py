@@ -49,6 +49,21 @@ def test_metadata_is_replaced_and_null_is_none(service: ServiceProcess) -> None:
     assert client.conversations.update(id, metadata=None).metadata == {}
 
 
+@pytest.mark.parametrize(
+    "metadata", [{str(n): "x" for n in range(17)}, {"k" * 65: "x"}, {"k": "v" * 513}, {"k": 1}, ["k"]], ids=str
+)
+def test_metadata_has_its_limits(service: ServiceProcess, metadata: Any) -> None:
+    client = service.client()
+    id = client.conversations.create(metadata={"k" * 64: "v" * 512}).id
+    for error in (
+        refused(client.conversations.create, metadata=metadata),
+        refused(client.conversations.update, id, metadata=metadata),
+    ):
+        assert error.status_code == 400
+        assert str(error.param).startswith("metadata")
+    assert client.conversations.retrieve(id).metadata == {"k" * 64: "v" * 512}
+
+
 def test_an_update_says_what_it_changes(service: ServiceProcess) -> None:
     client = service.client()
     id = client.conversations.create().id

@@ -1,5 +1,6 @@
 """Several models behind one service: `model` chooses, a conversation may change it, and the list may change."""
 
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -123,6 +124,20 @@ async def test_a_model_says_what_it_can_do(settings: Settings, tmp_path: Path) -
     assert (plain["markup"], plain["capabilities"], plain["supported_parameters"]) == ("plain", ["completion"], [])
 
 
+async def test_a_models_own_bound_of_the_output_holds(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path, max_output_tokens=16) as (inside, _, second), inside.client() as client:
+        for wished in (None, 4096):
+            await client.responses.create(model=B, input="Hi", max_output_tokens=wished)
+    assert [each.body["sampling_params"]["max_tokens"] for each in second.generations] == [16, 16]
+
+
+async def test_an_engine_has_a_room_of_its_own(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path, kv_tokens=5000) as (inside, first, second), inside.http() as http:
+        text = (await http.get("/metrics")).text
+    assert f'harmonium_engine_room_tokens{{server="{second.url.removeprefix("http://")}"}} 5000.0' in text
+    assert f'harmonium_engine_room_tokens{{server="{first.url.removeprefix("http://")}"}}' not in text
+
+
 async def test_where_one_models_server_is_away_the_other_serves(settings: Settings, tmp_path: Path) -> None:
     async with two(settings, tmp_path) as (inside, _, second), inside.client() as client, inside.http() as http:
         await second.die()
@@ -182,6 +197,21 @@ def test_the_list_is_read_again_and_a_wrong_one_changes_nothing(start: Start, tm
     assert listed(service) == [OTHER, ONE]
     assert f"HARMONIUM_ENGINES={path}: line 5: '{ONE}' is a name of the engine '{ONE}' already" in service.log
     assert service.log.count(AGAIN) == 1
+
+
+def test_a_process_that_is_replaced_has_the_list_that_was_read_last(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(demo(ONE, OTHER))
+    service = start(engines=path, workers=2)
+    path.write_text("nonsense")
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
+    before = [
+        each for each in children.read_text().split() if "spawn_main" in Path(f"/proc/{each}/cmdline").read_text()
+    ]
+    os.kill(int(before[0]), signal.SIGKILL)
+    wait_until(lambda: before[0] not in children.read_text().split(), 20)
+    service._hang_up()
+    wait_until(lambda: all(listed(service) == [ONE, OTHER] for _ in range(8)), 20, passing=openai.APIConnectionError)
 
 
 def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the_rest(
