@@ -13,6 +13,7 @@ from tests.support.chaos.fleet import Fleet, running
 from tests.support.chaos.follower import Follower
 from tests.support.chaos.inside import WatchedEngine, working
 from tests.support.chaos.storm import SETTINGS
+from tests.support.lengths import lengths
 from tests.support.waiting import until
 
 JSON = {"content-type": "application/json"}
@@ -79,9 +80,12 @@ def high(values: list[float]) -> float:
     return sorted(values)[int(0.99 * (len(values) - 1))]
 
 
-async def cancel_many(folder: Path, seed: int, cancels: int) -> None:
+@pytest.mark.parametrize(("seed", "cancels"), lengths((5, 60), (24, 1020)))
+async def test_cancels_are_answered_at_once_and_leave_nothing_under_way(
+    tmp_path: Path, seed: int, cancels: int
+) -> None:
     settings = SETTINGS | {"worker_concurrency": CONCURRENCY}
-    async with running(folder, seed, workers=0, **settings) as fleet:
+    async with running(tmp_path, seed, workers=0, **settings) as fleet:
         engine = WatchedEngine(tokens_per_second=100)
         canceller = Canceller(fleet, engine)
         async with Aftermath(fleet.settings) as aftermath, aclosing(canceller):
@@ -94,13 +98,3 @@ async def cancel_many(folder: Path, seed: int, cancels: int) -> None:
     assert 0 < canceller.began < cancels, "all of them had begun, or none"
     assert high(replies) < REPLY_SECONDS
     assert gone < GONE_SECONDS
-
-
-async def test_cancels_are_answered_at_once_and_leave_nothing_under_way(tmp_path: Path) -> None:
-    await cancel_many(tmp_path, seed=5, cancels=60)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1800)
-async def test_a_thousand_cancels_leave_nothing_under_way(tmp_path: Path) -> None:
-    await cancel_many(tmp_path, seed=24, cancels=1020)

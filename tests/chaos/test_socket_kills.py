@@ -18,6 +18,7 @@ from tests.support.chaos.follower import Follower
 from tests.support.chaos.inside import counted
 from tests.support.chaos.storm import LEASE_SECONDS, SETTINGS
 from tests.support.chaos.talker import Talker
+from tests.support.lengths import lengths
 from tests.support.service.listed import said
 from tests.support.waiting import until
 
@@ -140,9 +141,18 @@ KILL, STOP = 1006, 1012
 """How an API ends: the code with which its connections are closed."""
 
 
-async def go_on(folder: Path, seed: int, numbers: int, ends: list[int]) -> None:
-    """Clients of APIs that end so, one after the other: they go on where they were."""
-    async with talking(folder, seed, numbers) as talk, Aftermath(talk.fleet.settings) as aftermath:
+@pytest.mark.parametrize(
+    ("numbers", "ends"),
+    [
+        *lengths((MANY_NUMBERS, [STOP, KILL]), (NUMBERS, [KILL] * 20)),
+        *lengths((), (MANY_NUMBERS, [STOP] * 12))[1:],
+    ],
+)
+async def test_clients_of_apis_that_stop_or_are_killed_go_on_where_they_were(
+    tmp_path: Path, numbers: int, ends: list[int]
+) -> None:
+    """They end so, one after the other."""
+    async with talking(tmp_path, 32, numbers) as talk, Aftermath(talk.fleet.settings) as aftermath:
         for number, how in enumerate(ends):
             api = talk.fleet.apis[number % len(talk.fleet.apis)]
             await talk.speaking(api)
@@ -159,18 +169,3 @@ async def go_on(folder: Path, seed: int, numbers: int, ends: list[int]) -> None:
     assert sum(len(each.broken) for each in talk.talkers) >= ends.count(KILL)
     statuses = {turn.status for each in talk.talkers for turn in each.turns}
     assert STOP not in ends or "cancelled" in statuses
-
-
-async def test_clients_of_apis_that_stop_or_are_killed_go_on_where_they_were(tmp_path: Path) -> None:
-    await go_on(tmp_path, 32, MANY_NUMBERS, [STOP, KILL])
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("numbers", "ends"), [(NUMBERS, [KILL] * 20), (MANY_NUMBERS, [STOP] * 12)], ids=["killed", "stopped"]
-)
-async def test_clients_of_apis_that_end_again_and_again_go_on_where_they_were(
-    tmp_path: Path, numbers: int, ends: list[int]
-) -> None:
-    await go_on(tmp_path, 34, numbers, ends)

@@ -5,7 +5,7 @@ that all have the same size.
 """
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ from store.turn import Status, StoredMessage, Turn
 from tests.support.store.audit import TREE_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
-from tests.support.store.servers import server_of
 from tests.support.waiting import until
 
 TOLERANCE = 0.15
@@ -32,21 +31,6 @@ DEADLINE_SECONDS = 5.0
 Ids = list[str]
 Shape = Callable[[ConversationHistoryStore, int, int], Awaitable[None]]
 """Stores so many turns of a size."""
-
-
-@pytest.fixture(scope="module", params=["valkey", "redis"])
-def own_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server listens whose memory nobody else uses."""
-    yield from server_of(request.param, tmp_path_factory.mktemp(f"account-{request.param}"))
-
-
-@pytest.fixture
-async def own(own_url: str) -> AsyncIterator[Redis]:
-    """A client of that server, which holds nothing but scripts, before the test and after it."""
-    client = connect(own_url)
-    yield client
-    await client.flushall(asynchronous=False)
-    await client.aclose()
 
 
 @pytest.fixture

@@ -88,23 +88,6 @@ async def test_a_tree_whose_eviction_is_cut_short_is_unknown_as_a_whole(capped: 
     assert (await usage(store)).responses == 3
 
 
-async def test_a_tree_that_a_run_is_at_work_on_stays_whole(capped: OpenStore) -> None:
-    store = capped(trees=2)
-    root, left = await grow(store, "root", "left")
-    (right,) = await grow(store, "right", parent=root)
-    chain = await store.chain(TENANT, left, pin=store.token())
-    (other,) = await grow(store, "other")
-    (third,) = await grow(store, "third")
-    assert await alive(store, [root, left, right, other, third]) == [root, left, right, third]
-    await store.chain(TENANT, third, pin=store.token())
-    with pytest.raises(StoreFull):
-        await grow(store, "another tree")
-    assert await alive(store, [root, left, right, third]) == [root, left, right, third]
-    await store.append(TENANT, turn(store.new_id(left), left), pin=chain.pin)
-    (fourth,) = await grow(store, "now there is room")
-    assert await alive(store, [root, left, right, third, fourth]) == [third, fourth]
-
-
 async def test_a_refusal_takes_nothing_from_others(capped: OpenStore) -> None:
     plenty = capped()
     ids = [(await grow(plenty, str(number)))[0] for number in range(20)]

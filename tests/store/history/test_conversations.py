@@ -35,21 +35,6 @@ async def listed(redis: Redis, prefix: str) -> list[tuple[str, float]]:
     return [(conversation_id(digits.decode()), score) for digits, score in found]
 
 
-async def test_a_tenant_has_a_list_of_its_conversations(conversations: Conversations, redis: Redis) -> None:
-    prefix = conversations.history.keyspace.prefix
-    ids = [await begun(conversations) for _ in range(3)]
-    await begun(conversations, tenant="globex")
-    before = await listed(redis, prefix)
-    assert [id for id, _ in before] == ids
-    await add(conversations, ids[0], "a", "b")
-    await conversations.amend(TENANT, ids[1], b"{}")
-    assert await listed(redis, prefix) == before  # what is used does not move
-    await conversations.hold(TENANT, ids[0], "run", SECONDS)
-    await conversations.delete(TENANT, ids[0])
-    assert await listed(redis, prefix) == before[1:]
-    await conversations.release(TENANT, ids[0], "run")
-
-
 async def ids_of(listing: Listing, at_once: int = 7) -> list[str]:
     """The ids of those in a list that are known."""
     found: list[str] = []

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -19,7 +19,6 @@ from store.turn import Status, Turn
 from store.watcher import UNWATCHED
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, alive, grow, said, turn
-from tests.support.store.servers import server_of
 from tests.support.store.work import claim, finish, status, submit
 from tests.support.waiting import until
 
@@ -31,22 +30,6 @@ FAR_BYTES = 20 * TURN_BYTES
 SMALL = 500
 SMALL_BYTES = 2_000
 SECONDS = 20.0
-
-
-@pytest.fixture(scope="module", params=["valkey", "redis"])
-def own_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server listens that no other module uses."""
-    yield from server_of(request.param, tmp_path_factory.mktemp(f"own-{request.param}"))
-
-
-@pytest.fixture
-async def own(own_url: str) -> AsyncIterator[Redis]:
-    """A client of that server; the limit on its memory is gone after the test, and so is all else."""
-    client = connect(own_url)
-    yield client
-    await client.config_set("maxmemory", "0")
-    await client.flushall()
-    await client.aclose()
 
 
 @pytest.fixture

@@ -50,21 +50,6 @@ async def test_jobs_count_among_responses_and_a_store_full_of_them_takes_no_more
     assert await alive(jobs.history, [first, second]) == [second]
 
 
-async def test_a_tree_with_a_job_is_never_taken_for_too_many_trees(jobs_within: OpenJobs) -> None:
-    jobs = jobs_within(trees=2)
-    root, leaf = await grow(jobs.history, "root", "leaf")
-    id = await submit(jobs, parent=root)
-    (other,) = await grow(jobs.history, "other")
-    (third,) = await grow(jobs.history, "third")
-    assert await alive(jobs.history, [root, leaf, id, other, third]) == [root, leaf, id, third]
-    await submit(jobs, parent=third)
-    with pytest.raises(StoreFull):
-        await submit(jobs)
-    await finish(jobs, await claim(jobs))
-    await submit(jobs)
-    assert await alive(jobs.history, [root, leaf, id, third]) == [third]
-
-
 async def test_a_tree_with_a_job_is_never_idle(jobs_within: OpenJobs, redis: Redis, prefix: str) -> None:
     jobs = jobs_within(idle_seconds=3600.0)
     (root,) = await grow(jobs.history, "root")

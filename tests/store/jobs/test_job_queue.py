@@ -12,7 +12,7 @@ from store.jobs.model import LEVELS, MARGIN_SECONDS, WINDOWS, Priority
 from store.listening import Listening
 from store.redis.connection import connect
 from tests.support.store.sample import TENANT
-from tests.support.store.work import age, claim, claimed, do_all, finish, submit
+from tests.support.store.work import age, claim, claimed, finish, submit
 
 DEADLINE_SECONDS = 10.0
 
@@ -122,19 +122,6 @@ async def test_between_two_starts_of_a_tenant_every_other_that_waits_has_one(job
             for each in passed.keys() - {started}:
                 passed[each][started] += 1
                 assert passed[each][started] == 1, f"{started} started twice while {each} waited"
-
-
-async def test_the_queue_says_what_waits_and_runs(jobs: Jobs) -> None:
-    for priority in (Priority.FLEX, Priority.FLEX, Priority.PRIORITY, Priority.DEFAULT):
-        await submit(jobs, priority=priority)
-    job = await claim(jobs)
-    queue = await jobs.queue(0)
-    assert (queue.waiting, queue.running) == ((0, 0, 1, 2, 0, 0), 1)
-    assert 0 <= queue.oldest_seconds < 60
-    await jobs.hand_back(job.lease, failed=False)
-    assert (await jobs.queue(0)).waiting == (1, 0, 1, 2, 0, 0)
-    await do_all(jobs)
-    assert (await jobs.queue(0)).waiting == (0,) * LEVELS
 
 
 async def test_how_long_the_oldest_has_waited_is_said_over_all_levels(jobs: Jobs, redis: Redis, prefix: str) -> None:
