@@ -27,7 +27,7 @@ NODE_TIMEOUT_MS = 1000
 @pytest.fixture
 async def store(nodes: Cluster, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
     """A store with shards on all of its nodes."""
-    store = ConversationHistoryStore(connect(nodes.url), prefix=prefix, shards=SHARDS)
+    store = ConversationHistoryStore(connect(nodes.url), prefix=prefix, shards=SHARDS, timeout_seconds=15.0)
     yield store
     await store.close()
 

@@ -41,7 +41,7 @@ async def test_waiters_that_are_cancelled_take_nobody_s_turn(
     (root,) = await grow(store, "one")
     narrow = ConversationHistoryStore(connect(server_url, max_connections=2), prefix=prefix)
     for number in range(60):  # each cuts every third of those who wait, some of them just as their turn comes
-        reads = [asyncio.create_task(said(narrow, root)) for _ in range(60)]
+        reads = [asyncio.create_task(said(narrow, root)) for _ in range(24)]
         for _ in range(number % 20):
             await asyncio.sleep(0)
         for read in reads[number % 3 :: 3]:
