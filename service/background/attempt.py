@@ -39,7 +39,8 @@ from service.responses.make import tools_of, use_up_for
 from service.responses.output.journal import decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
-from service.responses.output.reading import Cached
+from service.responses.output.phases import Phase
+from service.responses.output.reading import Cached, ServedReading
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode
 from service.responses.prepare import SPARE_PRIORITY
@@ -147,7 +148,7 @@ class Attempt:
     @property
     def can_give_way(self) -> bool:
         """Whether somebody else could go on with it where it stands."""
-        return self._driver is None or not self._driver.machine.stranded
+        return self._driver is None or not _stranded(self._driver.machine)
 
     @property
     def overdue(self) -> bool:
@@ -342,7 +343,7 @@ class Attempt:
         ending = ending_of(machine, plan.generation.sampling.max_tokens)
         if ending is not None:
             return ending, None
-        if machine.stranded:
+        if _stranded(machine):
             return Ending.ERROR, ResponseError("server_error", STRANDED)
         if job.tries > settings.max_attempts:
             self.service.metrics.attempts_exhausted.inc()
@@ -401,7 +402,7 @@ class Attempt:
             await self._hand_back(sink, failed=False)
             return Outcome.HANDED_BACK
         broke_off = driver.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
-        if broke_off and not driver.machine.stranded and not self._final(failure, further):
+        if broke_off and not _stranded(driver.machine) and not self._final(failure, further):
             if self._serves_others(failure, driver.plan.generation.model):
                 await self._rest(self.timing.model_away_seconds)
                 self._gives_way = True  # to those whose models can be had
@@ -475,3 +476,14 @@ class Attempt:
         cancelled = job.status is Status.CANCELLED
         error = None if cancelled else ResponseError("server_error", UNREADABLE)
         return await self._finish(driver, sink, Ending.ABORT if cancelled else Ending.ERROR, error)
+
+
+def _stranded(machine: Machine) -> bool:
+    """Whether a response has said something that only the generation under way can go on from: its server takes words,
+    and can't be asked to go on in the middle of a turn.
+    """
+    return (
+        isinstance(machine.stretches, ServedReading)
+        and machine.phase is Phase.SAMPLING
+        and bool(machine.stretches.tail)
+    )

@@ -44,7 +44,7 @@ from service.responses.output.hosted import (
 )
 from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, told
 from service.responses.output.phases import Move, Phase, after
-from service.responses.output.reading import ServedReading, TemplatedReading, reading_of
+from service.responses.output.reading import TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
 from store.turn import Messages, StoredMessage
 
@@ -205,14 +205,10 @@ class Machine:
                 self._take(segments, out, complete=True)
                 if self.stretches.asks_anew and (self.phase not in _ONWARD or (self.steered and self.boundary)):
                     break
-        except Exception:
-            self._break(out)
+        except Exception:  # nothing more is read
+            self._left, self.phase = out, _FULL
             raise
         return self._stamp(out)
-
-    def _break(self, out: list[Event]) -> None:
-        """A bug has struck: nothing more is read, and `out` goes out with the events of the end."""
-        self._left, self.phase = out, _FULL
 
     def give_feedback(self) -> None:
         """Give the model its `feedback`. It answers behind that, as at the beginning of a prompt."""
@@ -292,18 +288,10 @@ class Machine:
         """Note that elsewhere the same tokens made other events, of which the last had the number before this one. Only
         the end is left. Open items are closed here without an event.
         """
-        diverged = after(self.phase, Move.DIVERGE)
-        self._close_all(Ending.ERROR, [])
-        self.phase, self.next_number = diverged, number
+        self.end(Ending.ERROR, Move.DIVERGE)
+        self.next_number = number
 
     # --- where it stands ---
-
-    @property
-    def stranded(self) -> bool:
-        """Whether it has said something that only the generation under way can go on from: its server takes words, and
-        can't be asked to go on in the middle of a turn.
-        """
-        return isinstance(self.stretches, ServedReading) and self.phase is _SAMPLING and bool(self.stretches.tail)
 
     @property
     def boundary(self) -> Ending | None:
@@ -324,31 +312,28 @@ class Machine:
 
     # --- the end ---
 
-    def end(self, ending: Ending) -> list[Event]:
+    def end(self, ending: Ending, move: Move = Move.END) -> list[Event]:
         """The generation is over: close the open item. A stop completes it, anything else leaves it incomplete."""
-        ended = after(self.phase, Move.END)
+        ended = after(self.phase, move)
         out, self._left = self._left, []
         try:
-            self._close_all(ending, out)
+            if self._calling is not None and self.pending is not None:
+                out += self._end_call(self._calling, broken_off(self.pending))
+            elif self.phase is not _FULL:
+                self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
+            if self.open_item is not None:  # a bug has struck in it
+                self._shut(self.open_item, None, "incomplete", out)
+            self.messages += self._behind or ()
+            if isinstance(self.feedback, StoredMessage):
+                self._keep([self.feedback])  # later requests of the conversation find the call answered
         except Exception:
-            self._break(out)
+            self._left, self.phase = out, _FULL
             raise
-        self.phase = ended
-        return self._stamp(out)
-
-    def _close_all(self, ending: Ending, out: list[Event]) -> None:
-        if self._calling is not None and self.pending is not None:
-            out += self._end_call(self._calling, broken_off(self.pending))
-        elif self.phase is not _FULL:
-            self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
-        if self.open_item is not None:  # a bug has struck in it
-            self._shut(self.open_item, None, "incomplete", out)
-        self.messages += self._behind or ()
-        if isinstance(self.feedback, StoredMessage):
-            self._keep([self.feedback])  # later requests of the conversation find the call answered
         self._behind = self.feedback = None
         if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
             self.fault = "The model called no tool, although it had to."
+        self.phase = ended
+        return self._stamp(out)
 
     def result(self, ending: Ending, *, now: int, error: ResponseError | None = None) -> Response:
         """The finished response. `now` is unix seconds; `error` is for endings that fail."""
