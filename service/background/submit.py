@@ -165,19 +165,18 @@ async def succeed(
             yield successor
 
 
-@asynccontextmanager
-async def _reserve(tenants: Tenants, caller: Caller, plan: Plan) -> AsyncGenerator[Reservation | None]:
+async def _reserve(
+    tenants: Tenants, caller: Caller, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
+) -> Reservation | None:
     """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
     as they are now. Raises ApiError 429, StoreUnavailable.
     """
     own = None if caller.project is None else caller.project.limit
     key = await tenants.directory.find_key(caller.tenant, caller.key) if caller.key else None
     allowance = Allowance(caller.tenant, own, caller.key, None if key is None else key.limit)
-    asked = plan.generation
-    async with tenants.limiter.reserved(
-        allowance, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens, succeeds=True
-    ) as reservation:
-        yield reservation
+    return await resources.enter_async_context(
+        tenants.limiter.reserved(allowance, model, id, reads=reads, writes=writes, succeeds=True)
+    )
 
 
 def _refuse(plan: Plan, response: Response) -> None:

@@ -7,7 +7,7 @@ Routes, the lanes of a WebSocket and the successors of steered responses differ 
 here: a run stores its turn at its end, and a queued response is stored by whoever queues it.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -62,8 +62,10 @@ class Maker(NamedTuple):
 
     service: Service
     caller: Caller
-    reserve: Callable[[Plan], AbstractAsyncContextManager[Reservation | None]]
-    """The reservation of its caller's limits. Raises ApiError 429, StoreUnavailable."""
+    reserve: Callable[..., Awaitable[Reservation | None]]
+    """Reserves of its caller's limits, as long as some resources, for a model and an id, with the tokens that it reads
+    and writes at most. Raises ApiError 429, StoreUnavailable.
+    """
     preparing: AbstractAsyncContextManager[None] = nullcontext()
     """The time in which it is read and planned, which takes many times its size."""
     note: Callable[[Prepared], None] = lambda _: None
@@ -112,7 +114,10 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     await claim.named(plan.id, kept=plan.stored or plan.base.background)
     if maker.parent is None:  # a successor is stored with the end before it, which waits for the store
         await storable(service.store, plan)
-    reserved = await resources.enter_async_context(maker.reserve(plan)) if planned.samples else None
+    reserved, asked = None, plan.generation
+    if planned.samples:
+        writes = asked.sampling.max_tokens
+        reserved = await maker.reserve(resources, asked.model, plan.id, reads=plan.input_tokens, writes=writes)
     if plan.base.background:
         plan = msgspec.structs.replace(plan, reserved=reserved is not None)
         return Queued(msgspec.structs.replace(planned, plan=plan), reserved)

@@ -18,7 +18,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import NamedTuple, Protocol
@@ -300,21 +300,23 @@ class Limiter:
         """By tenant, the work that is over and not settled yet, with a timer for each."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    @asynccontextmanager
-    async def reserved(
+    def reserved(
         self, allowance: Allowance, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
-    ) -> AsyncGenerator[Reservation | None]:
+    ) -> AbstractAsyncContextManager[Reservation | None]:
         """The reservation, until the block ends, for a response that reads and writes so many tokens at most; None
         where it has no limits. A response that `succeeds` another takes the place of that one, which ends as it begins.
         Raises ApiError 429, StoreUnavailable.
         """
         known = self._known_of(allowance)
-        checks = known.checks
-        if not checks:
-            yield None
-            return
-        if succeeds:
-            checks = [each.with_one_more() for each in checks]
+        if not known.checks:
+            return nullcontext()
+        return self._reserved(allowance, known, model, id, reads, writes, succeeds=succeeds)
+
+    @asynccontextmanager
+    async def _reserved(
+        self, allowance: Allowance, known: KnownLimits, model: str, id: str, reads: int, writes: int, *, succeeds: bool
+    ) -> AsyncGenerator[Reservation]:
+        checks = [each.with_one_more() for each in known.checks] if succeeds else known.checks
         tenant, never_began = allowance.tenant, Over(id, Unspent.NEVER_BEGAN, self.limits.history.token())
         settled = self._over.pop(tenant, [])
         try:

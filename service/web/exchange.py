@@ -6,8 +6,8 @@ One over HTTP has a slot while it is served (`admitted`), and so has each respon
 import logging
 import re
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -22,7 +22,6 @@ from service.errors import ApiError
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
 from service.responses.make import NO_KEY, Claim, Maker
-from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
@@ -115,22 +114,17 @@ class Exchange:
         id, scopes = ("", ()) if key is None else (key.id, key.scopes)
         return Caller(self.tenant, trace, session_of(self.headers), id, self.entry.project, scopes)
 
-    def _reserved(self, limiter: Limiter, plan: Plan) -> AbstractAsyncContextManager[Reservation | None]:
-        """A reservation for a planned response, as by `reserved`."""
-        asked = plan.generation
-        return self.reserved(limiter, asked.model, plan.id, reads=plan.input_tokens, writes=asked.sampling.max_tokens)
-
-    @asynccontextmanager
-    async def reserved(
-        self, limiter: Limiter, model: str, id: str, *, reads: int, writes: int
-    ) -> AsyncGenerator[Reservation | None]:
-        """A reservation against the caller's limits for an answer, until the end of the block; None without limits.
+    async def reserve(
+        self, limiter: Limiter, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
+    ) -> Reservation | None:
+        """A reservation against the caller's limits for an answer, as long as its `resources`; None without limits.
         Raises ApiError 429, StoreUnavailable.
         """
-        async with limiter.reserved(self.entry.allowance, model, id, reads=reads, writes=writes) as reservation:
-            if reservation is not None:
-                self.answer_headers += reservation.headers
-            yield reservation
+        within = limiter.reserved(self.entry.allowance, model, id, reads=reads, writes=writes)
+        reservation = await resources.enter_async_context(within)
+        if reservation is not None:
+            self.answer_headers += reservation.headers
+        return reservation
 
     def maker(
         self,
@@ -144,7 +138,7 @@ class Exchange:
         caller = self.caller
         if claim.digits:
             caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
-        reserve = partial(self._reserved, service.tenants.limiter)
+        reserve = partial(self.reserve, service.tenants.limiter)
         return Maker(service, caller, reserve, preparing, note=self._planned, since=self.at, recall=recall, claim=claim)
 
     def trace(self, tracer: Tracer) -> None:

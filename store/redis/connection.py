@@ -53,15 +53,15 @@ class Server:
         self.health = Health(watcher)
         self.loading = asyncio.Lock()
         """Held while a server is given its scripts."""
-        self.ahead: dict[ShardKeys, tuple[float, float]] = {}
-        """By shard, the least seconds by which its server's clock is ahead of the loop's, and the time of that estimate
-        by the loop's clock.
+        self.ahead: dict[str, tuple[float, float]] = {}
+        """By the key of a shard's clock, the least seconds by which its server's clock is ahead of the loop's, and the
+        time of that estimate by the loop's clock.
         """
 
     def note_clock(self, shard: ShardKeys, ms: int) -> None:
         """Note the clock of a shard's server, which a reply that has just arrived gives."""
         now = asyncio.get_running_loop().time()
-        self.ahead[shard] = ms / 1000 - now, now
+        self.ahead[shard.clock] = ms / 1000 - now, now
 
     def operation(self, *, longer: float = 0.0) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation.
@@ -160,10 +160,10 @@ class Operation:
         that clock: it was at least that late when the reply arrived. It errs towards too early a moment, by the time
         that the reply travelled at most.
         """
-        ahead, learned = self._server.ahead.get(shard, (0.0, -KNOWN_SECONDS))
+        ahead, learned = self._server.ahead.get(shard.clock, (0.0, -KNOWN_SECONDS))
         if asyncio.get_running_loop().time() - learned >= KNOWN_SECONDS:
             self._server.note_clock(shard, await self.now_us(shard.clock) // 1000)
-            ahead, _ = self._server.ahead[shard]
+            ahead, _ = self._server.ahead[shard.clock]
         return int(1000 * (cast(float, self._deadline.when()) + ahead))
 
     def late(self, shard: ShardKeys, ms: int) -> None:

@@ -8,7 +8,6 @@ becomes. Nearly all events of a stream are made by `text` of the first two: it i
 tools are in calls.py, and all other calls in hosted.py.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -47,8 +46,11 @@ none. The tokens behind have none: four events have them all, and each of those 
 _encode = msgspec.json.Encoder().encode
 
 
-class Emitter(ABC):
-    """One open output item, at `index` of the output, with the text that it was given by now."""
+class Emitter:
+    """One open output item, at `index` of the output, with the text that it was given by now.
+
+    It has no abstract base class: that would make each look at its kind a call into Python.
+    """
 
     kind: ClassVar[str]
     in_progress: ClassVar[type[events.ItemEvent] | None] = None
@@ -100,9 +102,9 @@ class Emitter(ABC):
         """The events for text that was held back until now."""
         return []
 
-    @abstractmethod
     def _item(self, status: ItemStatus) -> Item:
         """The item with all of its text, in this status."""
+        raise NotImplementedError
 
     def _ending(self, status: ItemStatus) -> list[Event]:
         """The events that end the item's text."""

@@ -14,7 +14,7 @@ tenants share each kind of room, `service/shares.py` says.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from time import monotonic
 
@@ -178,15 +178,15 @@ class Admission:
             return self._requests.refusal(len(self._queue), also)
         return None
 
-    @asynccontextmanager
-    async def preparing(self, tenant: str, size: int) -> AsyncGenerator[None]:
+    def preparing(self, tenant: str, size: int) -> AbstractAsyncContextManager[None]:
         """Wait until a body of so many bytes may be prepared, which it is until the end of the block.
 
         Raises ApiError 503 where that takes longer than PREPARE_SECONDS.
         """
-        if size <= SMALL_BODY_BYTES:
-            yield
-            return
+        return nullcontext() if size <= SMALL_BODY_BYTES else self._preparing_large(tenant, size)
+
+    @asynccontextmanager
+    async def _preparing_large(self, tenant: str, size: int) -> AsyncGenerator[None]:
         size = min(size, PREPARED_BYTES // 2)  # any body fits in the end
         turn = asyncio.Event()
         self._bodies[turn] = tenant, size

@@ -117,8 +117,8 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
     writes = settings.max_output_tokens * read.answers if endpoint in GENERATES else 0
     id = service.store.new_id()
     reads = 0 if endpoint is Endpoint.COUNT else reads
-    within = exchange.reserved(service.tenants.limiter, card.id, id, reads=reads, writes=writes)
-    reserved = await admitted.resources.enter_async_context(within)
+    limiter, resources = service.tenants.limiter, admitted.resources
+    reserved = await exchange.reserve(limiter, resources, card.id, id, reads=reads, writes=writes)
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 
 

@@ -1,19 +1,18 @@
 """Responses made without HTTP, by the assembly that every door calls, and without limits."""
 
 import time
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 
 from service.api.request import CreateRequest
 from service.api.response import Response
 from service.background.submit import submit
 from service.responses.make import Maker, Queued, Ran, make
-from service.responses.plan import Plan
 from service.responses.run import Taken
 from service.responses.service import Caller, Service
 
 
-def _unlimited(plan: Plan) -> AbstractAsyncContextManager[None]:
-    return nullcontext()
+async def _unlimited(resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int) -> None:
+    return None
 
 
 def maker_of(service: Service, caller: Caller) -> Maker:
