@@ -309,6 +309,11 @@ class CreateRequest(msgspec.Struct, frozen=True):
     """The wished variables of the chat template, of a model that has one."""
 
     @property
+    def outlasts(self) -> bool:
+        """Whether it can go on without its client: who comes back finds what was stored, and follows a stream."""
+        return self.store and self.stream
+
+    @property
     def shows_logprobs(self) -> bool:
         """Whether the answer's log probabilities are shown."""
         return "message.output_text.logprobs" in self.include
@@ -333,11 +338,14 @@ class SamplingParams(msgspec.Struct, frozen=True):
     min_p: float | None = None
 
 
-def read_create(body: bytes, *, store: bool, unstored_background: bool = False) -> CreateRequest:
+def read_create(
+    body: bytes, *, store: bool, unstored_background: bool = False, detached: bool = False
+) -> CreateRequest:
     """The checked request of a create body. `store`: this service stores. `unstored_background`: a background response
     needn't be stored. Raises ApiError; decodes no more than it must.
     """
-    return _check(decode(body, CreateBody), store=store, unstored_background=unstored_background)
+    checked = _check(decode(body, CreateBody), store=store, unstored_background=unstored_background)
+    return msgspec.structs.replace(checked, background=checked.background or (detached and checked.outlasts))
 
 
 def read_frame(frame: bytes, *, store: bool) -> CreateRequest:

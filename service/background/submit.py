@@ -72,12 +72,16 @@ async def queued_parts(plan: Plan, trace: Headers = ()) -> tuple[Successor, list
     return Successor(turn, await encode(plan), entry), events
 
 
-async def submit(maker: Maker, queued: Queued) -> Submitted:
-    """Queue a response; its parent's pin goes with it, and what is reserved for it of limits. Raises StoreError."""
+async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitted:
+    """Queue a response; its parent's pin goes with it, and what is reserved for it of limits. One that doesn't wait
+    for others, as somebody looks on, has the first priority, unless its request says otherwise. Raises StoreError.
+    """
     service, prepared, span = maker.service, queued.prepared, spans.current.get()
     plan = prepared.plan
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
     priority = WINDOWS.get(prepared.window) or _PRIORITIES[response.service_tier]
+    if priority is Priority.DEFAULT and not waits:
+        priority = Priority.PRIORITY
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
         facts = planned(plan) if span.kept else None

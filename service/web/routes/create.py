@@ -18,7 +18,7 @@ from service.api.request import CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
 from service.background.follow import find
 from service.background.submit import submit
-from service.errors import ApiError
+from service.errors import ApiError, InvalidRequest, brief
 from service.responses.append import AppendSink
 from service.responses.drive import Driver
 from service.responses.make import Maker, Queued, Ran, make
@@ -55,7 +55,8 @@ class InputTokens(msgspec.Struct):
 async def create(request: Received) -> object:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
     settings = request.service.settings
-    read = partial(read_create, store=settings.store, unstored_background=settings.background_without_store)
+    unstored, detached = settings.background_without_store, _detached(request)
+    read = partial(read_create, store=settings.store, unstored_background=unstored, detached=detached)
     body = await request.body()
     async with AsyncExitStack() as resources:
         claim = await resources.enter_async_context(request.claim(body))
@@ -65,7 +66,7 @@ async def create(request: Received) -> object:
         made = await make(maker, partial(read, body), resources)
         del body
         if isinstance(made, Queued):
-            return await _queued(request, maker, made)
+            return await _queued(request, maker, made, waits=not detached)
         stream, obfuscate, driver, sink = made.prepared.stream, made.prepared.obfuscate, made.driver, made.sink
         del made, maker  # the items of its input: the plan has them as JSON
         if stream:
@@ -131,15 +132,28 @@ async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpRes
     return request.with_room(exchange.dialect.answer(found))
 
 
-async def _queued(request: Received, maker: Maker, made: Queued) -> HttpResponse:
-    """The response as it waits for a worker, or its events from the first one on.
+DETACH = b"x-detach"
+"""The header of a request whose stream goes on when its client goes."""
+
+
+def _detached(request: Received) -> bool:
+    """Whether a stream is to go on when its client goes. Raises InvalidRequest."""
+    value = request.header(DETACH).strip().lower()
+    if value not in ("", "true", "false"):
+        raise InvalidRequest(f"The header 'X-Detach' is '{brief(value)}'. Send true or false.", code="invalid_value")
+    return value == "true"
+
+
+async def _queued(request: Received, maker: Maker, made: Queued, *, waits: bool) -> HttpResponse:
+    """The response as it waits for a worker, or its events from the first one on. One that doesn't wait is begun before
+    those that do.
 
     Once it is queued nothing is refused any more: a refused client would ask again and have it made twice.
     """
     exchange, stream, obfuscate = request.exchange, made.prepared.stream, made.prepared.obfuscate
     if stream:
         request.admitted.slot.take_follower()
-    response, events = await submit(maker, made)
+    response, events = await submit(maker, made, waits=waits)
     exchange.facts["outcome"] = response.status.value
     if not stream:
         return exchange.dialect.answer(response)

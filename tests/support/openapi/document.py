@@ -174,12 +174,12 @@ def _filter(schemas: Schemas) -> Json:
 
 
 def _header(name: str, schemas: Schemas) -> Json:
-    return {
-        "name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": PARAMETERS[name]
-    }  # fmt: skip
+    kind: Json = {"type": "string", "enum": ["true", "false"]} if name == "X-Detach" else {"type": "string"}
+    return {"name": name, "in": "header", "required": False, "schema": kind, "description": PARAMETERS[name]}
 
 
-_ADDED = {"metadata": _filter} | {name: partial(_header, name) for name in ("Idempotency-Key", "If-None-Match")}
+_SENT = ("Idempotency-Key", "If-None-Match", "X-Detach")
+_ADDED = {"metadata": _filter} | {name: partial(_header, name) for name in _SENT}
 
 
 def rewrite() -> None:

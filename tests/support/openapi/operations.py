@@ -85,7 +85,12 @@ LINKS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 
 OPERATIONS: dict[str, Operation] = {
     "createResponse": Operation(
-        bodies.Create, _RESPONSE, (404, *BODY, 422, 429, 504, 507), _STREAM, streams=True, parameters=_KEYED
+        bodies.Create,
+        _RESPONSE,
+        (404, *BODY, 422, 429, 504, 507),
+        _STREAM,
+        streams=True,
+        parameters=(*_KEYED, "X-Detach"),
     ),
     "openWebSocket": Operation(None, {101: None}, (426,), "A WebSocket is open: docs/websocket.md."),
     "compactConversation": Operation(bodies.Compact, {200: Compacted}, (404, *BODY, 504), "The conversation in short."),

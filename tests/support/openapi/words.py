@@ -54,6 +54,7 @@ PARAMETERS = {
     "erase": "Take it out of what continues it, too.",
     "tree": "Delete the whole conversation: all before it, all behind it, all forks.",
     "metadata": "Those alone that have all of these pairs, each written as `metadata[key]=value`.",
+    "X-Detach": "Whether a stored stream goes on when its client goes; it is then made in the background.",
     "If-None-Match": "The `ETag` of the answer that you have: a 304 without a body if nothing has changed since.",
     "Idempotency-Key": "Asks for the same thing once, however often it is sent.",
 }

@@ -1,0 +1,177 @@
+"""Streams that go on without their client: followed on any replica, made once, and bounded as all background work."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from service.settings.settings import Settings
+from store.jobs.jobs import Jobs
+from store.jobs.model import Priority
+from tests.support.engine.scripted import Stall
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.service.background import changed, ended, said, streamed, submitted
+from tests.support.service.inside import answer, opened, scripted, serving
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.streams import sent
+from tests.support.waiting import until, wait_until
+
+DETACHED = {"X-Detach": "true"}
+FAST = 30
+"""How many tokens a second the demo engine says where it is to be killed amid an answer."""
+
+
+async def left(client: AsyncOpenAI, **more: Any) -> tuple[str, int]:
+    """The id of a detached stream whose client has gone behind its first delta, and the last number that it saw."""
+    stream = await client.responses.create(model=MODEL, input="hi", stream=True, extra_headers=DETACHED, **more)
+    async with stream:
+        async for event in stream:
+            if event.type == "response.created":
+                id = event.response.id
+            if event.type == "response.output_text.delta":
+                return id, event.sequence_number
+    raise AssertionError("the stream said nothing")
+
+
+async def test_a_stream_goes_on_without_its_client_and_is_followed_on_another_replica(settings: Settings) -> None:
+    go = asyncio.Event()
+    engine, other = scripted([opened("One, "), Stall(go), [*answer("two.")[3:]]]), scripted([answer("Not said.")])
+    here, there = changed(settings), changed(settings, worker_concurrency=1)
+    async with serving(here, engine) as inside, inside.client() as client:
+        id, number = await left(client)
+        async with serving(there, other) as replica, replica.client() as back:
+            under_way = await said(back, id, "One, ")
+            assert (under_way.status, under_way.background) == ("in_progress", True)
+            going_on = asyncio.create_task(streamed(replica, id, starting_after=number))
+            go.set()
+            rest = await going_on
+            assert "".join(each["delta"] for each in rest if each["type"].endswith("text.delta")) == ", two."
+            assert rest[0]["sequence_number"] == number + 1
+            assert (await ended(back, id)).output_text == "One, two."
+        assert check_stream(await streamed(inside, id))["status"] == "completed"
+    assert len(engine.generations) == 1
+    assert other.generations == []
+
+
+async def test_a_client_that_stays_sees_all_of_it(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        stream = await client.responses.create(model=MODEL, input="hi", stream=True, extra_headers=DETACHED)
+        events = [event async for event in stream]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].response.output_text == "Hello."
+
+
+async def test_it_is_cancelled_by_its_id(settings: Settings) -> None:
+    engine = scripted([opened("One, "), Stall(asyncio.Event())])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id, _ = await left(client)
+        cancelled = await client.responses.cancel(id)
+        assert (cancelled.status, cancelled.output_text) == ("cancelled", "One, ")
+        await until(lambda: engine.running == 0)
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [("true", {"stream": False}), ("TRUE", {"stream": True, "store": False}), ("false", {"stream": True})],
+    ids=["no stream", "not stored", "said otherwise"],
+)
+async def test_what_nobody_could_come_back_to_is_an_ordinary_response(
+    settings: Settings, header: str, body: dict[str, Any]
+) -> None:
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.http() as http:
+        asked = {"model": MODEL, "input": "hi", **body}
+        found = await http.post("/v1/responses", json=asked, headers={"X-Detach": header})
+    last = json.loads(found.text.split("data: ")[-2]) if body["stream"] else {"response": found.json()}
+    assert (last["response"]["status"], last["response"]["background"]) == ("completed", False)
+
+
+async def test_a_header_that_says_neither_is_refused(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Not said.")])) as inside, inside.http() as http:
+        refused = await http.post("/v1/responses", json={"model": MODEL, "input": "hi"}, headers={"X-Detach": "yes"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_value")
+    assert "'yes'. Send true or false" in refused.json()["error"]["message"]
+
+
+async def test_it_is_limited_as_all_background_work(settings: Settings) -> None:
+    go = asyncio.Event()
+    limited = changed(settings, tenant_limits={"max_requests_per_1_minute": 2})
+    async with serving(limited, scripted([opened("One, "), Stall(go)])) as inside, inside.client() as client:
+        for _ in range(2):
+            await left(client)
+        with pytest.raises(openai.RateLimitError):
+            await left(client)
+        go.set()
+    few = changed(settings, max_queued=1, worker_concurrency=0, key_prefix=f"{settings.key_prefix}-few")
+    async with serving(few, scripted([answer("Not said.")])) as inside, inside.client() as client:
+        await submitted(client)
+        with pytest.raises(openai.APIStatusError) as refused:
+            await client.responses.create(model=MODEL, input="hi", stream=True, extra_headers=DETACHED)
+        assert refused.value.response.headers["retry-after"]
+
+
+async def test_a_store_that_is_full_of_what_is_needed_refuses_one_before_anything_is_sampled(
+    settings: Settings,
+) -> None:
+    engine = scripted([opened("One, "), Stall(asyncio.Event())])
+    full = changed(settings, max_responses=1, archive_url="none")
+    async with serving(full, engine) as inside, inside.client() as client:
+        id, _ = await left(client)
+        with pytest.raises(openai.InternalServerError) as refused:
+            await left(client)
+        await client.responses.cancel(id)
+    assert (refused.value.status_code, refused.value.code) == (503, "store_full")
+    assert len(engine.generations) == 1
+
+
+@pytest.mark.parametrize(("tier", "level"), [("default", Priority.PRIORITY), ("flex", Priority.FLEX)])
+async def test_somebody_looks_on_so_it_begins_before_what_nobody_looks_at(
+    settings: Settings, tier: Any, level: Priority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[Priority] = []
+    submit = Jobs.submit
+
+    async def noted(*arguments: Any, priority: Priority, **more: Any) -> Any:
+        levels.append(priority)
+        return await submit(*arguments, priority=priority, **more)
+
+    monkeypatch.setattr(Jobs, "submit", noted)
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        stream = await client.responses.create(
+            model=MODEL, input="hi", stream=True, service_tier=tier, extra_headers=DETACHED
+        )
+        assert [event async for event in stream][-1].type == "response.completed"
+    assert levels == [level]
+
+
+def follow_until_killed(service: ServiceProcess, seen: list[dict[str, Any]]) -> None:
+    """Reads a detached stream, and kills its service amid it. Raises HTTPError."""
+    body = {"model": MODEL, "input": "Count to 12.", "stream": True}
+    with service.http() as http, http.stream("POST", "/v1/responses", json=body, headers=DETACHED) as answering:
+        for line in answering.iter_lines():
+            if line.startswith("data: "):
+                seen.append(json.loads(line.removeprefix("data: ")))
+                if sum("delta" in each for each in seen) == 5:
+                    service.kill()
+
+
+def test_a_service_that_is_killed_amid_it_goes_on_where_it_was(start: Callable[..., ServiceProcess]) -> None:
+    service = start(demo_tokens_per_second=FAST, lease_seconds=4.0, store_timeout_seconds=1.3)
+    seen: list[dict[str, Any]] = []
+    with pytest.raises(httpx.HTTPError):
+        follow_until_killed(service, seen)
+    service.start()
+    id, last = seen[0]["response"]["id"], seen[-1]["sequence_number"]
+    client = service.client()
+    wait_until(lambda: client.responses.retrieve(id).status not in ("queued", "in_progress"), 60)
+    assert client.responses.retrieve(id).status == "completed"
+    with service.http() as http:
+        told = http.get(f"/v1/responses/{id}", params={"stream": "true", "starting_after": last}).text
+    rest = sent(told)
+    assert [each["sequence_number"] for each in rest] == list(range(last + 1, last + 1 + len(rest)))
+    whole = "".join(each["delta"] for each in [*seen, *rest] if each["type"] == "response.output_text.delta")
+    assert whole == client.responses.retrieve(id).output_text
