@@ -19,7 +19,6 @@ from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import News, as_of
 from store.backup.archiving.parts import PART_BYTES, Entry, Index
-from store.backup.archiving.shards import begin_archive
 from store.backup.heads import Heads
 from store.backup.reading import ABOVE, TURNS, Node, ShardReader, portions
 from store.backup.records import Saved
@@ -160,7 +159,6 @@ class Archiver:
         keyspace: Keyspace,
         archive: Archive,
         *,
-        after_seconds: float = AFTER_SECONDS,
         part_bytes: int = PART_BYTES,
         pass_bytes: int = PASS_BYTES,
         passes: int = PASSES,
@@ -171,11 +169,6 @@ class Archiver:
         self._pass_bytes, self._passes = pass_bytes, passes
         self._server, self._keyspace = server, keyspace
         self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
-        self._after_seconds = after_seconds
-
-    async def begin(self) -> None:
-        """Have every shard note its changes from now on."""
-        await begin_archive(self._server, self._keyspace, self._after_seconds)
 
     async def due(self, shard: ShardKeys, most: int, *, early: bool = False) -> list[Due]:
         """The trees of a shard that are to be archived by now, the one that has waited longest first; with `early` also
@@ -195,15 +188,10 @@ class Archiver:
                 found = [member for member, reason in zip(found, failed, strict=True) if reason is None]
         return [Due(*member.decode().split("/")) for member in found[:most]]
 
-    async def archive(self, tree: Due) -> int:
-        """Archive up to CHANGES changes of a tree, and return how many are left. These are fewer each time, but for
-        turns that can't be read, and changes meanwhile.
-        """
-        (left,) = await self.strike([await self.write(tree)])
-        return left
-
     async def write(self, tree: Due) -> Written:
-        """Write up to CHANGES changes of a tree to the archive; Redis goes on noting them until `strike`."""
+        """Write up to CHANGES changes of a tree to the archive; Redis goes on noting them until `strike`. Fewer are
+        left each time, but for turns that can't be read, and changes meanwhile.
+        """
         keys = self._keyspace.keys(tree.tenant, tree.root)
         async with self._server.operation() as operation:
             args = ("ZRANGE", keys.shard.changes_of(tree.tenant, tree.root), 0, CHANGES - 1, "WITHSCORES")

@@ -107,7 +107,7 @@ class StoreArchive:
         self._beat_seconds, self._watched_seconds = beat_seconds, watched_seconds
         self._next_beat: dict[int, float] = {}
         self._has_written = False
-        self._archiver = Archiver(self._server, self._keyspace, archive, after_seconds=after_seconds, heads=self._heads)
+        self._archiver = Archiver(self._server, self._keyspace, archive, heads=self._heads)
         self.turns = history.elsewhere = ArchivedTurns(
             history,
             archive,

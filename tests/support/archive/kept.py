@@ -9,11 +9,13 @@ from store.archive.archive import Archive
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.marks import Marks
+from store.backup.archiving.shards import begin_archive
 from store.backup.upkeep.memory import Memory
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
+from tests.support.archive.stored import archive_one
 from tests.support.store.sample import TENANT
 
 DAY = 86_400
@@ -31,7 +33,7 @@ class Kept(NamedTuple):
     async def archive_all(self) -> None:
         for shard in self.store.keyspace.all_shards():
             for tree in await self.archiver.due(shard, 1_000):
-                while await self.archiver.archive(tree):
+                while await archive_one(self.archiver, tree):
                     pass
 
     async def told(self, id: str, tenant: str = TENANT) -> list[str] | None:
@@ -59,8 +61,8 @@ class Kept(NamedTuple):
 async def kept(url: str, prefix: str, archive: Archive, caps: Caps | None = None) -> AsyncGenerator[Kept]:
     """A store whose changes are due to be archived at once."""
     store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps or Caps(), timeout_seconds=15)
-    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0)
-    await archiver.begin()
+    archiver = Archiver(store.server, store.keyspace, archive)
+    await begin_archive(store.server, store.keyspace, 0)
     yield Kept(store, archive, archiver, Memory(store.server, store.keyspace), Marks(archive))
     await store.close()
 

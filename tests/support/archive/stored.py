@@ -9,12 +9,19 @@ from redis.asyncio import Redis
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.archiver import Archiver
+from store.backup.archiving.archiver import Archiver, Due
+from store.backup.archiving.shards import begin_archive
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support.store.sample import TENANT
+
+
+async def archive_one(archiver: Archiver, tree: Due) -> int:
+    """Archive some changes of a tree; how many are left."""
+    (left,) = await archiver.strike([await archiver.write(tree)])
+    return left
 
 
 class Archived(NamedTuple):
@@ -30,7 +37,7 @@ class Archived(NamedTuple):
         (shard,) = self.store.keyspace.all_shards()
         due = await self.archiver.due(shard, 100)
         for tree in due:
-            while await self.archiver.archive(tree):
+            while await archive_one(self.archiver, tree):
                 pass
         return len(due)
 
@@ -55,6 +62,6 @@ async def opened(url: str, prefix: str, folder: Path, caps: Caps, **sizes: int) 
     """Open both; `sizes` are the archiver's."""
     store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps, timeout_seconds=15)
     archive = open_archive("sqlite", folder)
-    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0, **sizes)
-    await archiver.begin()
+    archiver = Archiver(store.server, store.keyspace, archive, **sizes)
+    await begin_archive(store.server, store.keyspace, 0)
     return Archived(store, archive, archiver, ArchivedTurns(store, archive, unknown_seconds=0))

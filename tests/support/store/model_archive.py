@@ -24,7 +24,7 @@ from store.archive.memory import Memory
 from store.archive.port import Stored
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.keeping import Keeping
-from store.backup.archiving.shards import note_older
+from store.backup.archiving.shards import begin_archive, note_older
 from store.backup.archiving.store_archive import ArchivedTurns
 from store.backup.records import Saved
 from store.backup.turns import bring_in, look_up, take_out
@@ -34,6 +34,7 @@ from store.history.elsewhere import Archived
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import Operation, Server, connect
+from tests.support.archive.stored import archive_one
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.servers import sweep
@@ -176,7 +177,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         late = ConversationHistoryStore(connect(self.url), prefix=self.prefix, caps=FEW, timeout_seconds=15)
         self.late = late
         late.server = cast(Server, GatedServer(late.server, self.gate))
-        self.archiver = Archiver(late.server, late.keyspace, archive, after_seconds=0)
+        self.archiver = Archiver(late.server, late.keyspace, archive)
         self.away = late.elsewhere = Deleting(late, archive, after_seconds=0, unknown_seconds=0)
         if self.part_bytes:
             for each in (self.archiver, self.away):
@@ -194,7 +195,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         """Turns that somebody began to delete, or the roots of trees: they may be there or not."""
         for which in before:
             await self._append(self._turn(which) if which % 4 else None)
-        await self.archiver.begin()
+        await begin_archive(self.late.server, self.late.keyspace, 0)
 
     def run(self, work: Coroutine[Any, Any, object]) -> None:
         self.loop.run_until_complete(work)
@@ -276,14 +277,14 @@ class ArchiveMachine(RuleBasedStateMachine):
             tree = due[which % len(due)]
             self._tell(f"the tree of {self._name(id_of(tree.root))} is to be archived")
             with suppress(ArchiveUnavailable):
-                self._tell(f"that of {self._name(id_of(tree.root))} lacks {await self.archiver.archive(tree)}")
+                self._tell(f"that of {self._name(id_of(tree.root))} lacks {await archive_one(self.archiver, tree)}")
 
     async def _archive_all(self) -> None:
         (shard,) = self.store.keyspace.all_shards()
         for _ in range(DRAINS):
             if not (due := await self.archiver.due(shard, 10)):
                 break
-            await self.archiver.archive(due[0])
+            await archive_one(self.archiver, due[0])
 
     @rule()
     def note_older(self) -> None:

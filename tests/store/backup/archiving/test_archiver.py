@@ -4,15 +4,16 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.archiver import Archiver, Due
+from store.backup.archiving.archiver import Due
 from store.backup.archiving.parts import Part, decoded, encoded, key_of
+from store.backup.archiving.shards import begin_archive
 from store.errors import ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, Open, lose
+from tests.support.archive.stored import Archived, Open, archive_one, lose
 from tests.support.store.named import begun
 from tests.support.store.sample import TENANT, grow, said
 
@@ -114,7 +115,7 @@ async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Archived
     await redis.set(key, b"\x01" + b"?" * (len(messages) - 1))
     (shard,) = archived.store.keyspace.all_shards()
     (tree,) = await archived.archiver.due(shard, 10)
-    assert await archived.archiver.archive(tree) == 1
+    assert await archive_one(archived.archiver, tree) == 1
     assert (await archived.ids(one), await archived.ids(two)) == ([one], None)
     await redis.set(key, messages)
     await archived.archive_all()
@@ -130,7 +131,7 @@ async def test_without_an_archive_nothing_is_noted(store: ConversationHistorySto
 
 
 async def test_nothing_is_due_before_its_time(archived: Archived) -> None:
-    await Archiver(archived.store.server, archived.store.keyspace, archived.archive, after_seconds=3600).begin()
+    await begin_archive(archived.store.server, archived.store.keyspace, 3600)
     await grow(archived.store, "one")
     (shard,) = archived.store.keyspace.all_shards()
     assert await archived.archiver.due(shard, 10) == []

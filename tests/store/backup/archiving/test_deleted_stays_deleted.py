@@ -5,7 +5,7 @@ continues what is below it has to wait, and no server forgets to tell the archiv
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.shards import end_archive, note_older
+from store.backup.archiving.shards import begin_archive, end_archive, note_older
 from store.backup.heads import Heads
 from store.errors import NotFound
 from store.keys import digits_of
@@ -92,7 +92,7 @@ async def test_what_was_deleted_without_an_archive_is_told_to_it_as_long_as_it_i
     await archived.archive_all()
     await end_archive(archived.store.server, archived.store.keyspace)
     await archived.store.forget(TENANT, one)
-    await archived.archiver.begin()
+    await begin_archive(archived.store.server, archived.store.keyspace, 0)
     await Heads(archived.store.server, archived.store.keyspace, archived.archive).catch_up(0)
     while await note_older(archived.store.server, archived.store.keyspace):
         pass

@@ -26,7 +26,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage
-from tests.support.archive.stored import Open
+from tests.support.archive.stored import Open, archive_one
 from tests.support.store.sample import TENANT, grow
 
 TEXT = 1_000
@@ -67,7 +67,7 @@ async def test_a_pass_takes_some_of_a_large_tree_and_the_rest_stays_for_the_next
     ids = await grow(made.store, *texts(40))
     puts, left = Puts(made.archive), [40]
     while left[-1]:
-        left.append(await made.archiver.archive(Due(TENANT, digits_of(ids[0]))))
+        left.append(await archive_one(made.archiver, Due(TENANT, digits_of(ids[0]))))
     assert left == sorted(set(left), reverse=True)
     assert len(left) > 8
     assert max(puts.added) < PASS + 4 * TEXT
@@ -85,7 +85,7 @@ async def test_what_nobody_has_archived_above_a_turn_comes_in_passes(
     made = await begin(pass_bytes=PASS)
     ids += await grow(made.store, "new", parent=ids[-1])
     puts = Puts(made.archive)
-    assert await made.archiver.archive(Due(TENANT, digits_of(ids[0]))) == 0
+    assert await archive_one(made.archiver, Due(TENANT, digits_of(ids[0]))) == 0
     assert max(puts.added) < PASS + 4 * TEXT
     assert len(puts.added) > (5 if deleted else 12)
     assert await made.ids(ids[-1]) == ids
@@ -98,10 +98,10 @@ async def test_a_turn_is_not_done_before_all_above_it_is_archived(
     made = await begin(pass_bytes=PASS, passes=2)
     ids += await grow(made.store, "new", parent=ids[-1])
     tree = Due(TENANT, digits_of(ids[0]))
-    assert await made.archiver.archive(tree) == 1
+    assert await archive_one(made.archiver, tree) == 1
     assert await made.ids(ids[-1]) is None
     calls = 1
-    while await made.archiver.archive(tree):
+    while await archive_one(made.archiver, tree):
         calls += 1
     assert 3 < calls < 20
     assert await made.ids(ids[-1]) == ids
@@ -110,7 +110,7 @@ async def test_a_turn_is_not_done_before_all_above_it_is_archived(
 async def test_one_turn_may_be_larger_than_a_pass(begin: Open) -> None:
     made = await begin(pass_bytes=1)
     ids = await grow(made.store, *texts(3))
-    assert [await made.archiver.archive(Due(TENANT, digits_of(ids[0]))) for _ in range(3)] == [2, 1, 0]
+    assert [await archive_one(made.archiver, Due(TENANT, digits_of(ids[0]))) for _ in range(3)] == [2, 1, 0]
     assert await made.ids(ids[-1]) == ids
 
 

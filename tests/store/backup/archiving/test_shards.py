@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from store.archive.opening import open_archive
 from store.backup.archiving.archiver import Archiver
-from store.backup.archiving.shards import end_archive, note_older, tell_away
+from store.backup.archiving.shards import begin_archive, end_archive, note_older, tell_away
 from store.backup.heads import Heads
 from store.errors import NotFound, StoreFull
 from store.history.caps import Caps, room
@@ -18,7 +18,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.keys import digits_of, id_of
 from store.redis.connection import connect
-from tests.support.archive.stored import Open
+from tests.support.archive.stored import Open, archive_one
 from tests.support.store.audit import TREE_BYTES
 from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said, set_use
 from tests.support.store.verdict import checked
@@ -79,7 +79,7 @@ async def test_an_idle_tree_that_the_archive_lacks_is_next_and_others_go(
     made = await begin(IDLE)
     (archived,) = await grow(made.store, "archived")
     await made.archive_all()
-    await Archiver(made.store.server, made.store.keyspace, made.archive, after_seconds=3600).begin()
+    await begin_archive(made.store.server, made.store.keyspace, 3600)
     (new,) = await grow(made.store, "new")
     (shard,) = made.store.keyspace.all_shards()
     assert await made.archiver.due(shard, 10) == []
@@ -153,7 +153,7 @@ async def test_trees_from_before_the_archive_are_archived_with_all_their_turns(
     assert await made.ids(fork[0]) == [*chains[0][:51], *fork]
     assert (await made.ids(gone), await made.ids(chains[2][60])) == (None, None)
     assert await made.archive_all() == 0
-    await made.archiver.begin()
+    await begin_archive(made.store.server, made.store.keyspace, 0)
     assert await note_all(made.store) == 1
     assert await made.archive_all() == 0
 
@@ -276,14 +276,13 @@ async def test_what_room_waits_for_is_archived_first_the_one_first_that_was_used
     made = await begin(Caps(responses=4))
     ids = [(await grow(made.store, text))[0] for text in ("one", "two", "three", "four")]
     await said(made.store, ids[0])
-    slow = Archiver(made.store.server, made.store.keyspace, made.archive, after_seconds=3600)
-    await slow.begin()
+    await begin_archive(made.store.server, made.store.keyspace, 3600)
     for _ in range(2):
         with pytest.raises(StoreFull):
             await grow(made.store, "more")
-    due = await slow.due(made.store.keyspace.all_shards()[0], 10)
+    due = await made.archiver.due(made.store.keyspace.all_shards()[0], 10)
     assert [id_of(tree.root) for tree in due] == [ids[1], ids[2], ids[3], ids[0]]
-    await slow.archive(due[0])
+    await archive_one(made.archiver, due[0])
     await grow(made.store, "more")
     assert await made.ids(ids[1]) == [ids[1]]
 
@@ -397,7 +396,7 @@ async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Ope
     await made.archive_all()
     await end_archive(made.store.server, made.store.keyspace)
     ids += await grow(made.store, "two", parent=ids[0])
-    await made.archiver.begin()
+    await begin_archive(made.store.server, made.store.keyspace, 0)
     await Heads(made.store.server, made.store.keyspace, made.archive).catch_up(0)
     await note_all(made.store)
     assert await made.archive_all() == 1
@@ -418,14 +417,14 @@ async def test_all_may_be_told_twice(before: ConversationHistoryStore, begin: Op
 async def test_on_a_cluster_each_shard_is_told(cluster_url: str, prefix: str, tmp_path: Path) -> None:
     store = ConversationHistoryStore(connect(cluster_url), prefix=prefix, shards=8, timeout_seconds=15)
     archive = open_archive("sqlite", tmp_path)
-    archiver = Archiver(store.server, store.keyspace, archive, after_seconds=0)
+    archiver = Archiver(store.server, store.keyspace, archive)
     older = [await grow(store, "one", "two") for _ in range(24)]
-    await archiver.begin()
+    await begin_archive(store.server, store.keyspace, 0)
     await note_all(store)
     due = [tree for shard in store.keyspace.all_shards() for tree in await archiver.due(shard, 100)]
     assert {tree.root for tree in due} == {digits_of(ids[0]) for ids in older}
     for tree in due:
-        assert await archiver.archive(tree) == 0
+        assert await archive_one(archiver, tree) == 0
     await grow(store, "new")
     await tell_away(store.server, store.keyspace, 60)
     await end_archive(store.server, store.keyspace)
