@@ -515,7 +515,7 @@ async def _tell_ready(settings: Settings, url: str, terminal: Console | None, st
     found = await _readiness(url)
     away = ", ".join(f"{name} is {found[name]}" for name in ("store", "engine") if found.get(name, "ok") != "ok")
     if found.get("status") != "ok":
-        away = away or "/ready says why"
+        away = away or ("/ready says why" if found else f"/ready hasn't answered in {READY_SECONDS} s")
     if terminal is not None:
         with suppress(OSError):  # it may be closed by now
             terminal.print(card(settings, url, stored, env_file(), away, beside), soft_wrap=True)
