@@ -157,8 +157,10 @@ class StoreArchive:
                 await self._heads.read(number)
                 await self._catch_up(number)
             await ownership.believe(self._server, self._keyspace)
-            if await self._catch_up(0):
-                await self._heads.raise_(0)
+            # the first shard's head last: until then another process watches, too
+            for number in reversed(range(self._keyspace.shards if self._heads.silent else 1)):
+                if await self._catch_up(number):
+                    await self._heads.raise_(number)
         self._joined, self._is_open, self.foreign = joined, True, None
 
     @asynccontextmanager

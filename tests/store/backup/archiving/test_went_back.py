@@ -52,9 +52,13 @@ class Machine:
         self.url, self.prefix, self.folder, self.copy = url, prefix, folder / "data", folder / "copy"
         self._processes: list[Process] = []
 
-    def start(self, *, beat_seconds: float = 0.0, watched_seconds: float = 0.0, prefix: str = "") -> Process:
+    def start(
+        self, *, beat_seconds: float = 0.0, watched_seconds: float = 0.0, prefix: str = "", shards: int = 1
+    ) -> Process:
         """A process; with another `prefix` another Redis, which has the same archive."""
-        store = ConversationHistoryStore(connect(self.url), prefix=prefix or self.prefix, caps=FEW, timeout_seconds=15)
+        store = ConversationHistoryStore(
+            connect(self.url), prefix=prefix or self.prefix, caps=FEW, timeout_seconds=15, shards=shards
+        )
         archive = open_archive("sqlite", self.folder)
         reconcile = Reconciler(store, archive).shard
         bounds = {"after_seconds": 0.0, "beat_seconds": beat_seconds, "watched_seconds": watched_seconds}
@@ -274,6 +278,27 @@ async def test_a_second_redis_is_refused_while_the_first_uses_the_archive_and_ta
     one.archive._watched_seconds = 3600.0
     with pytest.raises(ArchiveShared):  # at once, and not after it was watched
         await asyncio.wait_for(one.archive.turns.find(TENANT, one.store.keyspace.digits(id)), 5)
+
+
+async def test_whichever_process_archives_a_shard_of_an_archive_that_another_redis_had_may_do_so(
+    machine: Machine,
+) -> None:
+    first = machine.start(shards=4)
+    await _store_everywhere(first)
+    await machine.stop()
+    one = machine.start(shards=4, prefix=f"{machine.prefix}2")
+    await one.archive.open()
+    two = machine.start(shards=4, prefix=f"{machine.prefix}2")  # it finds no other Redis to watch any more
+    await _store_everywhere(two)
+    assert not two.archive.foreign
+
+
+async def _store_everywhere(process: Process) -> None:
+    """Have a turn in each shard, and archive all."""
+    await process.archive.archive_due()
+    for at in range(8):
+        await grow(process.store, str(at))
+    await process.archive_all()
 
 
 async def test_an_archive_that_was_given_back_is_taken_by_its_own_redis_at_once_and_by_another_one_soon(
