@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.api import events
 from service.api.events import Event
-from service.api.outcome import Outcome, failure
+from service.api.outcome import Outcome, failed_outcome
 from service.api.response import CustomToolCall
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
@@ -107,7 +107,7 @@ def test_events_and_tokens_of_every_kind_come_back() -> None:
 
 
 def test_the_outcomes_of_calls_come_back() -> None:
-    told = (Outcome("completed", "3", output="3"), failure("no such city"))
+    told = (Outcome("completed", "3", output="3"), failed_outcome("no such city"))
     batch = Batch(deltas("a"), tokens.pack([1]), 64, (), told)
 
     assert decode_batch(encode_batch(batch), 0) == batch
