@@ -10,6 +10,7 @@ COPY requirements/serve.txt requirements/
 RUN /opt/harmonium/bin/pip install --require-hashes -r requirements/serve.txt
 # .git where it is one, as a pattern need not match
 COPY pyproject.toml setup.py README.md .gi[t] ./
+COPY docs docs
 COPY store store
 COPY service service
 # what `harmonium --version` calls the build; empty is the commit that git's files name

@@ -1,4 +1,5 @@
-"""What pyproject.toml can't say of the wheel: the commit that it is built from, and a description whose links work.
+"""What pyproject.toml can't say of the wheel: the commit that it is built from, the documents that it serves, and a
+description whose links work.
 
 The commit is COMMIT of the environment, else what git says of this checkout. The description is README.md without its
 links to files, which nobody has beside an installed package.
@@ -7,6 +8,7 @@ links to files, which nobody has beside an installed package.
 import os
 import re
 import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import setup
@@ -25,6 +27,12 @@ class BuildWithCommit(build_py):
         if not self.editable_mode:
             commit = os.environ.get("COMMIT") or BUILD["commit_of"](ROOT / "service")
             Path(self.build_lib, "service", BUILD["COMMIT_FILE"]).write_text(f"{commit[:40]}\n")
+            documents = Path(self.build_lib, "service", "web", "pages", "documents")
+            shutil.rmtree(documents, ignore_errors=True)
+            for path in sorted(ROOT.glob("docs/**/*.md")):
+                kept = documents / path.relative_to(ROOT / "docs")
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, kept)
 
 
 def description() -> str:

@@ -86,7 +86,7 @@ def test_an_environment_inside_of_another_repository_is_not_of_that_repository(p
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel, built of commit abc1234."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "service", "store"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "docs", "service", "store"):
         (source / name).symlink_to(ROOT / name)
     build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
     environment = {**os.environ, "COMMIT": "abc1234"}
@@ -105,6 +105,11 @@ def in_wheel(wheel: Path, name: str) -> str:
 
 def test_a_wheel_carries_the_commit_that_its_builder_was_given(wheel: Path) -> None:
     assert in_wheel(wheel, f"service/{COMMIT_FILE}") == "abc1234\n"
+
+
+def test_a_wheel_has_the_documents_that_it_serves(wheel: Path) -> None:
+    for name in ("api.md", "decisions/README.md"):
+        assert in_wheel(wheel, f"service/web/pages/documents/{name}") == (ROOT / "docs" / name).read_text()
 
 
 def test_a_wheel_is_an_application_whose_command_starts_it(wheel: Path) -> None:

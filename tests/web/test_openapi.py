@@ -43,7 +43,7 @@ Json = dict[str, Any]
 KNOWN: Json = json.loads(OPENAPI.read_text())
 SCHEMAS: Json = KNOWN["components"]["schemas"]
 SAID = {"model": MODEL, "input": "hi", "stream": True}
-OF_ITSELF = {("get", "/docs"), ("get", "/openapi.json")}
+OF_ITSELF = {("get", "/docs"), ("get", "/docs/{name}"), ("get", "/openapi.json")}
 PROBES = {"HEAD", "OPTIONS"}
 
 

@@ -1,6 +1,7 @@
 """`GET /`: what a person or a program finds who tries the address first."""
 
 import html
+import posixpath
 import re
 import subprocess
 import sys
@@ -37,6 +38,24 @@ def test_who_asks_for_the_head_alone_gets_it_alone(service: ServiceProcess, path
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"] == whole.headers["content-type"]
     assert head.headers["content-length"] == whole.headers["content-length"]
+
+
+def test_documents_are_there_as_markdown_with_a_list_of_them_and_no_link_of_theirs_is_dead(
+    service: ServiceProcess,
+) -> None:
+    http = service.http()
+    index = http.get("/docs/llms.txt")
+    assert index.headers["content-type"] == "text/plain; charset=utf-8"
+    listed = re.findall(r"^- \[([^\]]+)\]\((/docs/[^)]+)\)$", index.text, re.MULTILINE)
+    assert {"/docs/api.md", "/docs/decisions/README.md"} <= {path for _, path in listed}
+    for title, path in listed:
+        document = http.get(path)
+        assert document.headers["content-type"] == "text/markdown; charset=utf-8"
+        assert document.text.startswith(f"# {title}\n")
+        for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", document.text):
+            assert posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) in {each for _, each in listed}
+    for path in ("/docs/nothing.md", "/docs/../README.md", "/docs/%2e%2e/README.md"):
+        assert http.get(path).status_code == 404
 
 
 def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: ServiceProcess) -> None:

@@ -1,17 +1,21 @@
 """`GET /`: what this is and where to go, for a first visitor; a page for browsers, JSON for all others.
-`GET /docs` and `GET /openapi.json` describe each route, for people and for generators of clients.
+`GET /docs` and `GET /openapi.json` describe each route, for people and for generators of clients. `GET /docs/llms.txt`
+lists the documents, and each is there as Markdown under its path in docs/.
 
 Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything; but that
 the demo engine answers, whose words nobody should take for a model's.
 """
 
+import asyncio
 import re
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
 from service.build import this_build
+from service.errors import ApiError
 from service.settings.engines import DEMO
 from service.web.dialect import DIALECTS, OPENAI
 from service.web.errors import JsonResponse
@@ -50,6 +54,17 @@ OPENAPI, DOCS = PAGES / "openapi.json", PAGES / "docs.html"
 """Files that are made of the routes and the wire's types (tests/support/openapi/document.py), so that serving them
 costs no more than sending a file.
 """
+
+DOCUMENTS = next((path for path in (PAGES / "documents", PAGES.parents[2] / "docs") if path.is_dir()), None)
+"""The folder of the documents: the wheel has copies (setup.py), a checkout the files themselves."""
+
+INDEX = "llms.txt"
+MAX_DOCUMENTS = 200
+MAX_DOCUMENT_BYTES = 1 << 20
+"""The most documents that are served, and the most bytes of one: they stay in memory."""
+
+MARKDOWN = "text/markdown; charset=utf-8"
+_LINK = re.compile(r"!?\[([^\]]*)\]\((?!https?://|#)([^)#]*)(#[^)]*)?\)")
 
 _LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
@@ -122,3 +137,39 @@ async def docs(_: Received) -> FileResponse:
 async def openapi(_: Received) -> FileResponse:
     """The OpenAPI document."""
     return FileResponse(OPENAPI)
+
+
+@router.route("GET HEAD", "/docs/{name:path}", query=None, way=Way.OPEN)
+async def document(_: Received, name: str) -> Response:
+    """A document as Markdown, or the list of all."""
+    text = (await asyncio.to_thread(documents)).get(name)
+    if text is None:
+        raise ApiError(404, f"No document is there. GET /docs/{INDEX} lists them.")
+    return PlainTextResponse(text, media_type="text/plain; charset=utf-8" if name == INDEX else MARKDOWN)
+
+
+@lru_cache(1)
+def documents() -> dict[str, str]:
+    """The documents by their paths, and the list of them. A link to what isn't served is only its words."""
+    if DOCUMENTS is None:
+        return {}
+    paths = sorted(DOCUMENTS.glob("**/*.md"))[:MAX_DOCUMENTS]
+    found = {path.relative_to(DOCUMENTS).as_posix(): path for path in paths if path.stat().st_size < MAX_DOCUMENT_BYTES}
+
+    def with_links(text: str, folder: Path) -> str:
+        def link_or_words(link: re.Match[str]) -> str:
+            leads_to = (folder / link[2]).resolve()
+            return link[0] if leads_to in known and not link[0].startswith("!") else link[1]
+
+        return _LINK.sub(link_or_words, text)
+
+    known = {path.resolve() for path in found.values()}
+    texts = {name: with_links(path.read_text("utf-8"), path.parent) for name, path in found.items()}
+    rows = [f"- [{_title(text)}](/docs/{name})" for name, text in texts.items()]
+    about = "It speaks the OpenAI Responses API over gpt-oss and other models, and keeps every conversation."
+    return texts | {INDEX: "\n".join(["# harmonium", "", f"> {about}", "", "## Documents", "", *rows, ""])}
+
+
+def _title(text: str) -> str:
+    """The first heading of a document."""
+    return text.partition("\n")[0].lstrip("# ")
