@@ -113,6 +113,11 @@ def test_several_calls_follow_each_other_where_a_call_is_no_stop() -> None:
     assert written(whole).endswith("<call><start>assistant<channel>final<message>I wait for what comes of it.<return>")
 
 
+def test_two_things_asked_for_are_two_calls() -> None:
+    whole = said(asking("Get the weather in Oslo for 5 days and tell me the current time"), None, (RETURN,))
+    assert called(whole) == [("functions.get_weather", '{"city":"Oslo","days":5}'), ("functions.current_time", "{}")]
+
+
 def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it() -> None:
     rules = Rules(CALLEES, "required", parallel=3)
     first = said(asking(), header_tag(rules, NEXT))
