@@ -112,6 +112,10 @@ export const whole = async (id: string, signal: AbortSignal): Promise<string> =>
 export const tokens = (id: string, after: number, limit: number, signal: AbortSignal): Promise<TurnTokens> =>
   json(`${TURNS}/${encodeURIComponent(id)}/tokens?after=${after}&limit=${limit}`, { signal });
 
+/** The bytes of a file in a container. */
+export const bytesOf = async (container: string, file: string): Promise<Blob> =>
+  (await ask(`/v1/containers/${encodeURIComponent(container)}/files/${encodeURIComponent(file)}/content`)).blob();
+
 /** What became of a turn that was brought back: it is new, or was there, or was deleted there since. */
 export interface Brought {
   id: string;

@@ -44,9 +44,9 @@ async function lineOf(id: string, signal: AbortSignal): Promise<string | null> {
   }
 }
 
-/** Have the browser save lines as a file. */
-export function save(name: string, lines: string[]): void {
-  const url = URL.createObjectURL(new Blob(lines.map((line) => `${line}\n`), { type: "application/jsonl" }));
+/** Have the browser save something as a file, which it never opens by itself. */
+export function save(name: string, parts: BlobPart[]): void {
+  const url = URL.createObjectURL(new Blob(parts, { type: "application/octet-stream" }));
   const link = document.createElement("a");
   link.href = url;
   link.download = name;

@@ -42,8 +42,8 @@ export const again = (answer: Answer, items: Item[], parent: string | null): Bod
   input: items.map(sent),
 });
 
-/** A message of the user that goes on from a response. */
-export const going = (answer: Answer, text: string): Body => {
+/** What goes on from a response: words of the user, or items. */
+export const going = (answer: Answer, text: string | Item[]): Body => {
   const { metadata: _metadata, max_output_tokens: _limit, ...rest } = like(answer);
   return { ...rest, previous_response_id: answer.id, input: text };
 };

@@ -43,17 +43,17 @@ def test_axe_finds_nothing_in_any_view(full: tuple[ServiceProcess, str, str], vi
     expect(page.locator(".empty")).to_be_visible()
     assert complaints(page) == []
     page.goto(f"{service.url}/console#/c/{right}")
-    expect(page.locator(".item.assistant")).to_be_visible()
+    expect(page.locator(".here .item.assistant")).to_be_visible()
     assert complaints(page) == []
     for name in ("Events", "Tokens", "JSON", "curl"):
         page.get_by_role("tab", name=name).click()
         expect(page.locator(".panel .text, .log li, .token").first).to_be_visible()
         assert (name, complaints(page)) == (name, [])
-    page.get_by_role("button", name="Edit and fork").click()
+    page.locator(".here").get_by_role("button", name="Edit and fork").click()
     assert complaints(page) == []
-    page.get_by_role("button", name="Compare").click()
+    page.locator(".here").get_by_role("button", name="Compare").click()
     assert complaints(page) == []
-    page.get_by_role("button", name="Delete…").click()
+    page.locator(".here").get_by_role("button", name="Delete…").click()
     expect(page.get_by_role("button", name="Keep it")).to_be_focused()
     assert complaints(page) == []
     page.keyboard.press("Escape")
@@ -98,7 +98,7 @@ def test_a_conversation_is_opened_and_continued_by_keys_alone(
             break
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.locator(".item.assistant").wait_for()
+    page.locator(".here .item.assistant").wait_for()
     for _ in range(40):
         if page.evaluate("document.activeElement.textContent") == "Continue from here":
             break

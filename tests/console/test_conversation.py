@@ -8,27 +8,14 @@ import subprocess
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Open
+from tests.console.conftest import Busy, Open
 from tests.support.console.samples import WEATHER, grown, said
-from tests.support.service.process import ServiceProcess
+from tests.support.service.process import MODEL, ServiceProcess
 
 pytestmark = pytest.mark.clients
 
 DRAWN_MS = 300
 """What a conversation of 1,000 turns may take of a processor until it is drawn, with its graph."""
-
-
-class Busy:
-    """How long the processor was busy with a page, whatever else the machine does."""
-
-    def __init__(self, page: Page) -> None:
-        self._session = page.context.new_cdp_session(page)
-        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def ms(self) -> float:
-        """Since the page was opened."""
-        told = {each["name"]: each["value"] for each in self._session.send("Performance.getMetrics")["metrics"]}
-        return 1_000 * told["TaskDuration"]
 
 
 def mocked(page: Page, tree: dict[str, object]) -> None:
@@ -173,6 +160,104 @@ def test_items_are_a_transcript_with_calls_and_metadata(service: ServiceProcess,
         service.http().get(f"/v1/responses/{id}").text
     )
     expect(page.get_by_role("tab", name="Events")).to_have_count(0)
+
+
+MARKDOWN = """# A plan
+
+Here is a **plan**, see [the guide](https://example.org/guide) and ![a map](https://example.org/map.png).
+
+| Day | Cost |
+| --- | ---: |
+| Mon | 12 € |
+
+```python
+days = [1, 2]
+```
+
+It is \\(d = \\sqrt{x_1^2}\\) for $a_1$.
+"""
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mNkYPhfz0AEYBxVSF+FAAhKDveksOjmAAAAAElFTkSuQmCC"
+CITED = {"type": "url_citation", "url": "https://example.org/", "title": "A guide", "start_index": 0, "end_index": 1}
+FILE = {"type": "container_file_citation", "container_id": "cntr_1", "file_id": "cfile_1", "filename": "plan.csv"}
+TOLD: list[dict[str, object]] = [
+    {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "maps", "tools": [{"name": "route"}, {"name": "find"}]},
+    {
+        "type": "mcp_call",
+        "id": "mcp_1",
+        "server_label": "maps",
+        "name": "route",
+        "arguments": "{}",
+        "output": "by tram",
+    },
+    {"type": "code_interpreter_call", "id": "ci_1", "code": "1 + 1", "outputs": [{"type": "logs", "logs": "2"}]},
+    {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "Lisbon"}},
+    {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "shop", "name": "buy", "arguments": '{"n":1}'},
+    {
+        "type": "message",
+        "role": "assistant",
+        "id": "msg_1",
+        "content": [{"type": "output_text", "text": "There.", "annotations": [CITED, FILE]}],
+    },
+]
+
+
+def test_an_answer_is_shown_as_what_it_is(service: ServiceProcess, visit: Open) -> None:
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
+    asked = [
+        {"role": "user", "content": [picture, {"type": "input_text", "text": "*Plan* a week."}]},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"city":"Lisbon"}'},
+        {"type": "function_call_output", "call_id": "c", "output": '{"degrees":24}'},
+        {"role": "assistant", "content": MARKDOWN},
+        {"role": "user", "content": "Hello."},
+    ]
+    id = service.client().responses.create(model=MODEL, input=asked).id  # type: ignore[arg-type]
+    page = visit(service, f"#/c/{id}", permissions=["clipboard-read", "clipboard-write"])
+    expect(page.locator(".item.user").first).to_contain_text("*Plan* a week.")
+    call = page.locator(".item.call")
+    expect(call).to_have_count(1)
+    expect(call.locator("summary code")).to_have_text("look")
+    expect(call.locator(".result")).to_have_text('{ "degrees": 24 }')
+    read = page.locator(".markdown").first
+    expect(read.get_by_role("heading", name="A plan")).to_be_visible()
+    expect(read.locator("strong")).to_have_text("plan")
+    expect(read.locator("td.right")).to_have_text("12 €")
+    expect(read.locator("code.math")).to_have_text(["\\(d = \\sqrt{x_1^2}\\)", "$a_1$"])
+    expect(read).to_contain_text("the guide (https://example.org/guide)")
+    expect(read).to_contain_text("[image: a map] (https://example.org/map.png)")
+    read.get_by_role("button", name="Copy").click()
+    assert page.evaluate("navigator.clipboard.readText()") == "days = [1, 2]"
+    expect(page.locator("img")).to_have_count(0)
+    expect(page.locator(".attached")).to_contain_text("image/png, 1 kB")
+    page.get_by_role("button", name="Show", exact=True).click()
+    assert page.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 10
+
+
+def test_calls_of_tools_have_what_came_of_them_and_an_approval_its_buttons(
+    service: ServiceProcess, visit: Open
+) -> None:
+    id = said(service, "My name is Ada.")
+    told = service.http().get(f"/v1/responses/{id}").json() | {"output": TOLD}
+    page = visit(service)
+    page.route(f"**/v1/responses/{id}", lambda route: route.fulfill(json=told))
+    page.route("**/v1/containers/cntr_1/files/cfile_1/content", lambda route: route.fulfill(body="a,b"))
+    page.goto(f"{service.url}/console#/c/{id}")
+    calls = page.locator(".item.call")
+    names = ["maps: 2 tools", "maps · route", "python", "search", "shop · buy"]
+    expect(calls.locator("summary code, p code")).to_have_text(names)
+    expect(calls.nth(0).get_by_text("find")).to_be_hidden()
+    expect(calls.nth(1)).to_contain_text("by tram")
+    expect(calls.nth(2).locator(".result")).to_have_text("2")
+    expect(page.get_by_role("link", name="A guide")).to_have_attribute("href", "https://example.org/")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download").click()
+    assert (saved.value.suggested_filename, saved.value.path().read_text()) == ("plan.csv", "a,b")
+    for button, approve in (("Approve", True), ("Deny", False)):
+        with page.expect_request(lambda request: request.method == "POST") as sent:
+            page.locator(".approval").get_by_role("button", name=button).click()
+        body = sent.value.post_data_json
+        answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": approve}
+        assert (body["previous_response_id"], body["input"]) == (id, [answer])
+        page.locator(".composer").get_by_role("button", name="Close").click()
 
 
 def test_the_line_for_a_shell_asks_the_same_again(service: ServiceProcess, visit: Open) -> None:

@@ -3,12 +3,15 @@
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import Open, Watched
+from tests.console.conftest import Busy, Open, Watched
 from tests.support.console.samples import said
-from tests.support.service.process import ServiceProcess
+from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
+
+HARD_MS = 2_000
+"""What a page with such an answer may take of a processor."""
 
 MARKUP = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script><a href='javascript:hit=1'>x</a>"
 TURNED = "\u202egnp.exe \u2066x \u0007 \u200b \u0000"[:-1]
@@ -22,7 +25,9 @@ def untouched(page: Page) -> None:
     """Nothing of the markup has become anything."""
     assert page.evaluate("window.hit") is None
     assert page.locator("#console img, #console script, #console iframe, #console a[href^=javascript]").count() == 0
-    assert page.locator("a[href*=evil]").count() == 0
+    for link in page.locator("a[href*=evil]").all():  # of an answer, which says where it leads
+        assert (link.get_attribute("rel"), link.get_attribute("target")) == ("noreferrer noopener", "_blank")
+        assert "https://evil.example/" in link.locator("xpath=..").inner_text()
     assert "\u202e" not in page.locator("#console").inner_text()
 
 
@@ -79,6 +84,35 @@ def test_in_what_is_asked_and_comes_and_is_compared(service: ServiceProcess, vis
     page.locator(".row").first.click()
     expect(page.get_by_label("Left").locator(".item.user")).to_contain_text("<img src=x")
     untouched(page)
+
+
+LINKS = "[safe](https://evil.example/‮) [b](javascript:window.hit=1) [c](data:text/html,x) <https://evil.example/>"
+READ = f"{MARKUP}\n\n# {MARKUP} {MARKS}\n\n| {MARKUP} |\n|--|\n| {LINKS} |\n\n```{MARKUP}\n{HOSTILE}\n```\n$x {MARKUP}$"
+
+
+def test_in_markdown_of_an_answer(service: ServiceProcess, visit: Open) -> None:
+    answer = {"role": "assistant", "content": READ}
+    id = service.client().responses.create(model=MODEL, input=[answer, {"role": "user", "content": "Hi"}]).id  # type: ignore[list-item]
+    page = visit(service, f"#/c/{id}")
+    read = page.locator(".item.assistant .markdown").first
+    expect(read.locator("h3")).to_contain_text(MARKUP)
+    expect(read.locator("td")).to_contain_text("safe (https://evil.example/%E2%80%AE)")
+    expect(read.locator("td a")).to_have_count(2)
+    expect(read.locator(".code header")).to_contain_text("<img")
+    untouched(page)
+
+
+@pytest.mark.parametrize("unit", ["_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n", "1. a\n  - "])
+def test_an_answer_that_is_made_to_be_hard_to_read_is_shown_soon(
+    service: ServiceProcess, visit: Open, unit: str
+) -> None:
+    answer = {"role": "assistant", "content": unit * (40_000 // len(unit))}
+    id = service.client().responses.create(model=MODEL, input=[answer, {"role": "user", "content": "Hi"}]).id  # type: ignore[list-item]
+    page = visit(service)
+    busy = Busy(page)
+    page.goto(f"{service.url}/console#/c/{id}")
+    expect(page.locator(".item.assistant").first).to_be_visible(timeout=30_000)
+    assert busy.ms() < HARD_MS
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { run, stored, type Live } from "../run";
 import type { Body } from "../request";
 import { said } from "../state";
+import { Markdown } from "./markdown";
 import { Failure, Text, isAborted, wordsOf } from "./text";
 
 /** How often whoever listens to the page hears what came. */
@@ -165,7 +166,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
           </button>
         ) : (
           <button type="submit" class="main" disabled={draft.text !== null && !text.trim()} title="Ctrl+Enter">
-            {draft.text === null ? "Retry" : "Send"}
+            {draft.text === null ? draft.title : "Send"}
           </button>
         )}
       </footer>
@@ -191,7 +192,7 @@ export function Coming() {
       {!live?.pieces.length && !live?.lost && <p class="hint">Waiting for the first words…</p>}
       {live?.pieces.map((piece) => (
         <div class={`piece ${piece.kind}`}>
-          <Text text={piece.text} mono={piece.kind === "call"} />
+          {piece.kind === "answer" ? <Markdown text={piece.text} /> : <Text text={piece.text} mono={piece.kind === "call"} />}
         </div>
       ))}
     </div>

@@ -45,7 +45,7 @@ export function Export({ tree }: { tree: WholeTree }) {
     begin(async (signal, tell) => {
       setMissing(0);
       const { lines, missing } = await exported(tree, signal, tell);
-      save(`${tree.id}.jsonl`, lines);
+      save(`${tree.id}.jsonl`, lines.map((line) => `${line}\n`));
       setMissing(missing);
       said.value = "Exported";
     });

@@ -56,6 +56,19 @@ export function Text({ text, mono = false }: { text: string; mono?: boolean }) {
   );
 }
 
+/** Code, JSON or a line for a shell, to copy. */
+export function Code({ text, lang = "" }: { text: string; lang?: string }) {
+  return (
+    <div class="code">
+      <header>
+        <Line text={lang} />
+        <Copy text={text} label="Copy" />
+      </header>
+      <Text text={text} mono />
+    </div>
+  );
+}
+
 const STATUS_WORDS: Record<string, string> = { in_progress: "in progress" };
 
 export function Status({ status, words = true }: { status: string; words?: boolean }) {

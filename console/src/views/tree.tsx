@@ -58,16 +58,16 @@ export function TreeView({ id }: { id: string }) {
   before.current = turn?.id ?? "";
   const parentOf = (of: Turn): Turn | null => graph.rows[graph.rows[graph.at.get(of.id) ?? -1]?.parent ?? -1]?.turn ?? null;
 
-  async function act(what: Act, on: Turn) {
+  async function act(what: Act, on: Turn, request = "") {
     setFailed("");
     setDraft(null);
     if (what === "compare") compared.value = on.id;
     else if (what === "remove") setRemoved(on);
     else select(on);
     if (what === "continue") writing.value = on.id;
-    if (what !== "retry" && what !== "edit") return;
+    if (what === "continue" || what === "compare" || what === "remove" || what === "inspect") return;
     try {
-      setDraft(draftOf(what, on, parentOf(on), await wholeOf(on.id, new AbortController().signal)));
+      setDraft(draftOf(what, on, parentOf(on), await wholeOf(on.id, new AbortController().signal), request));
     } catch (caught) {
       setFailed(wordsOf(caught));
     }
@@ -140,8 +140,19 @@ function Dock({ turn, onChanged }: { turn: Turn; onChanged: (id?: string) => voi
   );
 }
 
-function draftOf(what: "retry" | "edit", turn: Turn, parent: Turn | null, { answer, items }: Whole): Draft {
+/** What is asked at once, or where somebody has written. */
+function draftOf(
+  what: "approve" | "deny" | "retry" | "edit",
+  turn: Turn,
+  parent: Turn | null,
+  { answer, items }: Whole,
+  request: string,
+): Draft {
   const before = parent?.id ?? null;
+  if (what === "approve" || what === "deny") {
+    const item = { type: "mcp_approval_response", approval_request_id: request, approve: what === "approve" };
+    return { title: what === "approve" ? "Approve" : "Deny", at: turn.id, text: null, body: () => going(answer, [item]) };
+  }
   if (what === "retry")
     return {
       title: "Retry",

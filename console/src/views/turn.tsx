@@ -7,11 +7,11 @@ import { again, asked, curl } from "../request";
 import { key } from "../state";
 import { type Answer, type Item, type Turn, ended } from "../wire";
 import { Events } from "./tabs/events";
-import { ItemViews } from "./tabs/items";
+import { Approving, ItemViews } from "./tabs/items";
 import { Tokens } from "./tabs/tokens";
 import { Steering, isSteerable, successor, unheard } from "./steering";
 import { useLoaded } from "./loading";
-import { Ago, Copy, Failure, Id, Line, Loading, Status, Text, count, wordsOf } from "./text";
+import { Ago, Code, Failure, Id, Line, Loading, Status, Text, count, wordsOf } from "./text";
 
 const REFRESH_MS = 800;
 
@@ -44,7 +44,7 @@ function keep(id: string, whole: Whole): void {
 /** Forget what was read: some of it may be gone, or somebody else looks. */
 export const forgetRead = (): void => read.clear();
 
-export type Act = "continue" | "retry" | "edit" | "compare" | "inspect" | "remove";
+export type Act = "approve" | "deny" | "continue" | "retry" | "edit" | "compare" | "inspect" | "remove";
 
 export interface Acting {
   turn: Turn;
@@ -52,7 +52,8 @@ export interface Acting {
   parent: Turn | null;
   /** Whether the conversation is read as far as this turn. */
   isHere: boolean;
-  onAct: (act: Act, turn: Turn) => void;
+  /** `request` is the id of what is approved. */
+  onAct: (act: Act, turn: Turn, request?: string) => void;
   onChanged: (id?: string) => void;
 }
 
@@ -119,7 +120,7 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
   }
 
   return (
-    <>
+    <Approving.Provider value={ended(answer.status) ? (request, approve) => onAct(approve ? "approve" : "deny", turn, request) : null}>
       <div class="above">
         <About answer={answer} isHere={isHere} />
         <Actions answer={answer} items={items} parent={parent} complete={complete} isHere={isHere} onAct={(act) => onAct(act, turn)}>
@@ -152,7 +153,7 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
       ) : (
         <Items whole={value} />
       )}
-    </>
+    </Approving.Provider>
   );
 }
 
@@ -302,15 +303,6 @@ export function Items({ whole }: { whole: Whole }) {
           ))}
         </dl>
       )}
-    </div>
-  );
-}
-
-function Code({ text }: { text: string }) {
-  return (
-    <div class="code">
-      <Copy text={text} label="Copy" />
-      <Text text={text} mono />
     </div>
   );
 }

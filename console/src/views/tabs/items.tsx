@@ -1,44 +1,125 @@
 // Items of a response as a conversation: who says what; a call with what came of it; what isn't known as JSON, folded.
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, createContext } from "preact";
+import { useContext, useState } from "preact/hooks";
+import { bytesOf } from "../../api";
+import { save } from "../../export";
 import type { Item, Part } from "../../wire";
-import { Line, Text } from "../text";
+import { Link, Markdown } from "../markdown";
+import { Code, Failure, Line, Text, count, wordsOf } from "../text";
+
+/** What answers a request for an approval, where somebody can. */
+export const Approving = createContext<((request: string, approve: boolean) => void) | null>(null);
 
 const pretty = (value: unknown): string => JSON.stringify(value, null, 2);
+const textIn = (value: unknown): string => (typeof value === "string" ? value : "");
+const listIn = <T,>(value: unknown): T[] => (Array.isArray(value) ? (value as T[]) : []);
+const objectIn = (value: unknown): Record<string, unknown> => (value && typeof value === "object" ? (value as Record<string, unknown>) : {});
 
-/** JSON with its lines set out, where it is JSON. */
+/** The longest JSON that stands in one line. */
+const ONE_LINE_CHARS = 80;
+
+/** JSON with its lines set out, or in one where it is short; any other text as it is. */
 function laidOut(text: string): string {
   try {
-    return pretty(JSON.parse(text));
+    const lines = pretty(JSON.parse(text));
+    const line = lines.replace(/\n\s*/g, " ");
+    return line.length <= ONE_LINE_CHARS ? line : lines;
   } catch (error) {
     if (error instanceof SyntaxError) return text;
     throw error;
   }
 }
 
-const textOf = (part: Part): string | null => part.text ?? part.refusal ?? null;
-
-function Parts({ parts }: { parts: string | Part[] }) {
-  if (typeof parts === "string") return <Text text={parts} />;
+function Parts({ parts, isRead = false }: { parts: string | Part[]; isRead?: boolean }) {
+  const Words = isRead ? Markdown : Text;
+  if (typeof parts === "string") return <Words text={parts} />;
   return (
     <>
       {parts.map((part) => {
-        const text = textOf(part);
-        return text === null ? <Text text={pretty(part)} mono /> : <Text text={text} />;
+        const text = part.text ?? part.refusal;
+        if (typeof text !== "string") return <Attached part={part} />;
+        return (
+          <>
+            <Words text={text} />
+            <Sources annotations={listIn(part["annotations"])} />
+          </>
+        );
       })}
     </>
   );
 }
 
-function Entry({ who, kind, children }: { who: string; kind: string; children: ComponentChildren }) {
+/** A picture or a file of a message. */
+function Attached({ part }: { part: Part }) {
+  const url = textIn(part["image_url"]) || textIn(part["file_data"]) || textIn(part["file_url"]);
+  const name = textIn(part["filename"]) || textIn(part["file_id"]);
+  if (!url && !name) return <Text text={pretty(part)} mono />;
+  return <Picture url={url} name={name} />;
+}
+
+const PICTURE = /^data:(image\/(?:png|jpeg|gif|webp));base64,/;
+
+const size = (bytes: number): string => (bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+
+/** What is known of a picture; it is shown when somebody asks for it, and never loaded from elsewhere. */
+function Picture({ url, name }: { url: string; name: string }) {
+  const [shown, setShown] = useState(false);
+  const type = /^data:([\w.+-]+\/[\w.+-]+)/.exec(url)?.[1];
+  const label = [name, type, type && size(0.75 * (url.length - url.indexOf(",")))].filter(Boolean).join(", ");
   return (
-    <section class={`item ${kind}`}>
-      <h2>
-        <Line text={who} />
-      </h2>
-      <div class="said">{children}</div>
-    </section>
+    <p class="attached">
+      {type || !url ? <Line text={label} /> : <Link href={url} />}
+      {PICTURE.test(url) && <button onClick={() => setShown(!shown)}>{shown ? "Hide" : "Show"}</button>}
+      {shown && <img src={url} alt={label} />}
+    </p>
   );
 }
+
+interface Annotation {
+  type?: string;
+  url?: string;
+  title?: string;
+  container_id?: string;
+  file_id?: string;
+  filename?: string;
+}
+
+/** What a text cites, each once, and the files that it names. */
+function Sources({ annotations }: { annotations: Annotation[] }) {
+  const cited = new Map(annotations.map((each) => [each.url ?? each.file_id, each]));
+  if (!cited.size) return null;
+  return (
+    <ul class="sources">
+      {[...cited.values()].map((each) => (
+        <li>
+          {each.url ? <Link href={each.url}>{each.title && <Line text={each.title} />}</Link> : <File file={each} />}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** A file, which those of a container can be saved. */
+function File({ file }: { file: Annotation }) {
+  const [error, setError] = useState("");
+  const name = file.filename ?? file.file_id ?? "file";
+  async function load() {
+    setError("");
+    try {
+      save(name, [await bytesOf(file.container_id ?? "", file.file_id ?? "")]);
+    } catch (caught) {
+      setError(wordsOf(caught));
+    }
+  }
+  return (
+    <>
+      <Line text={name} /> {file.container_id && <button onClick={load}>Download</button>}
+      <Failure error={error} />
+    </>
+  );
+}
+
+const ROLES = new Set(["user", "assistant"]);
 
 /** Items, of which what came of a call is shown with it. */
 export function ItemViews({ items }: { items: Item[] }) {
@@ -59,71 +140,127 @@ const isOutput = (item: Item): boolean => item.type?.endsWith("_call_output") ??
 
 function ItemView({ item, output }: { item: Item; output: Item | undefined }) {
   const type = item.type ?? "message";
-  if (type === "message")
+  if (type === "message") {
+    const role = item.role ?? "message";
     return (
-      <Entry who={item.role ?? "message"} kind={item.role === "assistant" || item.role === "user" ? item.role : "system"}>
-        <Parts parts={item.content ?? ""} />
-      </Entry>
+      <section class={`item ${ROLES.has(role) ? role : "system"}`}>
+        <h2>
+          <Line text={role} />
+        </h2>
+        <div class="said">
+          <Parts parts={item.content ?? ""} isRead={role === "assistant"} />
+        </div>
+      </section>
     );
+  }
   if (type === "reasoning") return <Reasoning item={item} />;
-  if (type.endsWith("call") && typeof item.name === "string")
-    return (
-      <Call name={item.name} detail="">
-        <Text text={laidOut(item.arguments ?? item.input ?? "")} mono />
-        {output ? <Output output={output.output} /> : item.output !== undefined && item.output !== null && <Output output={item.output} />}
-      </Call>
-    );
-  if (isOutput(item))
-    return (
-      <Call name="result" detail={String(item["call_id"] ?? "")}>
-        <Output output={item.output} />
-      </Call>
-    );
+  if (type === "mcp_approval_request") return <Approval item={item} />;
+  const { name, passed, result } = callOf(item, output);
   return (
-    <Call name={type.replaceAll("_", " ")} detail="">
-      <Text text={pretty(item)} mono />
+    <Call name={name} passed={passed} status={item.status ?? ""} result={result}>
+      {typeof result === "string" ? result && <Text text={laidOut(result)} mono /> : result}
     </Call>
   );
 }
 
-function Call({ name, detail, children }: { name: string; detail: string; children: ComponentChildren }) {
+interface Called {
+  name: string;
+  passed: string;
+  result: string | ComponentChildren;
+}
+
+/** What a call is called, what it passes, and what came of it. */
+function callOf(item: Item, output: Item | undefined): Called {
+  const action = objectIn(item["action"]);
+  const type = item.type ?? "";
+  const given = output ? output.output : item.output;
+  const result = Array.isArray(given) ? <Parts parts={given as Part[]} /> : typeof given === "string" ? given : given ? pretty(given) : "";
+  if (isOutput(item)) return { name: `result of ${textIn(item["call_id"])}`, passed: "", result };
+  if (type === "mcp_list_tools") {
+    const tools = listIn<{ name?: string; description?: string }>(item["tools"]);
+    const told = tools.map((tool) => (tool.description ? `${tool.name}: ${tool.description}` : tool.name)).join("\n");
+    return { name: `${textIn(item["server_label"])}: ${count(tools.length, "tool")}`, passed: "", result: <Text text={told} /> };
+  }
+  if (type === "code_interpreter_call") return { name: "python", passed: textIn(item["code"]), result: <Outputs outputs={listIn(item["outputs"])} /> };
+  if (type === "web_search_call")
+    return {
+      name: textIn(action["type"]).replaceAll("_", " ") || "search",
+      passed: textIn(action["query"]) || [textIn(action["pattern"]), textIn(action["url"])].filter(Boolean).join(" in "),
+      result: <Sources annotations={listIn(action["sources"])} />,
+    };
+  if (typeof item.name === "string") {
+    const server = textIn(item["server_label"]);
+    const failed = item["error"] ? pretty(item["error"]) : "";
+    return { name: server ? `${server} · ${item.name}` : item.name, passed: item.arguments ?? item.input ?? "", result: failed || result };
+  }
+  return { name: type.replace(/_call$/, "").replaceAll("_", " "), passed: "", result: result || <Text text={pretty(item)} mono /> };
+}
+
+/** What code printed and drew. */
+function Outputs({ outputs }: { outputs: { type?: string; logs?: string; url?: string }[] }) {
+  return <>{outputs.map((each) => (each.url ? <Picture url={each.url} name="" /> : <Text text={each.logs ?? pretty(each)} mono />))}</>;
+}
+
+/** How much of a call is open from the start. */
+const OPEN_CHARS = 400;
+
+/** How much of what a call passes stands in its line. */
+const LINE_CHARS = 160;
+
+function Call({ name, passed, status, result, children }: Called & { status: string; children: ComponentChildren }) {
+  const isShort = passed.length + (typeof result === "string" ? result.length : 0) <= OPEN_CHARS;
   return (
-    <section class="item call">
-      <h2>
+    <details class="item call" open={isShort && passed !== ""}>
+      <summary>
         <code>
           <Line text={name} />
-        </code>
-        {detail && <span class="hint"><Line text={detail} /></span>}
-      </h2>
-      {children}
-    </section>
+        </code>{" "}
+        {status && status !== "completed" && <span class="hint">{status.replaceAll("_", " ")} </span>}
+        <Line text={passed.slice(0, LINE_CHARS)} />
+        {typeof result === "string" && result && <span class="after"> → <Line text={result.slice(0, LINE_CHARS)} /></span>}
+      </summary>
+      {passed && <Code text={laidOut(passed)} />}
+      <div class="result">{children}</div>
+    </details>
   );
 }
 
-function Output({ output }: { output: unknown }) {
+function Approval({ item }: { item: Item }) {
+  const answer = useContext(Approving);
   return (
-    <div class="result">
-      {Array.isArray(output) ? <Parts parts={output as Part[]} /> : <Text text={typeof output === "string" ? laidOut(output) : pretty(output)} mono />}
-    </div>
+    <section class="item call approval">
+      <h2>Approve this call?</h2>
+      <p>
+        <code>
+          <Line text={`${textIn(item["server_label"])} · ${item.name}`} />
+        </code>
+      </p>
+      <Code text={laidOut(item.arguments ?? "")} />
+      {answer && (
+        <p>
+          <button class="main" onClick={() => answer(item.id ?? "", true)}>
+            Approve
+          </button>{" "}
+          <button onClick={() => answer(item.id ?? "", false)}>Deny</button>
+        </p>
+      )}
+    </section>
   );
 }
 
 function Reasoning({ item }: { item: Item }) {
   const said = Array.isArray(item.content) ? item.content : [];
   const parts = said.length ? said : (item.summary ?? []);
+  if (!parts.length) return <p class="hint">The model's reasoning isn't shown.</p>;
   return (
     <section class="item reasoning">
       <h2 class="unshown">Reasoning</h2>
-      {parts.length ? (
-        <details>
-          <summary>
-            <b>Reasoning</b> <Line text={(parts[0]?.text ?? "").slice(0, 160)} />
-          </summary>
-          <Parts parts={parts} />
-        </details>
-      ) : (
-        <p class="hint">Reasoning that isn't told.</p>
-      )}
+      <details>
+        <summary>
+          <b>Reasoning</b> <Line text={(parts[0]?.text ?? "").slice(0, LINE_CHARS)} />
+        </summary>
+        <Parts parts={parts} />
+      </details>
     </section>
   );
 }

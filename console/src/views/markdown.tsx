@@ -1,0 +1,125 @@
+// Markdown as nodes of ours: `marked` only says what stands where. What it takes for HTML stays text, nothing is loaded, a
+// link says where it leads, and mathematics stays as it was written.
+import { Marked, type Token, type Tokens } from "marked";
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+import { Code, Text, plain } from "./text";
+
+/** The longest text that is read as Markdown. */
+const MAX_CHARS = 50_000;
+
+/** How much may stand in it that could mean something: what is hostile takes the square of that, some 100 ms at the most. */
+const MAX_MARKS = 1_000;
+
+/** How deep quotes and lists are read within one another. */
+const MAX_DEPTH = 24;
+
+const MATH = /^(?:\$\$[^$]+?\$\$|\\\[[^]+?\\\]|\\\([^\n]+?\\\)|\$(?![\s$])[^$\n]*?[^\s$\\]\$(?!\d))/;
+
+const mathematics = (level: "block" | "inline") => ({
+  name: `math ${level}`,
+  level,
+  start: (source: string) => source.match(level === "block" ? /\n(?:\$\$|\\\[)/ : /\$|\\[[(]/)?.index,
+  tokenizer(source: string) {
+    const found = (level === "inline" || /^(?:\$\$|\\\[)/.test(source)) && MATH.exec(source);
+    return found ? { type: "math", raw: found[0], text: found[0] } : undefined;
+  },
+});
+
+const reader = new Marked({ gfm: true, breaks: true, extensions: [mathematics("block"), mathematics("inline")] });
+
+/** A text as its tokens; null where it isn't read. */
+function read(text: string): Token[] | null {
+  const blocks = text.slice(0, MAX_CHARS).replace(/^```[^]*?^```/gm, "").split(/\n\s*\n/);
+  const squares = blocks.reduce((sum, block) => sum + (block.match(/[*_~`$<>\\[|]/g)?.length ?? 0) ** 2, 0);
+  if (text.length > MAX_CHARS || squares > MAX_MARKS ** 2) return null;
+  try {
+    return reader.lexer(text);
+  } catch (error) {
+    if (error instanceof Error) return null; // what is nested without end
+    throw error;
+  }
+}
+
+export function Markdown({ text }: { text: string }) {
+  const tokens = useMemo(() => read(text), [text]);
+  if (!tokens) return <Text text={text} />;
+  return (
+    <div class="markdown" dir="auto">
+      {nodes(tokens, 0)}
+    </div>
+  );
+}
+
+const nodes = (tokens: Token[] | undefined, depth: number): ComponentChildren =>
+  tokens?.map((token) => (depth > MAX_DEPTH ? plain(token.raw) : node(token as Tokens.Generic, depth + 1)));
+
+type Reading = (token: Tokens.Generic, depth: number) => ComponentChildren;
+
+const READINGS: Record<string, Reading> = {
+  space: () => null,
+  paragraph: ({ tokens }, depth) => <p>{nodes(tokens, depth)}</p>,
+  text: ({ tokens, text }, depth) => (tokens ? nodes(tokens, depth) : plain(text)),
+  escape: ({ text }) => plain(text),
+  heading: ({ tokens, depth: level }, depth) => <h3 class={`level-${level}`}>{nodes(tokens, depth)}</h3>,
+  strong: ({ tokens }, depth) => <strong>{nodes(tokens, depth)}</strong>,
+  em: ({ tokens }, depth) => <em>{nodes(tokens, depth)}</em>,
+  del: ({ tokens }, depth) => <del>{nodes(tokens, depth)}</del>,
+  br: () => <br />,
+  hr: () => <hr />,
+  codespan: ({ text }) => <code>{plain(text)}</code>,
+  math: ({ text }) => <code class="math">{plain(text)}</code>,
+  code: ({ text, lang }) => <Code text={text} lang={lang ?? ""} />,
+  blockquote: ({ tokens }, depth) => <blockquote>{nodes(tokens, depth)}</blockquote>,
+  checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+  list: (token, depth) => {
+    const { ordered, start, items } = token as Tokens.List;
+    const children = items.map((item) => <li>{nodes(item.tokens, depth)}</li>);
+    return ordered ? <ol start={Number(start)}>{children}</ol> : <ul>{children}</ul>;
+  },
+  table: (token, depth) => {
+    const { header, rows } = token as Tokens.Table;
+    const cells = (row: Tokens.TableCell[]) =>
+      row.map(({ tokens, align, header }) => {
+        const Cell = header ? "th" : "td";
+        return <Cell class={align ?? ""}>{nodes(tokens, depth)}</Cell>;
+      });
+    return (
+      <div class="table" tabIndex={0} role="group" aria-label="Table">
+        <table>
+          <thead>
+            <tr>{cells(header)}</tr>
+          </thead>
+          <tbody>
+            {rows.map((row) => (
+              <tr>{cells(row)}</tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    );
+  },
+  link: ({ tokens, href, text }, depth) => <Link href={href}>{text === href ? null : nodes(tokens, depth)}</Link>,
+  image: ({ href, text }) => <Link href={href}>[image: {plain(text)}]</Link>,
+};
+
+/** What a token looks like; the text of one that isn't known, as HTML. */
+const node: Reading = (token, depth) => READINGS[token.type]?.(token, depth) ?? (token.type === "space" ? null : plain(token.raw));
+
+/** How much of an address is shown. */
+const MAX_SHOWN = 80;
+
+/** A link that says where it leads. One that leads elsewhere than to the web is its words. */
+export function Link({ href, children }: { href: string; children?: ComponentChildren }) {
+  const url = URL.canParse(href) ? new URL(href) : null;
+  if (!url || !["https:", "http:", "mailto:"].includes(url.protocol)) return <>{children ?? plain(href)}</>;
+  const target = url.href.length > MAX_SHOWN ? `${url.href.slice(0, MAX_SHOWN)}…` : url.href;
+  return (
+    <>
+      <a href={url.href} target="_blank" rel="noreferrer noopener" title={url.href}>
+        {children ?? target}
+      </a>
+      {children && <span class="target"> ({target})</span>}
+    </>
+  );
+}
