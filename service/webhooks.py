@@ -344,14 +344,14 @@ class Deliverer:
             else:
                 self.count("delivered")
                 event(logger, logging.INFO, "webhook delivered", **facts)
-                await self.outbox.done(webhook)
+                await self.outbox.remove(webhook)
         except StoreError as error:
             event(logger, logging.WARNING, "outcome of a webhook not stored", **facts, reason=str(error))
 
     async def _put_off(self, webhook: Webhook, error: NotAccepted, facts: dict[str, str | int]) -> None:
         left = webhook.ended + self.retry_seconds - self.now()
         if error.final or left <= 0:
-            await self.outbox.done(webhook)
+            await self.outbox.remove(webhook)
             self.count("given_up")
             event(logger, logging.WARNING, "webhook given up", **facts, reason=str(error))
             return

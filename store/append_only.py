@@ -107,7 +107,7 @@ def _sound(path: Path, dropping: bool) -> tuple[list[tuple[int, int]], list[Cut]
     """
     ranges: list[tuple[int, int]] = []
     cuts: list[Cut] = []
-    with _mapped(path) as data:
+    with _mapping(path) as data:
         size, at = len(data), 0
         if dropping and size:
             return [], [Cut(path.name, 0, size, "it follows what can't be read")], False
@@ -132,7 +132,7 @@ def _sound(path: Path, dropping: bool) -> tuple[list[tuple[int, int]], list[Cut]
 
 
 @contextmanager
-def _mapped(path: Path) -> Generator[mmap.mmap | bytes]:
+def _mapping(path: Path) -> Generator[mmap.mmap | bytes]:
     """The bytes of a file, which may be larger than the memory."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:

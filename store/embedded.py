@@ -147,7 +147,7 @@ class EmbeddedServer:
             self._runtime = _runtime_folder()
             self._undo.callback(_remove, self._runtime)
             _record_owner(lock, self._runtime)
-            if not self._reads_back(lock) and not (self._repaired() and self._reads_back(lock)):
+            if not self._reads_back(lock) and not (self._repair() and self._reads_back(lock)):
                 ended = f"the embedded server ended at once ({self._running.poll()})"
                 raise StoreUnavailable(f"{ended}: {self._log_tail()}")
             self._watch_the_disk()
@@ -210,7 +210,7 @@ class EmbeddedServer:
             *(part for name, value in settings.items() for part in (f"--{name}", value)),
         ]
         grown = self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES
-        with self._log.open("wb" if grown else "ab") as log, _undisturbed() as signals:
+        with self._log.open("wb" if grown else "ab") as log, _blocking_signals() as signals:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -247,7 +247,7 @@ class EmbeddedServer:
             time.sleep(POLL_SECONDS)
         return True
 
-    def _repaired(self) -> bool:
+    def _repair(self) -> bool:
         """Whether the server's files could not be read, and were repaired; logs the cuts. Raises OSError."""
         if _UNREADABLE not in self._log.read_bytes()[-LOG_TAIL_BYTES:]:
             return False
@@ -385,7 +385,7 @@ def _alive(pid: int | None) -> bool:
 
 
 @contextmanager
-def _undisturbed() -> Generator[set[signal.Signals]]:
+def _blocking_signals() -> Generator[set[signal.Signals]]:
     """Block the signals of STOPPING for a fork: the child would run the handlers too until it is the server, and their
     exceptions are lost in the hooks of a fork. A signal that comes meanwhile waits. Gives the former mask.
     """

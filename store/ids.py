@@ -79,7 +79,7 @@ def tree_of(digits: str) -> str:
     return digits[at : at + TREE_DIGITS]
 
 
-def remarked(digits: str, mark: str) -> str:
+def with_mark(digits: str, mark: str) -> str:
     """The digits of a turn with another mark: in the same tree, and with the same check."""
     return digits[:SHARD_DIGITS] + mark + digits[SHARD_DIGITS + len(CONVERSATION_MARK) :]
 

@@ -99,13 +99,13 @@ class ShardKeys:
         """One of the keys by its name, such as `clock`."""
         return getattr(self, name)
 
-    def named(self, name: str) -> Key:
+    def key_named(self, name: str) -> Key:
         """The key of the shard with a name that has a part of its own, such as `registry:LIST`."""
         return Key(self.turns.removesuffix("t:") + name)
 
     def changes_of(self, tenant: str, root: str) -> Key:
         """The key of the changes to a tenant's tree that the archive lacks; `root` has the digits of its root."""
-        return self.named(f"changes:{checked_tenant(tenant)}/{root}")
+        return self.key_named(f"changes:{checked_tenant(tenant)}/{root}")
 
     def fence_of(self, tenant: str, member: str) -> Key:
         """The key that says that a deletion was noted or archived a moment ago, by its member of the changes."""
@@ -114,11 +114,11 @@ class ShardKeys:
     @property
     def all_fences(self) -> str:
         """The prefix of all fences of the shard."""
-        return self.named("fence:")
+        return self.key_named("fence:")
 
     def conversations_of(self, tenant: str) -> Key:
         """The key of a tenant's list of conversations; ValueError for a malformed tenant."""
-        return self.named(f"conversations:{checked_tenant(tenant)}")
+        return self.key_named(f"conversations:{checked_tenant(tenant)}")
 
 
 _SHARED = frozenset(ShardKeys.__dataclass_fields__) - {"turns"}
@@ -158,7 +158,7 @@ class Keyspace:
 
     def digits(self, id: str) -> str:
         """The digits of a turn's id. Raises NotFound for one that no store with these shards can have made."""
-        return self._matched(_ID, id)
+        return self._match(_ID, id)
 
     def shard(self, digits: str) -> ShardKeys:
         """The keys shared by the trees of this turn's shard."""
@@ -178,7 +178,7 @@ class Keyspace:
     def conversation(self, tenant: str, id: str) -> TurnKeys:
         """The keys of a conversation by its id. Raises ConversationNotFound, ValueError."""
         try:
-            return self.keys(tenant, self._matched(_CONVERSATION, id))
+            return self.keys(tenant, self._match(_CONVERSATION, id))
         except NotFound as error:
             raise ConversationNotFound(id) from error
 
@@ -190,7 +190,7 @@ class Keyspace:
         """The shared keys of every shard, in order."""
         return self._shards
 
-    def _matched(self, form: re.Pattern[str], id: str) -> str:
+    def _match(self, form: re.Pattern[str], id: str) -> str:
         match = form.fullmatch(id)
         if match is None or int(match[1][:SHARD_DIGITS], 16) >= self.shards:
             raise NotFound(id)

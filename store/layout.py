@@ -119,7 +119,7 @@ class Layout:
             wanted = changes(self._terms, record)
             if not wanted:
                 return
-            if await self._written(record, wanted):
+            if await self._write(record, wanted):
                 await self.check()
                 return
         raise StoreUnavailable(f"the layout record was changed {TRIES} times while it was read")
@@ -141,7 +141,7 @@ class Layout:
         texts = iter(each.decode("utf-8", "replace") for each in found)
         return Record.of(dict(zip(texts, texts, strict=True))) if found else None
 
-    async def _written(self, record: Record, wanted: Mapping[str, str]) -> bool:
+    async def _write(self, record: Record, wanted: Mapping[str, str]) -> bool:
         """Whether the record was written, or can't be; False if somebody else wrote to it. Raises StoreUnavailable."""
         fields = " ".join(f"{name}={value}" for name, value in wanted.items())
         release, revision = self._terms.release, record.revision

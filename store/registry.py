@@ -84,7 +84,7 @@ class Registry:
         """At most `limit` names of a list, behind the name `after`, in the order in which they were added, or the
         newest first; None where the list has no such name. Raises StoreUnavailable.
         """
-        place = self._shard.named(f"registry:{name}")
+        place = self._shard.key_named(f"registry:{name}")
         first, last = ("-inf", "+inf") if ascending else ("+inf", "-inf")
         order = ("BYSCORE",) if ascending else ("BYSCORE", "REV")
         async with self._history.server.operation() as operation:
@@ -163,7 +163,7 @@ def _text(part: str | bytes) -> str:
     return part if isinstance(part, str) else part.decode()
 
 
-def repeated(change: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def repeat(change: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     """A change that reads records and writes them; it is called again where another change came in between. It raises
     RegistryMoved where that happens TRIES times.
     """

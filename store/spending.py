@@ -73,13 +73,13 @@ class Spending:
         """How many shards there are, each with hours of its own."""
         return self._history.keyspace.shards
 
-    async def told(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
+    async def sums(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
         """The sums of a shard in the hours from `first` on, and the hour with which to go on, which is behind
         `last` at the end. Raises StoreUnavailable.
         """
         server, keys = self._history.server, self._history.keyspace.all_shards()[shard]
         behind = min(last + 1, first + MOST_HOURS)
-        names = {hour: keys.named(f"spent:{hour}") for hour in range(first, behind)}
+        names = {hour: keys.key_named(f"spent:{hour}") for hour in range(first, behind)}
         sizes = await server.row(*(("HLEN", name) for name in names.values()), at=keys.clock, ahead=True)
         found: list[HourSpent] = []
         for hour in [hour for hour, size in zip(names, sizes, strict=True) if size]:

@@ -45,7 +45,7 @@ class Growing:
         if job.lease.id != id:
             raise RuntimeError("somebody else's job was claimed")
         machine = machine_of(await decode(await service.jobs.spec(job.lease)))
-        machine.queued()
+        machine.queue()
         sink = LogSink(
             service=service,
             lease=job.lease,

@@ -429,7 +429,7 @@ class ForeignItem(InputItem):
     @property
     def lists(self) -> bytes | None:
         """The label, as JSON, of the server whose tools it lists; None for any other kind."""
-        given = self._given("server_label") if self.kind == "mcp_list_tools" else None
+        given = self._member("server_label") if self.kind == "mcp_list_tools" else None
         return None if given is None else bytes(memoryview(given))
 
     @property
@@ -456,13 +456,13 @@ class ForeignItem(InputItem):
     def _asked(self) -> dict[str, Raw]:
         if self.foreign.told and self._told is None:
             return {}
-        return {name: raw for name in self.foreign.asked if (raw := self._given(name)) is not None}
+        return {name: raw for name in self.foreign.asked if (raw := self._member(name)) is not None}
 
     @property
     def _told(self) -> Raw | None:
-        return next((raw for name in self.foreign.told if (raw := self._given(name)) is not None), None)
+        return next((raw for name in self.foreign.told if (raw := self._member(name)) is not None), None)
 
-    def _given(self, name: str) -> Raw | None:
+    def _member(self, name: str) -> Raw | None:
         raw: Raw | UnsetType = getattr(self, name)
         return None if isinstance(raw, UnsetType) or bytes(memoryview(raw)[:5]) in _NOTHING else raw
 

@@ -47,7 +47,7 @@ from service.responses.prepare import SPARE_PRIORITY
 from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
-from service.responses.traced import planned
+from service.responses.traced import plan_facts
 from service.spans import UNTRACED, Fact, Kind
 from service.steps import BRIEFLY, in_steps
 from service.store_away import retry
@@ -207,7 +207,7 @@ class Attempt:
         if not tracer.on or job.status is Status.CANCELLED:
             return
         facts: dict[str, Fact] = {
-            **planned(plan),
+            **plan_facts(plan),
             "harmonium.attempt.number": job.epoch,
             "harmonium.attempt.waited_seconds": round(job.waited_seconds, 3),
         }
@@ -243,7 +243,7 @@ class Attempt:
         self._trace(plan)
         seals, tenant = self.service.seals, job.lease.tenant
         machine = machine_of(plan, await retry(lambda: seal_for(seals, tenant, plan.rules), self._patience))
-        machine.queued()
+        machine.queue()
         await self._replay(machine)
         self._claim.end()
         diverged = machine.next_number != job.last + 1

@@ -24,8 +24,8 @@ from service.api.steer import NotSteered
 from service.background.submit import give_back, succeed
 from service.background.timing import TIMING, Timing
 from service.logs import event
-from service.responses.append import ask, unconfirmed
-from service.responses.output.journal import Batch, encode_batch, journaled
+from service.responses.append import ask, mark_unconfirmed
+from service.responses.output.journal import Batch, batch_of, encode_batch
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan, turn_of
 from service.responses.refusals import refusal_of
@@ -239,7 +239,7 @@ class LogSink:
             try:
                 finished = await self._complete(end)
             except StoreUnconfirmed as lack:  # it has ended all the same
-                unconfirmed(response, lack)
+                mark_unconfirmed(response, lack)
             else:
                 self._metrics.webhooks.labels("given_up").inc(finished.dropped)
                 if reason := finished.unjoined:
@@ -285,7 +285,7 @@ class LogSink:
         steps, self._steps, self._waiting = self._steps, [], 0
         return Batch(
             [event for step in steps for event in step.events],
-            journaled([token for step in steps for token in step.tokens]),
+            batch_of([token for step in steps for token in step.tokens]),
             self.machine.stretches.cached,
             [each for step in steps for each in step.logprobs or ()],
             [step.outcome for step in steps if step.outcome is not None],

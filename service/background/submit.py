@@ -25,7 +25,7 @@ from service.api.response import Extensions, GivenBack, Response, ResponseStatus
 from service.api.steer import NotSteered, messages_in, required_input, successor_request
 from service.engine.port import EngineError
 from service.errors import ApiError
-from service.responses.append import unconfirmed
+from service.responses.append import mark_unconfirmed
 from service.responses.drive import machine_of
 from service.responses.make import Maker, Queued, make
 from service.responses.output.journal import Batch, encode_batch
@@ -34,9 +34,9 @@ from service.responses.parent import Parent
 from service.responses.plan import Plan, encode, messages_of, turn_of
 from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
-from service.responses.remembered import remembered
+from service.responses.remembered import remember
 from service.responses.service import Caller, Service, Tenants
-from service.responses.traced import planned
+from service.responses.traced import plan_facts
 from service.spans import Headers, Kind
 from service.store_away import retry
 from service.tenants.limits import Allowance, Reservation
@@ -66,7 +66,7 @@ async def queued_parts(plan: Plan, trace: Headers = ()) -> tuple[Successor, list
     if trace:
         plan = msgspec.structs.replace(plan, generation=msgspec.structs.replace(plan.generation, trace=trace))
     machine = machine_of(plan)
-    events = machine.queued()
+    events = machine.queue()
     turn = turn_of(plan, machine, msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED))
     entry = Entry(events[-1].sequence_number, encode_batch(Batch(events)))
     return Successor(turn, await encode(plan), entry), events
@@ -84,7 +84,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
         priority = Priority.PRIORITY
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
-        facts = planned(plan) if span.kept else None
+        facts = plan_facts(plan) if span.kept else None
         producer = stack.enter_context(span.child("submit", Kind.PRODUCER, facts))
         made, events = await queued_parts(plan, producer.headers)
         pin = await stack.enter_async_context(_guard_history(service.store, prepared))
@@ -103,7 +103,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
                 group=_group_of(priority, plan.generation.model, prepared.group) if prepared.group else "",
             )
         except StoreUnconfirmed as lack:  # it will be made all the same, and a repeat would make it twice
-            response = unconfirmed(response, lack)
+            response = mark_unconfirmed(response, lack)
         except QueueFull:
             service.metrics.refused.labels("queue").inc()
             raise
@@ -148,7 +148,7 @@ async def succeed(
     async with AsyncExitStack() as resources:
         try:
             above = await retry(partial(service.store.chain, tenant, plan.id, above=True), patience)
-            chain = remembered(above, plan.id, messages_of(plan, machine), stored=True).chain
+            chain = remember(above, plan.id, messages_of(plan, machine), stored=True).chain
             service.store.refuse_long(chain)
             ring = service.tenants.key_ring
             project = None if ring is None else await ring.project(tenant)
@@ -179,7 +179,7 @@ async def _reserve(
     key = await tenants.directory.find_key(caller.tenant, caller.key) if caller.key else None
     allowance = Allowance(caller.tenant, own, caller.key, None if key is None else key.limit)
     return await resources.enter_async_context(
-        tenants.limiter.reserved(allowance, model, id, reads=reads, writes=writes, succeeds=True)
+        tenants.limiter.reserving(allowance, model, id, reads=reads, writes=writes, succeeds=True)
     )
 
 

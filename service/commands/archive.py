@@ -35,7 +35,7 @@ from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.shards import Failed, Waiting, failed, waiting
+from store.backup.archiving.shards import Failed, Waiting, failed_trees, waiting
 from store.backup.heads import Heads
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import Header, Progress, reading
@@ -137,7 +137,7 @@ def status(
             except ArchiveForeign as error:
                 found.refuse(error)
         found.shards = await waiting(server, keyspace, heads, fences=not quick)
-        found.failed = await failed(server, keyspace, FAILED)
+        found.failed = await failed_trees(server, keyspace, FAILED)
 
     with _asking():
         found = Status(str(display(settings_with_archive(settings))["archive_url"]))
@@ -341,7 +341,7 @@ def hold(
         marks = Marks(archive)
         if not release:
             return not await marks.hold(tenant, round(time.time() * 1e6))
-        before = await marks.held(tenant)
+        before = await marks.is_held(tenant)
         await marks.release(tenant)
         return before
 

@@ -25,7 +25,7 @@ from service.settings.core import ENGINE_URLS
 from service.settings.settings import (
     Settings,
     SettingsError,
-    allowed,
+    allowed_values,
     description,
     groups,
     is_flag,
@@ -54,7 +54,7 @@ _NO_DEFAULT = "none"
 def _help(name: str) -> str:
     """A setting's meaning in a sentence, its allowed values where they are a few words, and its default."""
     sentence = re.split(r"(?<=\.) ", description(name))[0].rstrip(".")
-    words = re.findall("`([^`]+)`", allowed(name))
+    words = re.findall("`([^`]+)`", allowed_values(name))
     if not is_flag(name) and not all(word in sentence for word in words):
         sentence += f": {', '.join(words)}"
     default = Settings.model_fields[name].get_default(call_default_factory=True, validated_data={})
@@ -69,7 +69,7 @@ def _metavar(name: str) -> str:
     if is_flag(name):
         return ""
     ends = {"url": "URL", "dir": "FOLDER", "host": "ADDRESS"}
-    other = "N" if is_number(name) else "WORD" if allowed(name).startswith("`") else "NAME"
+    other = "N" if is_number(name) else "WORD" if allowed_values(name).startswith("`") else "NAME"
     return ends.get(name.rpartition("_")[2], other)
 
 

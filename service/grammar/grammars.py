@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 from service.errors import InvalidRequest, brief
 from service.grammar.lark import COMMON, Definitions, read_lark
-from service.grammar.recognizer import MAX_SYMBOLS, Grammar, compiled
+from service.grammar.recognizer import MAX_SYMBOLS, Grammar, compile_rules
 from service.grammar.regex import MOST, Tree, Weight, ebnf, operations, weigh
 from service.steps import cached_steps
 
@@ -36,7 +36,7 @@ def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
         raise _refusal(lark, where, f"It has {len(lark)} characters, at most {MAX_GRAMMAR_CHARS} are allowed")
     try:
         trees = yield from _trees(lark)
-        if not compiled(trees).productive:
+        if not compile_rules(trees).productive:
             raise ValueError("no text matches it, as its rules never come to an end")
     except InvalidRequest as refused:  # a terminal's pattern, which has no place of its own
         raise _refusal(lark, where, refused.message) from None
@@ -54,14 +54,14 @@ def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
 @cached_steps(GRAMMARS_CACHED)
 def compiled_of(lark: str) -> Generator[None, None, Grammar]:
     """A grammar that can be enforced, for the recognizer, in steps. Its rule "root" matches what the engine allows."""
-    return compiled((yield from _trees(lark)))
+    return compile_rules((yield from _trees(lark)))
 
 
 def _trees(lark: str) -> Generator[None, None, Mapping[str, Tree]]:
     """The trees of a grammar, "root" first. Raises ValueError, re.error and InvalidRequest."""
     definitions = read_lark(lark)
     yield
-    trees = _Trees(definitions).made()
+    trees = _Trees(definitions).trees()
     yield
     _weigh(trees)
     yield
@@ -79,20 +79,22 @@ class _Trees:
         self._trees: dict[str, Tree] = {}
         self._size = 0
 
-    def made(self) -> dict[str, Tree]:
+    def trees(self) -> dict[str, Tree]:
         """All of them, "root" first. Raises ValueError and InvalidRequest."""
         if "start" not in self._definitions.named:
             raise ValueError("it has no rule 'start'")
-        self._trees["root"] = [*self._behind, *self._named("start", (), terminal=False)]
+        self._trees["root"] = [*self._behind, *self._reference("start", (), terminal=False)]
         if self._behind:
-            branches = [self._written(tree, {}, terminal=True) for tree in self._definitions.ignored]
+            branches = [self._definition(tree, {}, terminal=True) for tree in self._definitions.ignored]
             self._trees["skipped"] = [("MAX_REPEAT", [0, MOST, [("BRANCH", [None, branches])]])]
         while self._waiting:
             name, key, arguments = self._waiting.popleft()
-            self._trees[name] = self._written(self._definitions.named[key].tree, arguments, terminal=_is_terminal(key))
+            self._trees[name] = self._definition(
+                self._definitions.named[key].tree, arguments, terminal=_is_terminal(key)
+            )
         return self._trees
 
-    def _named(self, key: str, arguments: Sequence[Tree], *, terminal: bool) -> Tree:
+    def _reference(self, key: str, arguments: Sequence[Tree], *, terminal: bool) -> Tree:
         """The reference to a rule, a terminal, or a template with its arguments."""
         if key not in self._definitions.named:
             raise ValueError(f"{key[:40]!r} is used and not defined")
@@ -111,7 +113,7 @@ class _Trees:
         behind = [] if terminal or not _is_terminal(key) else self._behind
         return [("RULE", self._names[use]), *behind]
 
-    def _written(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool) -> Tree:
+    def _definition(self, tree: Tree, arguments: Mapping[str, Tree], *, terminal: bool) -> Tree:
         """The tree of a definition with its names resolved. In a rule, the ignored terminals follow each terminal."""
         written: Tree = []
         for kind, inner in tree:
@@ -119,18 +121,18 @@ class _Trees:
             if self._size > MAX_SYMBOLS:
                 raise ValueError(f"with its templates written out it has more than {MAX_SYMBOLS} symbols")
             if kind == "NAME":
-                written += arguments[inner] if inner in arguments else self._named(inner, (), terminal=terminal)
+                written += arguments[inner] if inner in arguments else self._reference(inner, (), terminal=terminal)
             elif kind == "USE":
-                given = [self._one(self._written(each, arguments, terminal=terminal)) for each in inner[1]]
-                written += self._named(inner[0], given, terminal=terminal)
+                given = [self._one(self._definition(each, arguments, terminal=terminal)) for each in inner[1]]
+                written += self._reference(inner[0], given, terminal=terminal)
             elif kind == "TEXT":
                 written.append(("SUBPATTERN", [None, 0, 0, inner]))
                 written += [] if terminal else self._behind
             elif kind == "BRANCH":
-                branches = [self._written(each, arguments, terminal=terminal) for each in inner[1]]
+                branches = [self._definition(each, arguments, terminal=terminal) for each in inner[1]]
                 written.append(("BRANCH", [None, branches]))
             else:  # the last argument of a repetition or a group is its content
-                below = self._written(inner[-1], arguments, terminal=terminal)
+                below = self._definition(inner[-1], arguments, terminal=terminal)
                 written.append((kind, [*inner[:-1], below]))
         return written
 

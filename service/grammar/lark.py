@@ -158,7 +158,7 @@ class _Reader:
         if not self._mark(mark):
             raise ValueError(f"'{mark}' is missing in line {self._words[self._place][2]}")
 
-    def _listed(self, read: Callable[[], T], closing: str) -> list[T]:
+    def _elements(self, read: Callable[[], T], closing: str) -> list[T]:
         """The elements between commas, up to a closing mark."""
         found = [read()]
         while self._mark(","):
@@ -183,7 +183,7 @@ class _Reader:
         if self._next("RULE", "TERMINAL") != "common":
             raise ValueError("nothing but 'common' can be imported")
         if self._mark("("):
-            found = {name: name for name in self._listed(lambda: self._next("TERMINAL", "RULE"), ")")}
+            found = {name: name for name in self._elements(lambda: self._next("TERMINAL", "RULE"), ")")}
         else:
             self._expect(".")
             name = self._next("TERMINAL", "RULE")
@@ -201,7 +201,7 @@ class _Reader:
         if self._mark("!", "?"):
             self._mark("!", "?")
         name = self._next("RULE", "TERMINAL")
-        params = self._listed(lambda: self._next("RULE"), "}") if self._mark("{") else []
+        params = self._elements(lambda: self._next("RULE"), "}") if self._mark("{") else []
         if self._mark("."):
             self._next("NUMBER")
         self._expect(":")
@@ -277,7 +277,7 @@ class _Reader:
             return [("TEXT", range_of(word, self._next("TEXT")))]
         if kind == "TERMINAL" or not self._mark("{"):
             return [("NAME", f"{self._prefix}{word}")]
-        return [("USE", [word, self._listed(self._atom, "}")])]
+        return [("USE", [word, self._elements(self._atom, "}")])]
 
 
 def words_of(text: str) -> list[tuple[str, str, int]]:
@@ -298,7 +298,7 @@ def words_of(text: str) -> list[tuple[str, str, int]]:
     return [*words, ("", "", line)]
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """A literal as lark reads it: escapes that Python doesn't know stay as they are, for the pattern's parser."""
 
     def one(found: re.Match[str]) -> str:
@@ -320,7 +320,7 @@ def _unescaped(text: str) -> str:
 
 def text_of(word: str) -> Tree:
     any_case = word.endswith("i")
-    text = _unescaped(word[1 : -2 if any_case else -1]).replace("\\\\", "\\")
+    text = _unescape(word[1 : -2 if any_case else -1]).replace("\\\\", "\\")
     if not text:
         raise ValueError("a text in it is empty")
     return [("IN", _cases(letter)) if any_case else ("LITERAL", ord(letter)) for letter in text]
@@ -332,7 +332,7 @@ def _cases(letter: str) -> tuple[tuple[int, int], ...]:
 
 
 def range_of(first: str, last: str) -> Tree:
-    low, high = _unescaped(first[1:-1]).replace("\\\\", "\\"), _unescaped(last[1:-1]).replace("\\\\", "\\")
+    low, high = _unescape(first[1:-1]).replace("\\\\", "\\"), _unescape(last[1:-1]).replace("\\\\", "\\")
     if len(low) != 1 or len(high) != 1 or low > high:
         raise ValueError(f"{first[:20]}..{last[:20]} is no range of characters")
     return [("IN", ((ord(low), ord(high)),))]
@@ -345,7 +345,7 @@ def pattern_of(word: str) -> Tree:
         raise ValueError(f"flags {''.join(sorted(flags))} of a terminal; write classes such as [aA]")
     if end == 1:
         raise ValueError("a pattern in it is empty")
-    tree = read_pattern(_unescaped(word[1:end]).replace("\\/", "/"), "", dot_is_all="s" in flags)
+    tree = read_pattern(_unescape(word[1:end]).replace("\\/", "/"), "", dot_is_all="s" in flags)
     if has_anchors(tree):
         raise ValueError("anchors such as ^ and $ can't be enforced in a grammar")
     return tree

@@ -37,9 +37,9 @@ class Grammar(msgspec.Struct, frozen=True):
     """Whether any text matches rule 0."""
 
 
-def compiled(trees: Mapping[str, Tree]) -> Grammar:
+def compile_rules(trees: Mapping[str, Tree]) -> Grammar:
     """The trees of some rules, of which a whole text has to match the first. Raises ValueError for too large ones."""
-    return _Compiler(trees).done()
+    return _Compiler(trees).grammar()
 
 
 class _Compiler:
@@ -74,12 +74,12 @@ class _Compiler:
                 symbols.append(self._rule(inner))
             elif kind in REPEATS:
                 one = inner[0][0] if len(inner[0]) == 1 else self._rule([inner[0]])
-                symbols += self._repeated(one, argument[0], argument[1])
+                symbols += self._repeat(one, argument[0], argument[1])
             else:
                 symbols.append(tuple(bound for low, high in ranges_of(kind, argument) for bound in (low, high + 1)))
         return symbols
 
-    def _repeated(self, one: Symbol, least: int, most: int) -> list[Symbol]:
+    def _repeat(self, one: Symbol, least: int, most: int) -> list[Symbol]:
         """The symbols that repeat one symbol; even large counts take only a few rules."""
         exact = self._exactly(one, least)
         if most < MOST:
@@ -108,7 +108,7 @@ class _Compiler:
             self._numbers[key] = self._rule([self._up_to(one, half), more])
         return [self._numbers[key]]
 
-    def done(self) -> Grammar:
+    def grammar(self) -> Grammar:
         symbols: list[Symbol | None] = []
         heads: list[int] = []
         starts: list[list[int]] = []
@@ -240,7 +240,7 @@ class Recognizer:
             if symbol is None:
                 if began == place:
                     continue
-                found = self._ended(heads[state], began)
+                found = self._after_rule(heads[state], began)
             elif isinstance(symbol, tuple):
                 scanning.append(item)
                 continue
@@ -264,7 +264,7 @@ class Recognizer:
         self.exhausted = self._left <= 0 or self.kept > MAX_KEPT
         return scanning
 
-    def _ended(self, rule: int, place: int) -> list[Item]:
+    def _after_rule(self, rule: int, place: int) -> list[Item]:
         """The items that follow when a rule that began at `place` ends."""
         top = self._top(rule, place)
         return [top] if top is not None else [(state + 1, began) for state, began in self._waiting[place].get(rule, ())]

@@ -88,7 +88,7 @@ def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
 
 @lru_cache(maxsize=PATTERNS_CACHED)
 def _read(pattern: str, dot_is_all: bool) -> Tree:
-    parsed = _parsed(pattern)
+    parsed = _parse(pattern)
     tree = _tree(parsed, dot_is_all)
     _check(tree, 0)
     if parsed.state.flags & ~re.UNICODE:
@@ -101,10 +101,10 @@ def _read(pattern: str, dot_is_all: bool) -> Tree:
 
 def unchecked_tree(pattern: str) -> Tree:
     """The tree of a pattern without any check or limit. Raises re.error, ValueError, OverflowError, RecursionError."""
-    return _tree(_parsed(pattern), dot_is_all=False)
+    return _tree(_parse(pattern), dot_is_all=False)
 
 
-def _parsed(pattern: str) -> Any:
+def _parse(pattern: str) -> Any:
     with warnings.catch_warnings(action="ignore"):  # of meanings that differ in other regexes: it is written anew
         return _parser.parse(_NAMED.sub("(?P<", pattern))
 
@@ -159,10 +159,10 @@ def _class(parts: tuple[tuple[Any, Any], ...]) -> Ranges:
         elif kind == "CATEGORY":
             category = str(value).removeprefix("CATEGORY_").removeprefix("UNI_")
             found = _CATEGORIES[category.removeprefix("NOT_")]
-            ranges += inverted(found) if category.startswith("NOT_") else found
+            ranges += invert(found) if category.startswith("NOT_") else found
         else:
             ranges.append((value[0], value[1]) if kind == "RANGE" else (value, value))
-    return inverted(ranges) if negated else _merged(ranges)
+    return invert(ranges) if negated else _merge(ranges)
 
 
 def _check(tree: Tree, depth: int) -> None:
@@ -247,11 +247,11 @@ def ranges_of(name: str, argument: Any) -> Ranges:
     if name == "LITERAL":
         return ((argument, argument),)
     if name == "NOT_LITERAL":
-        return inverted([(argument, argument)])
-    return inverted([(10, 10)]) if name == "ANY" else argument
+        return invert([(argument, argument)])
+    return invert([(10, 10)]) if name == "ANY" else argument
 
 
-def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def _merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
     merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1] + 1:
@@ -261,10 +261,10 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(merged)
 
 
-def inverted(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def invert(ranges: Iterable[tuple[int, int]]) -> Ranges:
     left: list[tuple[int, int]] = []
     begin = 0
-    for low, high in _merged(ranges):
+    for low, high in _merge(ranges):
         if low > begin:
             left.append((begin, low - 1))
         begin = high + 1
@@ -277,7 +277,7 @@ def enforced_regex(pattern: Any, where: str) -> str:
     Raises InvalidRequest.
     """
     tree = read_pattern(pattern, where)
-    return _joined([_written(_bare(branch, pattern, where)[0], _regex) for branch in _branches(tree)])
+    return _join([_write(_bare(branch, pattern, where)[0], _regex) for branch in _branches(tree)])
 
 
 class Anchored(NamedTuple):
@@ -290,7 +290,7 @@ class Anchored(NamedTuple):
     grown: int
 
 
-def anchored(pattern: Any, where: str) -> str:
+def anchor(pattern: Any, where: str) -> str:
     """A JSON schema's pattern, which may match anywhere in a string, as one that matches all of it, with its anchors.
 
     The engine writes a match between quotes as it is. So a pattern can't ask for a character that has to be escaped
@@ -320,10 +320,10 @@ def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> A
             inner = within
         elif low < least or not (most is None or (whole and high is not None and high <= most)):
             exact = False
-        branches.append(f"{'' if begins else ANYTHING}{_written(inner, _regex)}{'' if ends else ANYTHING}")
+        branches.append(f"{'' if begins else ANYTHING}{_write(inner, _regex)}{'' if ends else ANYTHING}")
     if not branches:
         raise refusal(pattern, where, "Nothing that it matches has the lengths beside it")
-    return Anchored(f"^{_joined(branches)}$", exact, grown)
+    return Anchored(f"^{_join(branches)}$", exact, grown)
 
 
 def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
@@ -368,7 +368,7 @@ def _largest(bounds: Sequence[int | None]) -> int | None:
 ANYTHING = r"[\s\S]*"
 
 
-def _joined(branches: list[str]) -> str:
+def _join(branches: list[str]) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
@@ -401,16 +401,16 @@ def _regex(codes: Ranges) -> str:
     if codes == ((0, LAST_CHARACTER),):
         return r"[\s\S]"
     if codes[-1][1] == LAST_CHARACTER:  # a class up to the last character is written as its complement
-        return f"[^{''.join(_span(low, high) for low, high in inverted(codes))}]"
+        return f"[^{''.join(_span(low, high) for low, high in invert(codes))}]"
     written = "".join(_span(low, high) for low, high in codes)
     return written if len(codes) == 1 and codes[0][0] == codes[0][1] else f"[{written}]"
 
 
 def _span(low: int, high: int) -> str:
-    return _escaped(low) if low == high else f"{_escaped(low)}-{_escaped(high)}"
+    return _escape(low) if low == high else f"{_escape(low)}-{_escape(high)}"
 
 
-def _escaped(code: int) -> str:
+def _escape(code: int) -> str:
     if 48 <= code <= 57 or 65 <= code <= 90 or 97 <= code <= 122 or code in (32, 60, 62, 95):
         return chr(code)
     if code < 32 or 127 <= code <= 0xFFFF:
@@ -420,7 +420,7 @@ def _escaped(code: int) -> str:
 
 def ebnf(tree: Tree) -> str:
     """A tree without anchors as an expression of xgrammar's EBNF."""
-    return f"({' | '.join(_written(branch, _ebnf) for branch in _branches(tree))})"
+    return f"({' | '.join(_write(branch, _ebnf) for branch in _branches(tree))})"
 
 
 @lru_cache(maxsize=CLASSES_CACHED)
@@ -428,7 +428,7 @@ def _ebnf(codes: Ranges) -> str:
     return "[" + "".join(f"\\U{low:08X}-\\U{high:08X}" for low, high in codes) + "]"
 
 
-def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
+def _write(tree: Tree, one: Callable[[Ranges], str]) -> str:
     """A tree written out, `one` writing a character of some ranges."""
     regex = one is _regex
     bar, opening = ("|", "(?:") if regex else (" | ", "(")
@@ -438,11 +438,11 @@ def _written(tree: Tree, one: Callable[[Ranges], str]) -> str:
             before = pieces.pop()[:-1] if pieces and pieces[-1].endswith('"') else '"'
             pieces.append(f'{before}{chr(argument)}"')
         elif name in REPEATS:
-            pieces.append(f"{opening}{_written(argument[2], one)}){_times(argument[0], argument[1])}")
+            pieces.append(f"{opening}{_write(argument[2], one)}){_times(argument[0], argument[1])}")
         elif name == "SUBPATTERN":
-            pieces.append(f"{opening}{_written(argument[3], one)})")
+            pieces.append(f"{opening}{_write(argument[3], one)})")
         elif name == "BRANCH":
-            pieces.append(f"{opening}{bar.join(_written(branch, one) for branch in argument[1])})")
+            pieces.append(f"{opening}{bar.join(_write(branch, one) for branch in argument[1])})")
         elif name == "RULE":
             pieces.append(argument)
         else:

@@ -202,7 +202,7 @@ def kinds_of(given: Schema, path: str) -> list[str]:
     return [kind for kind in unique if kind != "integer" or "number" not in unique]
 
 
-def narrowed(schema: Any, kind: Any, path: str) -> Any:
+def narrow(schema: Any, kind: Any, path: str) -> Any:
     """A schema of a combination that stands beside a type: it has to have the type itself, or none."""
     if not isinstance(schema, dict) or "$ref" in schema or "anyOf" in schema:
         raise refusal(f"{path}.type", "'type' can't be enforced beside a combination of references. Leave it out.")
@@ -212,9 +212,9 @@ def narrowed(schema: Any, kind: Any, path: str) -> Any:
     return {**given, "type": kind}
 
 
-def enumerated(given: Schema, path: str) -> Schema:
+def enumeration(given: Schema, path: str) -> Schema:
     """The values of `enum` or `const`, those that aren't of the type beside them left out."""
-    values = listed(given["enum"], f"{path}.enum") if "enum" in given else [given["const"]]
+    values = as_list(given["enum"], f"{path}.enum") if "enum" in given else [given["const"]]
     if len(values) > MAX_ENUM:
         raise invalid_value(f"{path}.enum", f"{len(values)} values", f"At most {MAX_ENUM} are allowed.")
     if "enum" in given and "const" in given:
@@ -362,7 +362,7 @@ def given_counts(given: Schema, *names: str) -> Schema:
     return {name: int(given[name]) for name in names if name in given}
 
 
-def listed(value: Any, path: str) -> list[Any]:
+def as_list(value: Any, path: str) -> list[Any]:
     """A value that has to be a list with something in it."""
     check(isinstance(value, list) and value != [], path, value, "a list with something in it")
     return cast("list[Any]", value)
@@ -420,14 +420,14 @@ class References:
     def target(self, reference: Any, path: str) -> Any:
         """The target of a reference: a place in this schema."""
         try:
-            return pointed(self._root, reference)
+            return resolve_pointer(self._root, reference)
         except (LookupError, TypeError, ValueError):
             raise invalid_value(
                 f"{path}.$ref", reference, "Refer to a place in the same schema that exists, such as '#/$defs/NAME'."
             ) from None
 
 
-def pointed(root: Any, reference: Any) -> Any:
+def resolve_pointer(root: Any, reference: Any) -> Any:
     """The place in a schema that a reference names. Raises LookupError, TypeError or ValueError where there is none."""
     if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
         raise KeyError(reference)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 from service.errors import InvalidRequest, invalid_value
-from service.grammar.regex import MAX_SIZE, anchored, read_pattern, size
+from service.grammar.regex import MAX_SIZE, anchor, read_pattern, size
 from service.grammar.schema_values import (
     COMBINED,
     NAME_SHOWN,
@@ -22,16 +22,16 @@ from service.grammar.schema_values import (
     References,
     Schema,
     Sort,
+    as_list,
     check,
     checked_alone,
     counts,
     disjoint,
-    enumerated,
+    enumeration,
     given_counts,
     kinds_of,
-    listed,
     multiples,
-    narrowed,
+    narrow,
     number,
     refusal,
     sort_of,
@@ -144,8 +144,8 @@ class _Reader:
                 raise refusal(f"{path}.{keyword}", f"'{keyword}' can't be enforced. {REFUSED[keyword]}")
         for keyword in ("$ref", "allOf", "anyOf", "oneOf", "enum", "const"):
             if keyword in given:
-                return self._combined(keyword, given, path, depth)
-        return self._typed(given, path, depth)
+                return self._combine(keyword, given, path, depth)
+        return self._typed_schema(given, path, depth)
 
     def _count_patterns(self, given: Schema, path: str) -> int:
         """Check the size of the patterns so far; returns the length of this schema's own."""
@@ -169,7 +169,7 @@ class _Reader:
         if self._patterns_size > MAX_SIZE:
             raise refusal(where, f"All patterns, with their counts, may come to {MAX_SIZE} characters.")
 
-    def _combined(self, keyword: str, given: Schema, path: str, depth: int) -> Schema:
+    def _combine(self, keyword: str, given: Schema, path: str, depth: int) -> Schema:
         beside = [key for key in given if key in COMBINED[keyword]]
         if beside:
             raise refusal(
@@ -179,15 +179,15 @@ class _Reader:
         if keyword == "$ref":
             return {"$ref": self._references.name_of(given["$ref"], path)}
         if keyword in ("enum", "const"):
-            return enumerated(given, path)
-        schemas = listed(given[keyword], f"{path}.{keyword}")
+            return enumeration(given, path)
+        schemas = as_list(given[keyword], f"{path}.{keyword}")
         if keyword == "allOf":
             if len(schemas) > 1:
                 raise refusal(f"{path}.allOf", "'allOf' of several schemas can't be enforced. Merge them into one.")
             self._count(depth + 1)
             return self.read(schemas[0], f"{path}.allOf[0]", depth + 1)
         if "type" in given:
-            schemas = [narrowed(each, given["type"], path) for each in schemas]
+            schemas = [narrow(each, given["type"], path) for each in schemas]
         enforced = self._all(schemas, f"{path}.{keyword}", depth)
         if keyword == "oneOf":
             self.checks.append(partial(self._check_apart, enforced, path))
@@ -213,7 +213,7 @@ class _Reader:
             self._sorts[id(enforced)] = sort_of(enforced)
         return self._sorts[id(enforced)]
 
-    def _typed(self, given: Schema, path: str, depth: int) -> Schema:
+    def _typed_schema(self, given: Schema, path: str, depth: int) -> Schema:
         kinds = kinds_of(given, path)
         if kinds in (["integer"], ["number"]) and (few := multiples(given, path, kinds[0])):
             return {"enum": few}
@@ -245,7 +245,7 @@ class _Reader:
         names = given.get("propertyNames"), given.get("patternProperties")
         others: Any = given.get("additionalProperties", False if given.get("unevaluatedProperties") is False else None)
         if names != (None, None):
-            enforced |= self._named(given, path, depth)
+            enforced |= self._pattern_names(given, path, depth)
         elif isinstance(others, dict):
             enforced["additionalProperties"] = self.later(others, f"{path}.additionalProperties", depth + 1)
         elif others is not None:
@@ -271,7 +271,7 @@ class _Reader:
             enforced["required"] = required
         return enforced | given_counts(given, "minProperties", "maxProperties")
 
-    def _named(self, given: Schema, path: str, depth: int) -> Schema:
+    def _pattern_names(self, given: Schema, path: str, depth: int) -> Schema:
         """The schema of an object whose members all have names that follow a rule."""
         keyword = "propertyNames" if "propertyNames" in given else "patternProperties"
         for other in ("properties", "patternProperties", "required"):
@@ -287,7 +287,7 @@ class _Reader:
             [(pattern, each)] = patterns.items()
             where = f"{path}.{keyword}.{pattern}"
             members = self.later(each, where, depth + 1)
-            return {"patternProperties": {anchored(pattern, where): members}, "additionalProperties": False}
+            return {"patternProperties": {anchor(pattern, where): members}, "additionalProperties": False}
         if given.get("additionalProperties", True) is not True:
             raise refusal(
                 f"{path}.{keyword}",

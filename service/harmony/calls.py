@@ -63,7 +63,7 @@ def answered_calls(messages: Sequence[StoredMessage]) -> dict[int, int]:
     return answered
 
 
-def paired(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
+def pair(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
     """The messages without the outputs that lack a call, and the calls that lack an output. Calls behind which nobody
     spoke stay: they may still get theirs. A cut history may have such messages, and no model has seen any.
     """
@@ -86,4 +86,4 @@ def _speaks(message: StoredMessage) -> bool:
 def history_of(chain: Chain) -> list[StoredMessage]:
     """The messages of a chain as its next prompt has them, oldest first."""
     messages = chain.messages()
-    return paired(messages) if chain.cut else messages
+    return pair(messages) if chain.cut else messages

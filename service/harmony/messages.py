@@ -25,7 +25,7 @@ def harmony_message(message: StoredMessage) -> dict[str, Any]:
 
     Only a tool's name is one of Harmony's; all other names are the store's.
     """
-    return _shown(message, message.name if message.role == "tool" else None, text_of(message))
+    return _as_dict(message, message.name if message.role == "tool" else None, text_of(message))
 
 
 def harmony_messages(prompt: "array[int]") -> Generator[None, None, list[dict[str, Any]]]:
@@ -41,7 +41,7 @@ def harmony_messages(prompt: "array[int]") -> Generator[None, None, list[dict[st
         except ValueError:
             continue
         header, _ = read_header(ids[1:mark], role_given=False, marked=True)
-        shown.append(_shown(header, header.name, _text(ids[mark + 1 :])))
+        shown.append(_as_dict(header, header.name, _text(ids[mark + 1 :])))
         unbroken += len(ids)
         if unbroken > TOKENS_A_STEP:
             unbroken = 0
@@ -72,7 +72,7 @@ def _text(ids: Sequence[int]) -> str:
     return tokens.decode(ids[:-1] if ids and ids[-1] in _CLOSING else ids)
 
 
-def _shown(message: StoredMessage | Header, name: str | None, text: str) -> dict[str, Any]:
+def _as_dict(message: StoredMessage | Header, name: str | None, text: str) -> dict[str, Any]:
     """A message as `to_dict` has it: with `name` in any case, and with the other members where there are any."""
     optional = {key: getattr(message, key) for key in ("channel", "recipient", "content_type")}
     return {

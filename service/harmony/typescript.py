@@ -105,7 +105,7 @@ def _type(schema: Json, indent: str) -> str:
         case {"oneOf": list(variants)}:
             return _union(variants, indent)
         case {"type": list(kinds)}:
-            names = [_named(kind) for kind in kinds if isinstance(kind, str)]
+            names = [_type_name(kind) for kind in kinds if isinstance(kind, str)]
             return " | ".join(names) if names else "any"
         case {"type": "object"}:
             return _object(schema, indent)
@@ -116,12 +116,12 @@ def _type(schema: Json, indent: str) -> str:
         case {"type": "string", "enum": list(values)}:
             return " | ".join(f'"{value}"' for value in values if isinstance(value, str)) or "string"
         case {"type": "string" | "number" | "integer" | "boolean" as kind}:
-            return _named(kind)
+            return _type_name(kind)
         case _:
             return "any"
 
 
-def _named(kind: str) -> str:
+def _type_name(kind: str) -> str:
     return "number" if kind == "integer" else kind
 
 

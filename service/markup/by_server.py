@@ -64,28 +64,28 @@ class Writing:
 
     def calls(self, name: str) -> str:
         """A call of the tool with this name, whose arguments follow."""
-        return f"{self._turned(Part.CALL)}{CALLS}{_escaped(name)}{NAMED}"
+        return f"{self._turn(Part.CALL)}{CALLS}{_escape(name)}{NAMED}"
 
     def arguments(self, text: str) -> str:
         """Some of the arguments of the call."""
-        return _escaped(text)
+        return _escape(text)
 
     def ends(self) -> str:
         """The model has ended its turn."""
         space = self._space if self._part is Part.BEFORE and not self._thought else ""
-        return (self._in(Part.TEXT, ANSWERS, space) if space else "") + self._turned(Part.BEHIND) + ENDS
+        return (self._in(Part.TEXT, ANSWERS, space) if space else "") + self._turn(Part.BEHIND) + ENDS
 
     def _in(self, part: Part, mark: str, text: str) -> str:
-        return ("" if self._part is part else self._turned(part) + mark) + _escaped(text)
+        return ("" if self._part is part else self._turn(part) + mark) + _escape(text)
 
-    def _turned(self, part: Part) -> str:
+    def _turn(self, part: Part) -> str:
         """The mark that ends an open call, else nothing; another part begins."""
         closing = CALLED if self._part is Part.CALL else ""
         self._part, self._space, self._thought = part, "", self._thought or part is Part.THINKING
         return closing
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace(SIGN, SIGN + SIGN) if SIGN in text else text
 
 
@@ -109,12 +109,12 @@ class ByServer(Segments):
             self._ids += ids
             ids = ()
             self._text(said)
-        return self._given()
+        return self._give()
 
     def end(self) -> list[Segment]:
         """See StreamParser."""
         self._close(None)
-        return self._given()
+        return self._give()
 
     def _text(self, text: str) -> None:
         if self._name is not None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from service.grammar.schema_values import kind_of, pointed
+from service.grammar.schema_values import kind_of, resolve_pointer
 
 MAX_NAME = 128
 """The most characters of a name; a longer text is none, and the parser doesn't wait for its end."""
@@ -102,10 +102,10 @@ def legal_name(text: str) -> str | None:
 
 def is_object(text: str) -> bool:
     """Whether a text is a JSON object."""
-    return isinstance((decoded(text) or (None,))[0], dict)
+    return isinstance((decode(text) or (None,))[0], dict)
 
 
-def decoded(text: str) -> tuple[Any] | None:
+def decode(text: str) -> tuple[Any] | None:
     """The value of a JSON text, in a tuple; None if the text is no JSON."""
     try:
         return (msgspec.json.decode(text),)
@@ -201,7 +201,7 @@ def _name_in(text: str, *, arguments: bool) -> str:
     return said.name if (said.arguments is not UNSET) + (said.parameters is not UNSET) == arguments else ""
 
 
-def _named(name: str, emit: Emit, arguments: str = "") -> bool:
+def _emit_name(name: str, emit: Emit, arguments: str = "") -> bool:
     """Emit a name, and the arguments known so far; returns whether it is a name."""
     legal = legal_name(name)
     if legal is not None:
@@ -237,14 +237,14 @@ class JsonForm(msgspec.Struct, frozen=True):
             if found is None and end is not None:  # it has no arguments
                 left = piece[end:]
                 whole = held[: len(held) - len(left)]
-                named = len(whole) <= MAX_HEAD and _named(_name_in(whole, arguments=False), emit, "{}")
+                named = len(whole) <= MAX_HEAD and _emit_name(_name_in(whole, arguments=False), emit, "{}")
                 return named, left
             if found is None and (len(held) > MAX_HEAD or held.lstrip()[:1] not in ("", "{")):
                 return False, ""
         name: str = found["name"] or ""
         text = held[found.end() :]
         waiting: list[str] | None = None if name and text[0] != '"' else []
-        if waiting is None and not _named(str((decoded(name) or ("",))[0]), emit):
+        if waiting is None and not _emit_name(str((decode(name) or ("",))[0]), emit):
             return False, ""
         left = yield from self._value(text, emit, waiting, quoting=True)
         if left is None:
@@ -255,8 +255,8 @@ class JsonForm(msgspec.Struct, frozen=True):
             emit("" if name else tail)
             return bool(name), left
         value = "".join(waiting)
-        said = decoded(value) if value.startswith('"') else (value,)
-        return said is not None and _named(name, emit, str(said[0])), left
+        said = decode(value) if value.startswith('"') else (value,)
+        return said is not None and _emit_name(name, emit, str(said[0])), left
 
     def _rest(self, text: str) -> Taking[tuple[str, bool, str]]:
         """The rest of an object behind its arguments, whether it is whole, and the text behind it. Where only its last
@@ -279,7 +279,7 @@ class JsonForm(msgspec.Struct, frozen=True):
             if piece is None or (isinstance(piece, Mark) and piece not in self.separators):
                 return False, ""
             held += piece
-        if not _named(found["name"], emit):
+        if not _emit_name(found["name"], emit):
             return False, ""
         held = held[found.end() :]
         while "{" not in held and len(held) <= MAX_FENCE:
@@ -341,15 +341,15 @@ def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
         if id(schema) in seen:
             continue
         seen.add(id(schema))
-        named, values = schema.get("type"), _listed(schema.get("enum"))
+        named, values = schema.get("type"), _as_list(schema.get("enum"))
         if "const" in schema:
             values = [*values, schema["const"]]
-        found |= {each for each in (_listed(named) or [named]) if isinstance(each, str)}
+        found |= {each for each in (_as_list(named) or [named]) if isinstance(each, str)}
         found |= {kind_of(each) for each in values}
         for keyword in ("anyOf", "oneOf", "allOf"):
-            left += _listed(schema.get(keyword))[:MAX_LOOKED_AT]
+            left += _as_list(schema.get(keyword))[:MAX_LOOKED_AT]
         with suppress(LookupError, TypeError, ValueError):
-            left.append(pointed(root, schema.get("$ref")))
+            left.append(resolve_pointer(root, schema.get("$ref")))
     return frozenset(found) or None
 
 
@@ -357,23 +357,23 @@ def _members(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A text as it stands in a JSON string, without the quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _written(value: str, types: frozenset[str] | None) -> str:
+def _write(value: str, types: frozenset[str] | None) -> str:
     """The JSON of a value: the first type that reads it, from the narrowest on, and a text if none does. Nothing is
     invented: the rules of the response say what is wrong with it.
     """
     bare = value.strip()
-    said = decoded(bare)
+    said = decode(bare)
     if types is None:
-        return bare if said else f'"{_quoted(value)}"'
+        return bare if said else f'"{_quote(value)}"'
     if "null" in types and bare.lower() == "null":
         return "null"
     if ("integer" in types and _INTEGER.fullmatch(bare)) or ("number" in types and _NUMBER.fullmatch(bare)):
@@ -382,7 +382,7 @@ def _written(value: str, types: frozenset[str] | None) -> str:
         return bare.lower()
     if said and (kind_of(said[0]) in types & {"object", "array"} or "string" not in types):
         return bare
-    return f'"{_quoted(value)}"'
+    return f'"{_quote(value)}"'
 
 
 class XmlForm(msgspec.Struct, frozen=True):
@@ -414,7 +414,7 @@ class XmlForm(msgspec.Struct, frozen=True):
         while mark == "\n" and not name.strip():
             name, mark = yield from _until(names, MAX_NAME)
         found = _TAG.fullmatch(name) if mark in names else None
-        if found is None or not _named(_inside(found), emit, "{"):
+        if found is None or not _emit_name(_inside(found), emit, "{"):
             return False, ""
         schema = _members(schemas.get(_inside(found).strip()))
         comma = ""
@@ -430,9 +430,9 @@ class XmlForm(msgspec.Struct, frozen=True):
             key, is_text = self._key(written)
             if mark is None or not key:
                 begun = _TAG_BEGUN.sub("", written, count=1) if self.tagged else written.strip()
-                emit(f'{comma}"{_quoted(begun)}' if begun else "")
+                emit(f'{comma}"{_quote(begun)}' if begun else "")
                 return False, ""
-            emit(f'{comma}"{_quoted(key)}": ')
+            emit(f'{comma}"{_quote(key)}": ')
             comma = ", "
             types = types_of(schema, key) or (_TEXT if is_text else None)
             mark, left = yield from self._parameter(types, emit)
@@ -460,7 +460,7 @@ class XmlForm(msgspec.Struct, frozen=True):
         if mark is None:
             emit(value)
         else:
-            emit(_written(value.removeprefix("\n").removesuffix("\n") if self.line else value, types))
+            emit(_write(value.removeprefix("\n").removesuffix("\n") if self.line else value, types))
         return mark, ""
 
     def _text(self, ends: frozenset[str], emit: Emit) -> Taking[Mark | None]:
@@ -469,7 +469,7 @@ class XmlForm(msgspec.Struct, frozen=True):
         while True:
             piece = yield Awaits(ends, None if first or held else IN_STRINGS)
             if piece is None or isinstance(piece, Mark):
-                emit('"' if piece else _quoted(held))
+                emit('"' if piece else _quote(held))
                 return piece
             text, held = held + piece, ""
             if self.line:
@@ -477,7 +477,7 @@ class XmlForm(msgspec.Struct, frozen=True):
                 held = "\n" if text.endswith("\n") else ""
                 text = text.removesuffix("\n")
             first = False
-            emit(_quoted(text))
+            emit(_quote(text))
 
 
 def _until(marks: frozenset[str], most: float = math.inf) -> Taking[tuple[str, Mark | None]]:

@@ -137,10 +137,10 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
 
     def transcript(self, messages: Sequence[StoredMessage], *, anew: bool = False) -> Transcript:
         """The prompt's messages, and these behind them; `anew` leaves the conversation before them out."""
-        parts = (self.opening, b"[]" if anew else self.history, self.encoded(messages))
+        parts = (self.opening, b"[]" if anew else self.history, self.encode(messages))
         return Transcript(join_lists(parts), self.tools, self.options, self.own)
 
-    def encoded(self, messages: Sequence[StoredMessage]) -> bytes:
+    def encode(self, messages: Sequence[StoredMessage]) -> bytes:
         """Kept messages as the JSON of a Transcript, with their reasoning where a model of the family gets any."""
         family = FAMILIES[self.family]
         made = chat_messages(messages, self.names, thoughts=family.reasoning is not Reasoning.LEFT_OUT)

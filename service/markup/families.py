@@ -76,7 +76,7 @@ _HERMES = Markup(
 )
 
 
-def _named(sections: tuple[str, str], call: tuple[str, str], separator: str, head: str, form: Form) -> Markup:
+def _named_calls(sections: tuple[str, str], call: tuple[str, str], separator: str, head: str, form: Form) -> Markup:
     """Calls whose names stand before their arguments, between special tokens."""
     return Markup(
         sections=sections[:1],
@@ -142,14 +142,14 @@ MARKUPS: Mapping[str, Markup] = {
         form=Form("<tool_call>{}\n", "\n</tool_call>", "glm_xml"),
         inner=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     ),
-    "deepseek-v3": _named(
+    "deepseek-v3": _named_calls(
         _CALLS,
         (_ONE, _ONE_END),
         _SEPARATOR,
         rf"\s*function\s*{_SEPARATOR}(?P<name>[^\n{BAR}]*)\n",
         Form(f"{_ONE}function{_SEPARATOR}{{}}\n```json\n", f"\n```{_ONE_END}"),
     ),
-    "deepseek-v3.1": _named(
+    "deepseek-v3.1": _named_calls(
         _CALLS,
         (_ONE, _ONE_END),
         _SEPARATOR,
@@ -159,7 +159,7 @@ MARKUPS: Mapping[str, Markup] = {
     "deepseek-v3.2": _invokes(DSML, f"{DSML}function_calls", "deepseek_xml"),
     "deepseek-v4": _invokes(DSML, f"{DSML}tool_calls", "deepseek_xml", f"<{DSML}toolcalls>", f"<{DSML}tool>"),
     "deepseek-v4.1": _invokes(f"{DSML} ", f"{DSML} calls", "deepseek_v4_1_xml"),
-    "kimi": _named(
+    "kimi": _named_calls(
         _KIMI_CALLS,
         ("<|tool_call_begin|>", "<|tool_call_end|>"),
         _KIMI_ARGUMENTS,

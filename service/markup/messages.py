@@ -50,7 +50,7 @@ def chat_messages(
             continue
         said = None
         if message.role == "tool":
-            made.append({"role": "tool", "tool_call_id": _answered(message, waiting), "content": text_of(message)})
+            made.append({"role": "tool", "tool_call_id": _answered_id(message, waiting), "content": text_of(message)})
         elif message.role == "developer":
             made.append({"role": "system", "content": text_of(message).removeprefix(INSTRUCTIONS)})
         else:
@@ -99,7 +99,7 @@ def _spelled_out(escape: re.Match[str]) -> str:
     return character if legal else escape[0]
 
 
-def _answered(message: StoredMessage, waiting: list[str]) -> str:
+def _answered_id(message: StoredMessage, waiting: list[str]) -> str:
     """The id of the call that an output answers: its own, or that of the oldest unanswered call."""
     if message.call_id is not None:
         if message.call_id in waiting:
@@ -156,7 +156,7 @@ def form_of(markup: str, shown: Shown) -> Form | None:
 def tools_told(form: Form, tools: Sequence[Mapping[str, Any]], own: str) -> str:
     """The text that lists these tools."""
     listed = b"\n".join(msgspec.json.encode(each["function"]) for each in tools).decode()
-    example = _written(form, [("NAME", "ARGUMENTS")], own)
+    example = _write_calls(form, [("NAME", "ARGUMENTS")], own)
     return _TOOLS.format(_ours("<tools>", own), listed, _ours("</tools>", own), example)
 
 
@@ -169,7 +169,7 @@ def messages_told(messages: Sequence[Mapping[str, Any]], form: Form, shown: Show
         if not shown.calls and "tool_calls" in message:
             calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.pop("tool_calls")]
             said = [message["content"]] if message["content"] else []
-            message["content"] = "\n".join([*said, _written(form, calls, own)])
+            message["content"] = "\n".join([*said, _write_calls(form, calls, own)])
         answers = not shown.outputs and message["role"] == "tool"
         if answers:
             text = f"{_ours('<tool_response>', own)}\n{message['content']}\n{_ours('</tool_response>', own)}"
@@ -182,7 +182,7 @@ def messages_told(messages: Sequence[Mapping[str, Any]], form: Form, shown: Show
     return out
 
 
-def _written(form: Form, calls: Sequence[tuple[str, str]], own: str) -> str:
+def _write_calls(form: Form, calls: Sequence[tuple[str, str]], own: str) -> str:
     """Calls, by name and arguments, as models of the form write them."""
     written: list[str] = []
     for place, (name, arguments) in enumerate(calls):

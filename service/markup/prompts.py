@@ -62,13 +62,13 @@ class Templated(msgspec.Struct, frozen=True):
     turns: tuple[tuple[int, int], ...] = ()
     kept: int = 0
 
-    def heard(self, sampled: Ids) -> "Templated":
+    def with_turn(self, sampled: Ids) -> "Templated":
         """The prompt, and a turn behind it."""
         begin = len(self.ids)
         turns = (*self.turns, (begin, begin + len(sampled))) if sampled else self.turns
         return Templated(self.ids + sampled, turns)
 
-    def sampled(self, key: bytes, behind: int = 0) -> tuple[Sampled, ...]:
+    def sampled_turns(self, key: bytes, behind: int = 0) -> tuple[Sampled, ...]:
         """Its turns from the place `behind` on, which is its beginning or the end of one of them."""
         turns: list[Sampled] = []
         for begin, end in self.turns:

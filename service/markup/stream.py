@@ -70,7 +70,7 @@ class _Spelled(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _spelled(marks: frozenset[str], tokens: frozenset[str]) -> _Spelled:
+def _patterns(marks: frozenset[str], tokens: frozenset[str]) -> _Spelled:
     """The patterns of some marks, but for those that are `tokens`."""
     marks -= tokens
     whole, begun = (
@@ -122,7 +122,7 @@ class Segments:
         """How the open call ends: unfinished, where its arguments are no object."""
         return tokens.CALL if is_object("".join(self._arguments)) else None
 
-    def _given(self) -> list[Segment]:
+    def _give(self) -> list[Segment]:
         """All that goes out, which is given once."""
         out, self._out = self._out, []
         return out
@@ -185,20 +185,20 @@ class StreamParser(Segments):
             self._keep(ids)
             self._read(text)
         self._sign = self._next_sign()
-        return self._given()
+        return self._give()
 
     def end(self) -> list[Segment]:
         """The generation is over: close what is open."""
         self._flush()
         self._finish(None)
-        return self._given()
+        return self._give()
 
     def _next_sign(self) -> Callable[[str], re.Match[str] | None] | None:
         """See `_sign`. A line break always is one: it may stand at a seam, and no string of JSON has any."""
         if not self._segment or self._held or self._space or self._raw is not None:
             return None
         signs = self._call.awaits.signs if self._call is not None else ""
-        spelled = _spelled(self._awaited(), self._tokens)
+        spelled = _patterns(self._awaited_marks(), self._tokens)
         return None if signs is None else re.compile(f"[\n{signs}{spelled.signs}]").search
 
     @property
@@ -225,12 +225,12 @@ class StreamParser(Segments):
         opening = piece.text in self._opening
         if not opening:
             self._keep(piece.ids)
-        if piece.text not in self._awaited() or not self._mark(piece.text, token=True):
+        if piece.text not in self._awaited_marks() or not self._mark(piece.text, token=True):
             self._literal(piece.text)
         if opening:
             self._keep(piece.ids)
 
-    def _awaited(self) -> frozenset[str]:
+    def _awaited_marks(self) -> frozenset[str]:
         """The marks that mean something where it stands."""
         if self.part is not Part.CALL:
             return self._outer
@@ -246,14 +246,14 @@ class StreamParser(Segments):
     def _read_part(self, text: str) -> None:
         at, self._held = 0, ""
         while at < len(text):
-            awaited = self._awaited()
-            spelled = _spelled(awaited, self._tokens)
+            awaited = self._awaited_marks()
+            spelled = _patterns(awaited, self._tokens)
             found = spelled.whole.search(text, at)
             begun = found or spelled.begun.search(text, at)
             stop = begun.start() if begun else len(text)
             if stop > at:
                 at += self._text(text[at:stop])
-                if at < stop or self._awaited() != awaited:
+                if at < stop or self._awaited_marks() != awaited:
                     continue
             if found is None:
                 self._held = text[at:]

@@ -95,12 +95,12 @@ class _Writer:
         seam = _lines() if markup.thinking_seam or markup.call_seam else []
         ended = [
             self._free((markup.think, markup.think_end, *self._openings())),
-            *self._spelled(markup.think_end),
+            *self._spell(markup.think_end),
             *seam,
         ]
         if part is Part.THINKING:
             return ended
-        return [optional(sequence(*self._spelled(markup.think), *ended))]
+        return [optional(sequence(*self._spell(markup.think), *ended))]
 
     def _calls(self, asked: TurnConstraint) -> Format:
         """One call or several, with the text around all of them."""
@@ -108,8 +108,8 @@ class _Writer:
         if form is None:
             raise LookupError("calls of this markup can't be constrained")
         each = either([self._call(form, tool) for tool in asked.tools])
-        more = [{"type": "star", "content": sequence(*self._spelled(form.between), each)}] if asked.parallel else []
-        return sequence(*self._spelled(form.opens), each, *more, *self._spelled(form.closes))
+        more = [{"type": "star", "content": sequence(*self._spell(form.between), each)}] if asked.parallel else []
+        return sequence(*self._spell(form.opens), each, *more, *self._spell(form.closes))
 
     def _call(self, form: Form, tool: Callable) -> Format:
         arguments = _content(tool.content) if tool.content is not None else dict(_ANY_OBJECT)
@@ -117,8 +117,8 @@ class _Writer:
             arguments = dict(_ANY_OBJECT)
         if form.style != "json":
             arguments["style"] = form.style
-        number = [{"type": "regex", "pattern": "[0-9]{1,4}"}, *self._spelled(form.number)] if form.number else []
-        return sequence(*self._spelled(form.before.format(tool.name)), *number, arguments, *self._spelled(form.behind))
+        number = [{"type": "regex", "pattern": "[0-9]{1,4}"}, *self._spell(form.number)] if form.number else []
+        return sequence(*self._spell(form.before.format(tool.name)), *number, arguments, *self._spell(form.behind))
 
     def _openings(self) -> tuple[str, ...]:
         """The marks with which calls begin."""
@@ -130,7 +130,7 @@ class _Writer:
             return {"type": "any_text", "excludes": [mark for mark in without if mark]}
         return {"type": "any_tokens", "exclude_tokens": sorted(self._marks.values())}
 
-    def _spelled(self, text: str) -> list[Format]:
+    def _spell(self, text: str) -> list[Format]:
         """A text in which marks that are one token are named as those."""
         out: list[Format] = []
         while text:

@@ -356,7 +356,7 @@ class Metrics:
         self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
 
 
-def declared() -> Iterator[tuple[str, type[Kind], Description]]:
+def declarations() -> Iterator[tuple[str, type[Kind], Description]]:
     """Every metric: its attribute, its kind and what is declared of it."""
     kinds = get_type_hints(Metrics)
     for each in fields(Metrics):
@@ -368,7 +368,7 @@ def make_metrics(workers: int = 1) -> Metrics:
     """All metrics, in a registry of their own. Those of several `workers` count together."""
     folder = folder_of(workers)
     registry = CollectorRegistry()
-    made: dict[str, Any] = {name: description.make(kind, registry) for name, kind, description in declared()}
+    made: dict[str, Any] = {name: description.make(kind, registry) for name, kind, description in declarations()}
     return Metrics(registry=registry, folder=folder, **made)
 
 

@@ -149,13 +149,13 @@ class Exposition:
         """
         with self._one_more():
             shards = await self._shards()
-            return await asyncio.to_thread(self._encoded, shards, OPENMETRICS in accept)
+            return await asyncio.to_thread(self._encode, shards, OPENMETRICS in accept)
 
     async def holdings(self) -> Holdings:
         """The present holdings. Raises ApiError 503 as a scrape does."""
         with self._one_more():
             shards = await self._shards()
-            removed = await asyncio.to_thread(self._removed)
+            removed = await asyncio.to_thread(self._removals)
         engines = self._engines
         return Holdings(self._limits, shards, engines.servers(), engines.loads(), engines.waiting, removed)
 
@@ -170,7 +170,7 @@ class Exposition:
         finally:
             self._under_way -= 1
 
-    def _removed(self) -> dict[str, int]:
+    def _removals(self) -> dict[str, int]:
         """How many turns went, by the reason."""
         return {
             sample.labels["reason"]: int(sample.value)
@@ -180,7 +180,7 @@ class Exposition:
             if sample.name.endswith("_total")
         }
 
-    def _encoded(self, shards: Mapping[int, Queue] | None, open_format: bool) -> tuple[bytes, str]:
+    def _encode(self, shards: Mapping[int, Queue] | None, open_format: bool) -> tuple[bytes, str]:
         encode = _as_openmetrics if open_format else exposition.generate_latest
         text = bytearray()
         for family in self._families(shards):

@@ -62,7 +62,7 @@ class AppendSink:
                     parent.released()
             except StoreUnconfirmed as lack:  # a GET shows it as it is, so nobody is told otherwise
                 parent.released()
-                response = unconfirmed(response, lack)
+                response = mark_unconfirmed(response, lack)
             except StoreError as error:
                 self.unstored = error
                 event(logger, logging.ERROR, "response not stored", response_id=response.id, reason=str(error))
@@ -98,7 +98,7 @@ async def ask(store: ConversationHistoryStore, tenant: str, plan: Plan, machine:
     await Approvals(store).ask(tenant, plan.id, asked)
 
 
-def unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
+def mark_unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
     """A response that is stored, and says that it isn't as safe as it should be; so does the log."""
     event(logger, logging.ERROR, "response not as safe as it should be", response_id=response.id, reason=str(lack))
     return msgspec.structs.replace(response, durability="unconfirmed")

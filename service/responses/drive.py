@@ -32,7 +32,7 @@ from service.responses.output.phases import Phase
 from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
-from service.responses.traced import Calling, ended, generating, planned
+from service.responses.traced import Calling, end_facts, generating, plan_facts
 from service.tenants.limits import spent_in
 from service.tools.port import Runner
 from store.errors import StoreUnavailable
@@ -124,7 +124,7 @@ class Driver:
         """Whether it is a stop that cancels that task."""
         self._span = spans.current.get()
         if self._span.kept:
-            self._span.note(planned(self.plan))
+            self._span.note(plan_facts(self.plan))
             self._span.show_input(self.plan.items, whole=True)
             self.tools = self.tools and Calling(self.tools, self._span, self.plan)
 
@@ -168,7 +168,7 @@ class Driver:
         """
         run, self._outlet = self.run, outlet
         self._put(Taken(self.machine.begin(samples=self.samples)))
-        with self._guarded():
+        with self._guarding():
             await self._room()
         ending, error = Ending.UNASKED, None
         if self.samples:
@@ -187,21 +187,21 @@ class Driver:
         timer = asyncio.get_running_loop().call_later(self.seconds, self.stop, Ending.TIMEOUT)
         try:
             while not isinstance(run.next, End):
-                with self._guarded():
+                with self._guarding():
                     await self._room()
                     self._waiting = asyncio.current_task()
                     if isinstance(run.next, Ask):
                         await self._generate()
                     elif isinstance(run.next, Render):
                         prompt = await later_prompt(self.engine, self.plan.generation, run.next.reading)
-                        if (taken := run.rendered(prompt)) is not None:
+                        if (taken := run.take_prompt(prompt)) is not None:
                             self._put(taken)
                     elif isinstance(run.next, Call):
                         await self._call()
         finally:
             timer.cancel()
             if self.tools is not None:
-                with self._guarded():
+                with self._guarding():
                     await self.tools.aclose()
         if isinstance(run.failure, EngineError):
             self.metrics.engine_failed(run.failure)
@@ -249,9 +249,9 @@ class Driver:
         if not self._full or self.interrupted or self._outlet is None:
             return
         self._full = False
-        await self._undisturbed(self._outlet.room)
+        await self._wait_undisturbed(self._outlet.room)
 
-    async def _undisturbed(self, wait: Callable[[], Awaitable[None]]) -> None:
+    async def _wait_undisturbed(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Wait, and let no stop break that off."""
         waiting, self._waiting = self._waiting, None
         try:
@@ -260,7 +260,7 @@ class Driver:
             self._waiting = waiting
 
     @contextmanager
-    def _guarded(self) -> Generator[None]:
+    def _guarding(self) -> Generator[None]:
         """In the block a failure of the engine is the run's, and so is a bug. A cancelled task stops it: the process is
         going down, and the tokens sampled until then are kept.
         """
@@ -322,16 +322,16 @@ class Driver:
         call, tools = self.machine.pending, self.tools
         if call is None or tools is None or self._outlet is None:
             raise RuntimeError("nobody runs the tools of this response")
-        await self._undisturbed(self._outlet.settle)
+        await self._wait_undisturbed(self._outlet.settle)
         if not isinstance(self.run.next, Call):  # it was stopped
             return
         began = monotonic()
-        outcome = await self._called(call, tools)
+        outcome = await self._outcome_of(call, tools)
         if outcome is not None:
             self.metrics.tool_called(outcome.status, monotonic() - began)
-            self._put(self.run.told(outcome))
+            self._put(self.run.take_outcome(outcome))
 
-    async def _called(self, call: HostedCall, tools: Runner) -> Outcome | None:
+    async def _outcome_of(self, call: HostedCall, tools: Runner) -> Outcome | None:
         """The outcome of a call; None where another run goes on in the place of this one."""
         begun, approved = call.begun, call.approved
         try:
@@ -365,7 +365,7 @@ class Driver:
 
     def _tell(self, response: Response) -> None:
         """Trace how the response has ended; of an error only its code, as its words may quote somebody."""
-        self._span.note(ended(response))
+        self._span.note(end_facts(response))
         if response.error is not None:
             self._span.fail(response.error.code)
         if self._span.shows:

@@ -190,14 +190,14 @@ async def _by_hand(
 ) -> tuple[Turn, list[InputItem]]:
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
-        items, messages = await _rendered(service, tenant, sent, chain)
+        items, messages = await _render(service, tenant, sent, chain)
     except InvalidRequest as error:
         raise _about_items(error) from None
     identify(items, id)
     return by_hand(id, chain.tip, messages, msgspec.json.encode(items)), items
 
 
-async def _rendered(service: Service, tenant: str, sent: msgspec.Raw, chain: Chain) -> tuple[list[InputItem], Messages]:
+async def _render(service: Service, tenant: str, sent: msgspec.Raw, chain: Chain) -> tuple[list[InputItem], Messages]:
     """Items, and the messages that a prompt shows of them. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(refuses_images=service.settings.refuses)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))

@@ -20,7 +20,7 @@ from service.responses.append import AppendSink
 from service.responses.drive import BeginCall, Driver, UseUp, machine_of
 from service.responses.parent import Parent
 from service.responses.plan import Plan
-from service.responses.prepare import Prepared, Recall, prepared
+from service.responses.prepare import Prepared, Recall, prepare
 from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.settings.mcp import Connection
@@ -47,7 +47,7 @@ class Claim:
     def runs(self, driver: Driver) -> None:
         """Note the run that makes it, which stops where another request takes over."""
 
-    async def named(self, id: str, *, kept: bool = True) -> str:
+    async def name(self, id: str, *, kept: bool = True) -> str:
         """The id under which it is stored, if it is to be `kept`: `id`, unless an earlier request has fixed another. To
         be awaited before anything is stored. Raises ApiError, StoreUnavailable.
         """
@@ -108,10 +108,10 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     """
     service, claim, tenant = maker.service, maker.claim, maker.caller.tenant
     async with maker.preparing:
-        planned = await prepared(service, maker.caller, read(), resources, recall=maker.recall, parent=maker.parent)
+        planned = await prepare(service, maker.caller, read(), resources, recall=maker.recall, parent=maker.parent)
     maker.note(planned)
     plan = planned.plan
-    await claim.named(plan.id, kept=plan.stored or plan.base.background)
+    await claim.name(plan.id, kept=plan.stored or plan.base.background)
     if maker.parent is None:  # a successor is stored with the end before it, which waits for the store
         await storable(service.store, plan)
     reserved, asked = None, plan.generation

@@ -8,7 +8,7 @@ import msgspec
 
 from service.api.approval import waiting
 from service.api.items import CONFIGURATION, Configuration
-from service.harmony.calls import paired
+from service.harmony.calls import pair
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
 from service.responses.prompt.read import NOTHING_SET
@@ -61,7 +61,7 @@ class Parent:
         messages, self._messages = self._messages, []
         if not self._remembers:
             self._chain, self._notes = Chain(), {}
-        return paired(messages) if self.cut else messages
+        return pair(messages) if self.cut else messages
 
     @property
     def chain(self) -> Chain:
@@ -89,10 +89,10 @@ async def continuing(
 
     read = partial(store.chain, tenant, id, pin=pin)
 
-    async def pinned(known: Chain) -> Chain:
+    async def pin_known(known: Chain) -> Chain:
         return await read() if await store.pin(tenant, id, pin) else msgspec.structs.replace(known, pin=pin)
 
-    take = read if remembered is None else partial(pinned, remembered.chain)
+    take = read if remembered is None else partial(pin_known, remembered.chain)
     async with service.loans.on_loan(take, partial(store.unpin, tenant, id, pin)) as loan:
         parent = Parent(loan.taken, remembers=remembers)
         try:

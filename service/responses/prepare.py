@@ -61,8 +61,8 @@ from service.responses.remembered import Remembered
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service
 from service.responses.templated import READ, known_of, prompt_of
-from service.responses.templates import applied
-from service.responses.traced import planned
+from service.responses.templates import apply_template
+from service.responses.traced import plan_facts
 from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
@@ -121,7 +121,7 @@ Recall = Callable[[str], Remembered | None]
 """The look-up of a remembered response by its id."""
 
 
-async def prepared(
+async def prepare(
     service: Service,
     caller: Caller,
     request: CreateRequest,
@@ -145,14 +145,14 @@ async def prepared(
     request, joined = _in_turn(service.tenants.keys, caller.tenant, request), None
     if parent is None:
         if request.prompt is not None:
-            request = await applied(request, request.prompt, service.settings.prompts_dir)
-        parent, joined = await _continued(service, caller.tenant, request, resources, recall)
+            request = await apply_template(request, request.prompt, service.settings.prompts_dir)
+        parent, joined = await _continue(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
     with span.child("prompt") as making:
         made = await _Preparation(service, caller, request, model, parent, joined).plan()
         if span.kept:
-            span.note(planned(made.plan))
-            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | planned(made.plan))
+            span.note(plan_facts(made.plan))
+            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
     return made
 
 
@@ -183,7 +183,7 @@ def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     )
 
 
-async def _continued(
+async def _continue(
     service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
 ) -> tuple[Parent, ConversationHold | None]:
     """The parent of a request, kept as long as its `resources`; and the conversation that it will be added to.
@@ -239,7 +239,7 @@ class _Preparation:
         request, model, parent = self.request, self.model, self.parent
         id, created_at = self.caller.response_id or self._new_id(), self.service.store.clock()
         opener = await self.service.seals.of(self.caller.tenant)
-        looked = await self._looked()
+        looked = await self._look_up_tools()
         read, notes = await self._read(opener, looked)
         if model.speech is None:
             if request.template_options:
@@ -247,7 +247,7 @@ class _Preparation:
             prompt = await self._prompt(read, parent.take_history(), created_at, model.context_tokens)
             rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
         else:
-            prompt, asked, chat = await self._templated(model.speech, read, created_at)
+            prompt, asked, chat = await self._template_prompt(model.speech, read, created_at)
             rules, length = msgspec.structs.replace(prompt.rules, chat=chat), chat.about or len(asked)
         identify(prompt.items, id)
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
@@ -292,7 +292,7 @@ class _Preparation:
             self.parent.id, together=f"{self.caller.tenant}/{together}" if together else ""
         )
 
-    async def _looked(self) -> ToolCatalog:
+    async def _look_up_tools(self) -> ToolCatalog:
         """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""
         toolbox, tools = self.service.toolbox, self.request.tools
         routes = declared_types(tools, toolbox.routes, MAX_TOOLS)
@@ -314,10 +314,10 @@ class _Preparation:
         notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
             rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)
-            read = msgspec.structs.replace(read, rules=await self._equipped(read, rules))
+            read = msgspec.structs.replace(read, rules=await self._equip(read, rules))
         return read, notes
 
-    async def _equipped(self, read: Read, rules: Rules) -> Rules:
+    async def _equip(self, read: Read, rules: Rules) -> Rules:
         """The rules with what tools need that the model was trained with: a container, and the pages shown before."""
         if read.tools.trained:
             container = _container(self.parent, read.items)
@@ -355,7 +355,9 @@ class _Preparation:
             await _refuse_used(Approvals(service.store), self.caller, prompt.rules.answers)
         return prompt
 
-    async def _templated(self, speech: Speech, read: Read, created_at: float) -> tuple[Prompt, "array[int]", Chat]:
+    async def _template_prompt(
+        self, speech: Speech, read: Read, created_at: float
+    ) -> tuple[Prompt, "array[int]", Chat]:
         """The prompt of a model that doesn't speak Harmony, its ids, and how the response is read. Raises ApiError
         where there are too many, or the request has what such a model can't do; StoreError; and EngineUnavailable.
 
@@ -367,7 +369,7 @@ class _Preparation:
             if callee.kind == "custom" and not callee.wrapped:
                 raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
         noted = not self.parent.cut
-        known = await self._known() if noted else NOTHING
+        known = await self._known_part() if noted else NOTHING
         history = self.parent.take_history()
         context, shortenings = model.context_tokens, 0
         while True:
@@ -390,7 +392,7 @@ class _Preparation:
             service.metrics.prefix_kept.inc(made.kept)
         return prompt, made.ids, msgspec.structs.replace(chat, noted=noted and chat.shows_reasoning)
 
-    async def _known(self) -> Known:
+    async def _known_part(self) -> Known:
         """The part of the conversation that the model has sampled."""
         notes = self.parent.notes(READ)
         if sum(note.size for note in notes) > THREAD_FROM_BYTES:

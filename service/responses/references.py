@@ -65,7 +65,7 @@ async def stored_items(
             continue
         if not response:  # deleted, or not there
             continue
-        for name, raw in await in_steps(_named(response, items, names)):
+        for name, raw in await in_steps(_items_with(response, items, names)):
             found[name] = raw
             size += len(memoryview(raw))
             if size > MAX_REFERENCED_BYTES:
@@ -95,7 +95,7 @@ def _without(items: bytes | msgspec.Raw, id: str) -> bytes:
     return msgspec.json.encode([raw for raw in _items.decode(items) if _id.decode(raw).id != id])
 
 
-def _named(
+def _items_with(
     response: bytes, items: bytes, names: Collection[str]
 ) -> Generator[None, None, list[tuple[str, msgspec.Raw]]]:
     """The items with these ids among a response's output and input, without the rest of it."""

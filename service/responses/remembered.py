@@ -29,7 +29,7 @@ class Remembered(msgspec.Struct, frozen=True):
         return self.chain.tip
 
 
-def remembered(before: Chain, id: str, messages: Messages, *, stored: bool) -> Remembered:
+def remember(before: Chain, id: str, messages: Messages, *, stored: bool) -> Remembered:
     """The response `id`, which adds `messages` to the chain before it."""
     turns = (*before.turns, messages)
     size = sum(TURN_BYTES + sum(message.size for message in turn) for turn in turns)

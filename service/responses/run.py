@@ -131,7 +131,7 @@ class Run:
 
     # --- what else happens to it ---
 
-    def rendered(self, prompt: Templated) -> Taken | None:
+    def take_prompt(self, prompt: Templated) -> Taken | None:
         """The template has made the prompt; what to keep of it, if nobody had made it before."""
         assert isinstance(self.next, Render)
         reading = self.next.reading
@@ -140,7 +140,7 @@ class Run:
         self.go_on()
         return Taken([], pieces=(Piece(0, "", len(prompt.ids), thinking),)) if first else None
 
-    def told(self, outcome: Outcome) -> Taken:
+    def take_outcome(self, outcome: Outcome) -> Taken:
         """The call that was next has this outcome."""
         taken = Taken(self.machine.take_outcome(outcome), outcome=outcome)
         self.go_on()

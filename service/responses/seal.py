@@ -65,7 +65,7 @@ class Sealer:
 
     def __init__(self, tenant: str, keys: Sequence[bytes]) -> None:
         """The first of `keys` seals for `tenant`, all open. Without keys each use raises StoreUnavailable."""
-        self._keys = [_derived(tenant, key) for key in keys]
+        self._keys = [_derive(tenant, key) for key in keys]
 
     def seal(self, kind: str, payload: bytes) -> str:
         """A text that `open` gives `kind` and `payload` for. Raises TooLong beyond MAX_PAYLOAD_BYTES, ValueError
@@ -76,15 +76,15 @@ class Sealer:
             raise ValueError(f"a kind {kind[:MAX_KIND_BYTES]!r} can't be sealed")
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise TooLong(f"{len(payload)} bytes can't be sealed, at most {MAX_PAYLOAD_BYTES} can")
-        key = self._known()[0]
+        key = self._known_keys()[0]
         head = _VERSION + key.mark
         sealed = key.siv.encrypt(b"%b\0%b" % (name, payload), [head])
         return TAG + urlsafe_b64encode(head + sealed).decode().rstrip("=")
 
     def open(self, text: str) -> tuple[str, bytes]:
         """The kind and the payload that were sealed. Raises Unsealable, which says what a client may know."""
-        keys = self._known()
-        blob = _decoded(text)
+        keys = self._known_keys()
+        blob = _decode(text)
         head, sealed = blob[:_HEAD_BYTES], blob[_HEAD_BYTES:]
         if head[:1] > _VERSION:
             raise Unsealable("it was sealed by a later release than the one that answers")
@@ -97,7 +97,7 @@ class Sealer:
                 return kind.decode(), payload
         raise Unsealable("it was not sealed by this service for you, or it was changed")
 
-    def _known(self) -> list[_Key]:
+    def _known_keys(self) -> list[_Key]:
         if not self._keys:
             raise StoreUnavailable("the key that seals is in the store, which did not answer")
         return self._keys
@@ -120,11 +120,11 @@ class Seals:
         """
         if not self._keys:
             if self._fetching is None:
-                self._fetching = asyncio.create_task(self._fetched())
+                self._fetching = asyncio.create_task(self._fetch_keys())
             await asyncio.shield(self._fetching)
         return self._sealer(tenant, self._keys) if self._keys else Sealer(tenant, ())
 
-    async def _fetched(self) -> None:
+    async def _fetch_keys(self) -> None:
         try:
             self._keys = (await self._fetch(),)
         except (StoreUnavailable, ArchiveUnavailable):
@@ -133,14 +133,14 @@ class Seals:
             self._fetching = None
 
 
-def _derived(tenant: str, key: bytes) -> _Key:
+def _derive(tenant: str, key: bytes) -> _Key:
     """The key of a tenant, derived from a seal key. The mark tells nothing of the key."""
     mark = HKDF(SHA256(), MARK_BYTES, None, b"harmonium seal mark %d " % FORMAT + tenant.encode()).derive(key)
     siv = HKDF(SHA256(), KEY_BYTES, None, b"harmonium seal key %d " % FORMAT + tenant.encode()).derive(key)
     return _Key(mark, AESSIV(siv))
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     """The bytes of a seal's text. Raises Unsealable for a text that can't be one."""
     if not text.startswith(TAG) or len(text) > MAX_TEXT_CHARS or not text.isascii():
         raise Unsealable("it is no sealed content of this service")

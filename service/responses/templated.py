@@ -100,8 +100,8 @@ def read_before(initial: Generation, reading: TemplatedReading) -> Known:
     prompt = None if before is None else _first(initial, chat) if before.first else before.prompt
     if before is None or prompt is None:
         return NOTHING
-    heard = prompt.heard(array("I") if reading.dropped else before.sampled)
-    return Known(heard.sampled(chat.key), chat.key)
+    heard = prompt.with_turn(array("I") if reading.dropped else before.sampled)
+    return Known(heard.sampled_turns(chat.key), chat.key)
 
 
 def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
@@ -120,7 +120,7 @@ def note_of(model: str, chat: Chat, first: Templated, last: Templated, sampled: 
     """The note of a response: of its first and its last prompt, which may be the same, and the tokens behind."""
     same = len(first.ids) if last is first else common(first.ids, last.ids)
     stay = [end for _, end in first.turns if end <= same]
-    own = last.heard(sampled).sampled(chat.key, behind=stay[-1] if stay else 0)
+    own = last.with_turn(sampled).sampled_turns(chat.key, behind=stay[-1] if stay else 0)
     turns = tuple(_Turn(turn.gap, turn.digest, tokens.pack(turn.ids)) for turn in own)
     note = _Note(model, len(stay), chat.salt, turns)
     return StoredMessage(READ, b"", name=msgspec.json.encode(note).decode())
@@ -175,13 +175,13 @@ async def prompt_of(
     )
     messages = [*prompt.shown, *prompt.ending]
     large = sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES
-    history = await asyncio.to_thread(chat.encoded, messages) if large else chat.encoded(messages)
+    history = await asyncio.to_thread(chat.encode, messages) if large else chat.encode(messages)
     chat = msgspec.structs.replace(chat, history=history)
     if chat.served:
         return NO_PROMPT, msgspec.structs.replace(chat, about=len(prompt.whole))
     if prompt.rules.answers is not None:
         return NO_PROMPT, chat
-    made = await _made(engine, model.id, chat, chat.transcript(()), known)
+    made = await _make(engine, model.id, chat, chat.transcript(()), known)
     return made, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), turns=made.turns)
 
 
@@ -189,10 +189,10 @@ async def later_prompt(engine: Engine, initial: Generation, reading: TemplatedRe
     """The prompt behind which a response goes on; an empty one where the server makes it. Raises EngineError."""
     if isinstance(reading, ServedReading):
         return NO_PROMPT
-    return await _made(engine, initial.model, reading.chat, reading.transcript, read_before(initial, reading))
+    return await _make(engine, initial.model, reading.chat, reading.transcript, read_before(initial, reading))
 
 
-async def _made(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> Templated:
+async def _make(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> Templated:
     """The prompt of a transcript, with what is `known` where it can be. Raises EngineError."""
     if not isinstance(engine, Renderer):
         raise EngineRefused(f"the engine of '{model}' knows no chat template")

@@ -94,7 +94,7 @@ class _File(msgspec.Struct, tag="input_file"):
 _TEMPLATE = partial(msgspec.toml.decode, type=Template)
 
 
-async def applied(request: CreateRequest, prompt: PromptParam, folder: str) -> CreateRequest:
+async def apply_template(request: CreateRequest, prompt: PromptParam, folder: str) -> CreateRequest:
     """The request with what its `prompt` gives: instructions where it has none of its own, and messages before its
     own input. Raises as `fill`, and InvalidRequest where there is then no input at all.
     """
@@ -151,7 +151,7 @@ def _read(path: Path) -> Template | None:
     """The template in a file, None where there is none. Raises ApiError for a file that is broken."""
     try:
         stat = path.stat()
-        return _decoded(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+        return _decode(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -166,7 +166,7 @@ def _read(path: Path) -> Template | None:
 
 
 @lru_cache(MAX_KEPT)
-def _decoded(path: Path, mark: tuple[int, int, int]) -> Template:
+def _decode(path: Path, mark: tuple[int, int, int]) -> Template:
     """The template in a file, whose `mark` is another one once it changes. Raises OSError and ValueError."""
     with path.open("rb") as file:
         text = file.read(MAX_TEMPLATE_BYTES + 1)

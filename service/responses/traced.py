@@ -24,7 +24,7 @@ PROVIDER = "harmonium"
 """The conventions have a name for each provider of models that many use, and let others have their own."""
 
 
-def planned(plan: Plan) -> dict[str, Fact]:
+def plan_facts(plan: Plan) -> dict[str, Fact]:
     """The facts of every span of a response: its id and its conversation. Its model isn't one: Phoenix takes a span
     that names a model for a call of it.
     """
@@ -35,18 +35,18 @@ def planned(plan: Plan) -> dict[str, Fact]:
     }
 
 
-def ended(response: Response) -> dict[str, Fact]:
+def end_facts(response: Response) -> dict[str, Fact]:
     """The facts of a response that has ended."""
     return {"gen_ai.response.status": response.status.value}
 
 
-def asked(plan: Plan, generation: Generation, mode: Mode) -> dict[str, Fact]:
+def request_facts(plan: Plan, generation: Generation, mode: Mode) -> dict[str, Fact]:
     """The facts of one request to an engine."""
     sampling, base = generation.sampling, plan.base
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": PROVIDER,
-        **planned(plan),
+        **plan_facts(plan),
         "gen_ai.request.model": plan.base.model,
         "gen_ai.response.model": generation.model or None,
         "gen_ai.request.stream": mode == "stream",
@@ -78,7 +78,7 @@ class Calling:
             "gen_ai.tool.name": name,
             "gen_ai.tool.type": "extension",
             "gen_ai.tool.call.id": call.id,
-            **planned(self._plan),
+            **plan_facts(self._plan),
         }
         with self._span.child(f"execute_tool {name}", facts=facts) as span:
             outcome = await self._tools.call(call)
@@ -107,7 +107,7 @@ def generating(
     stretches = machine.stretches
     items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning
     read = len(generation.prompt) if stretches.begins else None
-    facts = asked(plan, generation, mode)
+    facts = request_facts(plan, generation, mode)
     with span.child(f"chat {plan.base.model}", Kind.CLIENT, facts) as part:
         began = monotonic()
         if part.shows and not generation.begun:

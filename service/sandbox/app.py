@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from service.sandbox.local import LocalSandbox
-from service.sandbox.port import Cell, SandboxError, begun
+from service.sandbox.port import Cell, SandboxError, begin
 from service.sandbox.wire import MAX_BODY_BYTES, STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, Run, Stop
 
 Asked = TypeVar("Asked")
@@ -41,7 +41,7 @@ def sandbox_app(sandbox: LocalSandbox, key: str) -> Starlette:
 
     async def read(request: Request) -> Response:
         asked = await _read(request, OfFile)
-        parts = await begun(sandbox.read(asked.session, asked.path))
+        parts = await begin(sandbox.read(asked.session, asked.path))
         return StreamingResponse(parts, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
@@ -49,20 +49,20 @@ def sandbox_app(sandbox: LocalSandbox, key: str) -> Starlette:
         return _json(await sandbox.write(asked.session, asked.path, request.stream()))
 
     def plain(verb: str, kind: type[msgspec.Struct]) -> Handler:
-        async def answered(request: Request) -> Response:
+        async def answer(request: Request) -> Response:
             asked = msgspec.structs.asdict(await _read(request, kind))
             return _json(await getattr(sandbox, verb)(**asked))
 
-        return answered
+        return answer
 
     def route(verb: str, handler: Handler) -> Route:
-        async def guarded(request: Request) -> Response:
+        async def guard(request: Request) -> Response:
             given = request.headers.get("authorization", "").encode()
             if key and not hmac.compare_digest(given, f"Bearer {key}".encode()):
                 return _json(Refusal("The key is wrong: set HARMONIUM_SANDBOX_KEY to that of the sandbox."), 401)
             return await handler(request)
 
-        return Route(f"/v1/{verb}", guarded, methods=["POST"])
+        return Route(f"/v1/{verb}", guard, methods=["POST"])
 
     async def health(request: Request) -> Response:
         return _json({"status": "ok"})
@@ -70,11 +70,11 @@ def sandbox_app(sandbox: LocalSandbox, key: str) -> Starlette:
     handlers = {"run": run, "read": read, "write": write} | {verb: plain(verb, kind) for verb, kind in PLAIN.items()}
     return Starlette(
         routes=[*(route(*each) for each in handlers.items()), Route("/health", health, methods=["GET"])],
-        exception_handlers=dict.fromkeys((SandboxError, ValueError, ClientDisconnect), _refused),
+        exception_handlers=dict.fromkeys((SandboxError, ValueError, ClientDisconnect), _refusal),
     )
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refusal(request: Request, error: Exception) -> Response:
     if isinstance(error, SandboxError):
         return _json(Refusal(str(error)), STATUS[type(error)])
     return _json(Refusal(f"This is no request of this sandbox: {error}"), 400)

@@ -83,7 +83,7 @@ def look(folder: Path, most_files: int) -> Content:
 
 def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
     try:
-        with _opened(folder, [part for part in below.split("/") if part]) as place, os.scandir(place) as entries:
+        with _opening(folder, [part for part in below.split("/") if part]) as place, os.scandir(place) as entries:
             for entry in entries:
                 try:
                     found = entry.stat(follow_symlinks=False)
@@ -98,7 +98,7 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
 
 def stopped(pid: int) -> bool:
     """Whether no thread of a process that was told to stop runs any more."""
-    return all(_state(f"/proc/{pid}/task/{thread}/stat") in b"tTZX" for thread in _listed(f"/proc/{pid}/task"))
+    return all(_state(f"/proc/{pid}/task/{thread}/stat") in b"tTZX" for thread in _list(f"/proc/{pid}/task"))
 
 
 def _state(status: str) -> bytes:
@@ -116,7 +116,7 @@ def nameless(pid: int, uid: int | None, home: Path, most_of_one: int) -> Content
     process, where it has one of its own, and `home` has all that it may write.
     """
     with _as_user(uid):
-        files, mapped, lines = _held(pid, b"/%b/" % os.fsencode(home.name))
+        files, mapped, lines = _files_of(pid, b"/%b/" % os.fsencode(home.name))
     over = f"more than {MAX_MAPPINGS:,} parts of memory" if lines > MAX_MAPPINGS else ""
     return Content({}, sum(files.values()) * BLOCK + len(mapped - files.keys()) * most_of_one, 0, over)
 
@@ -136,11 +136,11 @@ def _as_user(uid: int | None) -> Generator[None]:
         _LIBC.setfsgid(os.getegid())
 
 
-def _held(pid: int, name: bytes) -> tuple[dict[int, int], set[int], int]:
+def _files_of(pid: int, name: bytes) -> tuple[dict[int, int], set[int], int]:
     """The open files of a process, and as `_mapped`, as any of its threads shows them: they share both."""
-    for thread in _listed(task := f"/proc/{pid}/task"):
+    for thread in _list(task := f"/proc/{pid}/task"):
         try:
-            mapped, lines = _mapped(f"{task}/{thread}/maps", name)
+            mapped, lines = _mapped_files(f"{task}/{thread}/maps", name)
             if lines:
                 return _open_files(f"{task}/{thread}/fd"), mapped, lines
         except (FileNotFoundError, ProcessLookupError):
@@ -151,7 +151,7 @@ def _held(pid: int, name: bytes) -> tuple[dict[int, int], set[int], int]:
     return {}, set(), 0
 
 
-def _mapped(path: str, name: bytes) -> tuple[set[int], int]:
+def _mapped_files(path: str, name: bytes) -> tuple[set[int], int]:
     """The inodes of mapped files with `name` in their paths that are deleted, and how many lines a map of memory has:
     more than MAX_MAPPINGS are not read.
     """
@@ -168,7 +168,7 @@ def _mapped(path: str, name: bytes) -> tuple[set[int], int]:
 def _open_files(folder: str) -> dict[int, int]:
     """The open files of a thread by number of their inode, and how many blocks each has that has no name."""
     found: dict[int, int] = {}
-    for number in _listed(folder):
+    for number in _list(folder):
         try:
             seen = os.stat(f"{folder}/{number}")
         except FileNotFoundError:
@@ -177,14 +177,14 @@ def _open_files(folder: str) -> dict[int, int]:
     return found
 
 
-def _listed(folder: str) -> list[str]:
+def _list(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except (FileNotFoundError, ProcessLookupError):
         return []  # it ended
 
 
-def listed(folder: Path, most_files: int) -> list[File]:
+def files_below(folder: Path, most_files: int) -> list[File]:
     """The files below a folder, by path."""
     return [file_of(*each) for each in sorted(look(folder, most_files).files.items())]
 
@@ -198,7 +198,7 @@ def open_file(folder: Path, path: str) -> int:
     """A file, to be read. Raises NoFile."""
     *parents, name = parts_of(path)
     try:
-        with _opened(folder, parents) as place:
+        with _opening(folder, parents) as place:
             try:
                 opened = os.open(name, _READ, dir_fd=place)
             except PermissionError:  # made with a mode that keeps its own user out
@@ -221,7 +221,7 @@ class Writing:
         *parents, self._name = parts_of(path)
         self._partial = f".partial-{secrets.token_hex(8)}"
         try:
-            with _opened(folder, parents, uid=uid, making=True) as place:
+            with _opening(folder, parents, uid=uid, making=True) as place:
                 self._file = os.open(self._partial, _NEW, 0o644, dir_fd=place)
                 self._place = os.dup(place)
         except OSError as error:
@@ -258,7 +258,7 @@ def remove_file(folder: Path, path: str) -> None:
     """Delete a file. Raises NoFile."""
     *parents, name = parts_of(path)
     try:
-        with _opened(folder, parents) as place:
+        with _opening(folder, parents) as place:
             os.unlink(name, dir_fd=place)
     except OSError as error:
         raise NoFile(f"there is no file {path[:80]!r}") from error
@@ -298,7 +298,7 @@ def remove_tree(folder: Path) -> None:
 
 
 @contextmanager
-def _opened(folder: Path, parts: list[str], *, uid: int | None = None, making: bool = False) -> Generator[int]:
+def _opening(folder: Path, parts: list[str], *, uid: int | None = None, making: bool = False) -> Generator[int]:
     """A folder below `folder`, part by part; none may be a link."""
     place = os.open(folder, _FOLDER)
     try:

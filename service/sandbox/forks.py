@@ -48,7 +48,7 @@ class Zygote:
         self.alive = True
         self.linked = False
         """Whether sessions find their folders as /mnt/data."""
-        self._loop.add_reader(control, self._heard)
+        self._loop.add_reader(control, self._take_reports)
 
     @classmethod
     async def start(cls, folder: Path) -> "Zygote":
@@ -134,7 +134,7 @@ class Zygote:
             await self._process.wait()
         self._over()
 
-    def _heard(self) -> None:
+    def _take_reports(self) -> None:
         """Take its reports, until there are no more."""
         while self.alive:
             try:
@@ -154,7 +154,7 @@ class Zygote:
         elif told.broken and not self._begun.done():
             self._begun.set_exception(Unusable(f"Python's sessions can't begin: {told.broken}"))
         elif told.forked and told.forked in self._sessions:
-            self._sessions[told.forked].born(told.pid, files.pop())
+            self._sessions[told.forked].wait_for_birth(told.pid, files.pop())
         elif told.died and (session := self._sessions.pop(told.died, None)):
             session.die(told.status)
         for file in files:

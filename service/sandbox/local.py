@@ -65,7 +65,7 @@ def take_users(folders: Sequence[Path] = LOCKS) -> tuple[int, int] | None:
     for first in FIRST_UIDS:
         path = folder / f"harmonium-sandbox-{first}.lock"
         try:
-            lock = _locked(path)
+            lock = _lock(path)
         except OSError as error:
             raise Unusable(f"sessions can't have users of their own: {path}: {error.strerror}") from error
         if lock >= 0:
@@ -73,7 +73,7 @@ def take_users(folders: Sequence[Path] = LOCKS) -> tuple[int, int] | None:
     raise Unusable(f"{len(FIRST_UIDS)} sandboxes of this machine have all users that sessions may have")
 
 
-def _locked(path: Path) -> int:
+def _lock(path: Path) -> int:
     """A file, locked; -1 where another process has it. Raises OSError."""
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -168,7 +168,7 @@ class LocalSandbox(Sandbox):
 
     async def files(self, session: str) -> list[File]:
         found = self.session(session)
-        return await asyncio.to_thread(folders.listed, found.folder, found.limits.files)
+        return await asyncio.to_thread(folders.files_below, found.folder, found.limits.files)
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
         file = await asyncio.to_thread(folders.open_file, self.session(session).folder, path)
@@ -182,7 +182,9 @@ class LocalSandbox(Sandbox):
         found = self.session(session)
         found.lasting = True
         made = len(folders.parts_of(path))
-        outside_bytes, there = await looking(lambda: (found.outside_bytes, found.used()))  # others may write meanwhile
+        outside_bytes, there = await looking(
+            lambda: (found.outside_bytes, found.content())
+        )  # others may write meanwhile
         begun = outside_bytes - there.disk_bytes - made * folders.ENTRY_BYTES
         if there.entries + made > found.limits.files:
             raise Full(f"the session has {there.entries:,} files already")
@@ -288,7 +290,7 @@ class LocalSandbox(Sandbox):
     async def _bury(self, name: str, session: Session, place: int) -> None:
         """When a session's process has ended, delete its folders, and give its place to others."""
         try:
-            await session.buried()
+            await session.wait_for_end()
             del self._sessions[name]
             await asyncio.to_thread(folders.remove_tree, session.home)
             level = logging.DEBUG if session.tenant == TENANT else logging.INFO
@@ -334,12 +336,12 @@ class LocalSandbox(Sandbox):
             with (self._base / "lock").open("w") as starting:
                 fcntl.flock(starting, fcntl.LOCK_EX)
                 for left in self._base.iterdir():
-                    if left.is_dir() and left.name != SHARED and (lock := _locked(left / "lock")) >= 0:
+                    if left.is_dir() and left.name != SHARED and (lock := _lock(left / "lock")) >= 0:
                         os.close(lock)
                         folders.remove_tree(left)
                 run = Path(tempfile.mkdtemp(dir=self._base, prefix="run-"))
                 run.chmod(0o711)
-                self._locks.append(_locked(run / "lock"))
+                self._locks.append(_lock(run / "lock"))
             return run
         except OSError as error:
             raise Unusable(f"{self._base} can't have the folders of sessions: {error.strerror or error}") from error

@@ -157,7 +157,7 @@ class Sandbox(Protocol):
         ...
 
 
-async def begun(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def begin(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The same parts. The errors of the first one are raised here, and not amid an answer."""
     first = await anext(parts, b"")
 

@@ -62,7 +62,7 @@ async def _reasons(sandbox: Sandbox, tried: Session, zygote: int, folder: str) -
         pids = [os.getpid(), zygote, tried.pid]
         asked = f"{folder!r}, {secret!r}, {place!r}, [{str(tried.folder)!r}], {pids!r}, {threads}"
         code = await asyncio.to_thread(ATTEMPTS.read_text)
-        reasons += _judged(await sandbox.run(TRYING, "try", f"{code}\nprint(report({asked}))\n"))
+        reasons += _judge(await sandbox.run(TRYING, "try", f"{code}\nprint(report({asked}))\n"))
     try:
         kept = (await sandbox.run(TRIED, "recall", "kept")).logs
     except Gone:
@@ -105,7 +105,7 @@ def _state(pid: int, file: Path) -> tuple[object, ...]:
     return *process, file.read_bytes(), found.st_mode, found.st_mtime_ns, found.st_nlink
 
 
-def _judged(cell: Cell) -> list[str]:
+def _judge(cell: Cell) -> list[str]:
     """The faults by a session's own account."""
     if cell.ended != "ok":
         last = cell.logs.strip().splitlines()[-1:] or [""]

@@ -76,7 +76,7 @@ class RemoteSandbox(Sandbox):
                     if cell is not None:
                         return cell
         except asyncio.CancelledError:
-            stopping = asyncio.create_task(self._stopped(session, call))
+            stopping = asyncio.create_task(self._stop(session, call))
             self._stops[stopping] = session
             stopping.add_done_callback(self._stops.pop)
             raise
@@ -94,7 +94,7 @@ class RemoteSandbox(Sandbox):
         parts_of(path)
         async with self._answer("read", msgspec.json.encode(OfFile(session, path)), stalls=True) as answer:
             if answer.status != 200:
-                await self._checked(answer, None)
+                await self._check(answer, None)
             async for part in answer.content.iter_chunked(CHUNK_BYTES):
                 yield part
 
@@ -102,7 +102,7 @@ class RemoteSandbox(Sandbox):
         parts_of(path)
         query = {"session": session, "path": path}
         async with self._answer("write", content, query, stalls=True) as answer:
-            return await self._checked(answer, File)
+            return await self._check(answer, File)
 
     async def remove(self, session: str, path: str) -> None:
         parts_of(path)
@@ -114,7 +114,7 @@ class RemoteSandbox(Sandbox):
         if self._client:
             await self._client.close()
 
-    async def _stopped(self, session: str, call: str) -> None:
+    async def _stop(self, session: str, call: str) -> None:
         """Stop a call on behalf of a cancelled caller: if the sandbox can't be told, the call's time ends it."""
         with suppress(Exception):
             await self.stop(session, call)
@@ -122,7 +122,7 @@ class RemoteSandbox(Sandbox):
     async def _ask(self, verb: str, asked: msgspec.Struct, kind: Any = None) -> Any:
         """The answer to a verb, of this kind. Raises the port's errors."""
         async with self._answer(verb, msgspec.json.encode(asked)) as answer:
-            return await self._checked(answer, kind)
+            return await self._check(answer, kind)
 
     @asynccontextmanager
     async def _answer(
@@ -152,7 +152,7 @@ class RemoteSandbox(Sandbox):
         except (ClientError, TimeoutError) as error:
             raise Unusable(f"the sandbox at {self._place} doesn't answer: {type(error).__name__}") from error
 
-    async def _checked(self, answer: ClientResponse, kind: Any) -> Any:
+    async def _check(self, answer: ClientResponse, kind: Any) -> Any:
         """The object of a good answer. Raises the port's errors, Unusable where no sandbox would answer so."""
         body = bytearray()
         async for part in answer.content.iter_chunked(CHUNK_BYTES):

@@ -125,10 +125,10 @@ class Session:
             reason = "a session ended at once"
         if reason:
             self.kill(reason)
-            await self.buried()
+            await self.wait_for_end()
             raise Unusable(reason)
 
-    def born(self, pid: int, process: int) -> None:
+    def wait_for_birth(self, pid: int, process: int) -> None:
         """Its process, and the file that stands for it. It may have been killed already."""
         self.pid, self._process = pid, process
         if self.why:
@@ -198,7 +198,7 @@ class Session:
         """Note that somebody uses it."""
         self.used_at = asyncio.get_running_loop().time()
 
-    async def buried(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait until its process is no more and all calls have their Cell."""
         await asyncio.wait([self._died])
         if self._running:
@@ -208,12 +208,12 @@ class Session:
     async def look(self) -> float:
         """Kill it where it takes more of the disk than it may. Returns the processor time of the look, in seconds."""
 
-        def timed() -> tuple[Content, float]:
+        def time_content() -> tuple[Content, float]:
             begun = time.thread_time()
-            return self.used(), time.thread_time() - begun
+            return self.content(), time.thread_time() - begun
 
         try:
-            content, took = await looking(timed)
+            content, took = await looking(time_content)
         except (OSError, ValueError):
             await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
             if self.alive:
@@ -223,7 +223,7 @@ class Session:
             self.kill(reason)
         return took
 
-    def used(self) -> Content:
+    def content(self) -> Content:
         """The content of its folder, with the bytes of the disk that it takes altogether. Blocks."""
         content, *others = (look(self.home / name, self.limits.files) for name in ("data", "tmp"))
         others.append(nameless(self.pid, self.uid, self.home, self.limits.disk_bytes))
@@ -239,7 +239,7 @@ class Session:
             if time.monotonic() > deadline:
                 raise OSError("a session doesn't stop")
             await asyncio.sleep(STOP_POLL_SECONDS)
-        return await looking(self.used)
+        return await looking(self.content)
 
     async def _in_turn(self, call: str, code: str, unwanted: asyncio.Event) -> Cell:
         """Wait, run, and note the result."""
@@ -271,13 +271,13 @@ class Session:
 
     async def _run(self, code: str, unwanted: asyncio.Event) -> Cell:
         if not self.alive:
-            return await self._lost()
+            return await self._last_cell()
         body = msgspec.json.encode({"code": code.encode("utf-8", "replace").decode()})
         if len(body) > MAX_CODE_BYTES:
             return Cell("raised", f"The code of a cell may have {MAX_CODE_BYTES:,} bytes as JSON, not {len(body):,}.\n")
         if self._writer.transport.get_write_buffer_size():
             self.kill("it answered for a cell without having read it")
-            return await self._lost()
+            return await self._last_cell()
         self._send(signal.SIGCONT)
         self._writer.write(LENGTH.pack(len(body)) + body)
         answer = asyncio.create_task(self._answer())
@@ -289,7 +289,7 @@ class Session:
                 async with asyncio.timeout(GRACE_SECONDS):
                     if not msgspec.json.decode(await self._frame(), type=Ready).ready:
                         raise ValueError("it is not ready")
-            return await self._ended("raised" if ended == "ok" and said.raised else ended, said.logs, images)
+            return await self._end_cell("raised" if ended == "ok" and said.raised else ended, said.logs, images)
         except (asyncio.IncompleteReadError, OSError):
             await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
             if self.alive:
@@ -298,7 +298,7 @@ class Session:
             self.kill("it said what no cell says")
         finally:
             answer.cancel()
-        return await self._lost()
+        return await self._last_cell()
 
     async def _watch(self, answer: asyncio.Task[tuple[Reply, tuple[Image, ...]]], unwanted: asyncio.Event) -> Ended:
         """Hold the cell to its time until there is an answer, or the session ended. Returns how the cell ended."""
@@ -317,7 +317,7 @@ class Session:
             raise OSError("a session that was killed doesn't end")
         return ended
 
-    async def _ended(self, ended: Ended, logs: str, images: tuple[Image, ...]) -> Cell:
+    async def _end_cell(self, ended: Ended, logs: str, images: tuple[Image, ...]) -> Cell:
         """A cell that the session outlived, unless it left too much on the disk. Nothing of it runs from here on, also
         no thread, until the next cell does: nobody would see what it takes.
         """
@@ -326,7 +326,7 @@ class Session:
         if reason := self._excess(content):
             self.kill(reason)
         if self.why:
-            return await self._lost()
+            return await self._last_cell()
         written = [path for path, seen in content.files.items() if self.known.get(path) != seen]
         written.sort(key=lambda path: content.files[path].modified_ns)
         self.known = content.files
@@ -341,7 +341,7 @@ class Session:
             return f"its files took {content.disk_bytes:,} bytes, and it may have {self.limits.disk_bytes:,}"
         return ""
 
-    async def _lost(self) -> Cell:
+    async def _last_cell(self) -> Cell:
         """The cell with which the session ended."""
         await asyncio.wait([self._died], timeout=DEATH_SECONDS)
         status = self._died.result() if self._died.done() else None

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from service.browser.html import html_page
 from service.browser.page import SOURCE, Page, Result, host_of, text_page
-from service.search.port import RESULTS, Query, SearchFailure, bounded, is_within, rest
+from service.search.port import RESULTS, Query, SearchFailure, bound_results, is_within, rest
 
 ADDRESS = "https://docs.invalid/"
 """The address of documents, unless the operator names the real one: no host can have this name."""
@@ -77,7 +77,7 @@ class Folder:
         with self._lock:
             self._look()
             found = self._index.execute(_FIND, (words, RESULTS)).fetchall()
-        return bounded([Result(self._address(path), title, snippet) for path, title, snippet in found], query)
+        return bound_results([Result(self._address(path), title, snippet) for path, title, snippet in found], query)
 
     def _page(self, url: str) -> Page:
         bare = url.removeprefix(SOURCE).partition("#")[0].partition("?")[0]

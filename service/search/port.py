@@ -80,7 +80,7 @@ def is_within(host: str, domains: tuple[str, ...]) -> bool:
     return not domains or any(name == domain or name.endswith(f".{domain}") for domain in domains)
 
 
-def bounded(results: Iterable[Result], query: Query) -> list[Result]:
+def bound_results(results: Iterable[Result], query: Query) -> list[Result]:
     """The results of a service's answer that may be shown, bounded in number and length."""
     found = (
         Result(result.url, result.title[:MAX_TITLE_CHARS], result.snippet[:MAX_SNIPPET_CHARS])
@@ -106,7 +106,7 @@ class Places:
         self._wanted: defaultdict[str, int] = defaultdict(int)
 
     @asynccontextmanager
-    async def taken(self, tenant: str) -> AsyncGenerator[None]:
+    async def holding(self, tenant: str) -> AsyncGenerator[None]:
         """A place of a tenant's, once there is one, until the end of the block."""
         self._wanted[tenant] += 1
         try:

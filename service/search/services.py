@@ -17,7 +17,7 @@ import msgspec
 
 from service.browser.page import Result
 from service.build import this_build
-from service.search.port import MAX_SNIPPET_CHARS, RESULTS, Query, Searcher, SearchFailure, bounded
+from service.search.port import MAX_SNIPPET_CHARS, RESULTS, Query, Searcher, SearchFailure, bound_results
 
 SECONDS = 15.0
 """How long an answer may take."""
@@ -56,7 +56,7 @@ def searcher_of(service: str, *, url: str = "", key: str = "") -> Searcher:
     base, search = _SERVICES[service]
 
     async def found(query: Query) -> list[Result]:
-        return bounded(await search((url or base).rstrip("/"), key, query), query)
+        return bound_results(await search((url or base).rstrip("/"), key, query), query)
 
     return found
 

@@ -131,7 +131,7 @@ class Web:
         limits = self._limits
         try:
             async with asyncio.timeout(limits.seconds):
-                sent = await self._sent(url.removeprefix(SOURCE), domains)
+                sent = await self._send(url.removeprefix(SOURCE), domains)
         except TimeoutError:
             raise SearchFailure(f"it took longer than {limits.seconds:g} s") from None
         except ForbiddenAddress:  # which address it is, is the operator's own matter
@@ -141,7 +141,7 @@ class Web:
         async with self._parsing:
             return await asyncio.to_thread(_page, sent, source=url.startswith(SOURCE))
 
-    async def _sent(self, url: str, domains: tuple[str, ...]) -> _Sent:
+    async def _send(self, url: str, domains: tuple[str, ...]) -> _Sent:
         """The answer at an address, or where that redirects to."""
         for _ in range(self._limits.redirects + 1):
             target = _target(url, domains)

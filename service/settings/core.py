@@ -215,7 +215,7 @@ def server_url(url: str, key_remedy: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-def _parsed(parse: Callable[[str], object]) -> BeforeValidator:
+def _parse(parse: Callable[[str], object]) -> BeforeValidator:
     """Text is parsed; anything else is as it is."""
     return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
@@ -271,7 +271,7 @@ class CoreSettings(Part):
     """TCP port to listen on; 0 takes a free one."""
     workers: int = Field(1, ge=1, le=64)
     """Processes that share the port and the store."""
-    api_keys: Annotated[tuple[ApiKey, ...], _parsed(parse_api_keys)] = Field((), max_length=MAX_API_KEYS)
+    api_keys: Annotated[tuple[ApiKey, ...], _parse(parse_api_keys)] = Field((), max_length=MAX_API_KEYS)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
     admin_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
@@ -280,7 +280,7 @@ class CoreSettings(Part):
     projects: bool = False
     """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
     first administrator's."""
-    tenant_limits: Annotated[dict[str, int], _parsed(parse_limits)] = {}
+    tenant_limits: Annotated[dict[str, int], _parse(parse_limits)] = {}
     """Limits of each tenant that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
     usage_days: int = Field(90, ge=0, le=3_660)

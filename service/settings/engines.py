@@ -145,19 +145,19 @@ def read_engines(path: Path) -> tuple[ListedEngine, ...]:
         raise BadEngines(f"has more than {MAX_FILE_BYTES:,} bytes")
     as_json = path.suffix == ".json"
     places = _in_json(text) if as_json else [match.start() for match in _TABLE.finditer(text)]
-    listed = _parsed(text, places, as_json=as_json)
+    listed = _parse(text, places, as_json=as_json)
     engines: list[ListedEngine] = []
     names: dict[str, str] = {}
     for number, each in enumerate(listed):
         try:
             _check_names(each, names)
-            engines.append(_checked(each))
+            engines.append(_check(each))
         except _Wrong as wrong:
             raise BadEngines(f"{_place(text, places, number, wrong.field)}: {wrong}") from None
     return tuple(engines)
 
 
-def _parsed(text: str, places: list[int], *, as_json: bool) -> list[EngineEntry]:
+def _parse(text: str, places: list[int], *, as_json: bool) -> list[EngineEntry]:
     """The engines as they are written. Raises BadEngines."""
     try:
         found = json.loads(text) if as_json else tomllib.loads(text)
@@ -218,7 +218,7 @@ def _check_names(each: EngineEntry, names: dict[str, str]) -> None:
         names[name] = each.name
 
 
-def _checked(each: EngineEntry) -> ListedEngine:
+def _check(each: EngineEntry) -> ListedEngine:
     """Raises _Wrong."""
     if each.kind not in KINDS:
         raise _Wrong("kind", f"there is no kind {each.kind[:60]!r} of engine; it is one of {', '.join(KINDS)}")

@@ -232,24 +232,24 @@ def is_allowed(url: str, prefixes: Sequence[str]) -> bool:
     """Whether requests may name this URL: it begins with one of the prefixes, up to the end of a part of its path; `*`
     are all.
     """
-    lowered = _lowered(url)
+    lowered = _lower(url)
     for prefix in prefixes:
         if prefix == "*":
             return True
-        known = _lowered(prefix).rstrip("/")
+        known = _lower(prefix).rstrip("/")
         if lowered == known or lowered.startswith((f"{known}/", f"{known}?")):
             return True
     return False
 
 
-def _lowered(url: str) -> str:
+def _lower(url: str) -> str:
     """A URL whose scheme and host are in small letters, as they are the same in any."""
     scheme, _, rest = url.partition("://")
     end = next((place for place, letter in enumerate(rest) if letter in "/?"), len(rest))
     return f"{scheme.lower()}://{rest[:end].lower()}{rest[end:]}"
 
 
-def trusted(label: str, server: OperatorServer) -> Connection:
+def trusted_connection(label: str, server: OperatorServer) -> Connection:
     """The connection to a server of the operator's."""
     if server.url is not None:
         return Connection(label, server.url, tuple(server.headers.items()), trusted=True)

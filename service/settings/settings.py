@@ -47,10 +47,10 @@ from service.settings.sources import (
     Given,
     SecretError,
     file_variable,
-    measured,
+    in_unit,
     read_secrets,
-    sized,
     unit_of,
+    with_unit,
 )
 from store.redis.confirm import CONFIRM_SECONDS
 
@@ -140,7 +140,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
     @field_validator("*", mode="before")
     @classmethod
     def _read_units(cls, value: object, info: ValidationInfo) -> object:
-        return measured(info.field_name or "", value)
+        return in_unit(info.field_name or "", value)
 
     @model_validator(mode="before")
     @classmethod
@@ -353,7 +353,7 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         """
         now = {name: path for name, path in self._files.items() if name in RENEWED}
         same = {name: getattr(self, name) for name in self.model_fields_set - now.keys()}
-        return _checked(same, now, Given({})).from_files(self._files)
+        return _check(same, now, Given({})).from_files(self._files)
 
     def from_files(self, files: dict[str, Path]) -> Self:
         """These settings, knowing which of them were read from files."""
@@ -395,10 +395,10 @@ def load_settings(**overrides: object) -> Settings:
     except (EnvFileError, SecretError) as error:
         raise SettingsError(str(error)) from None
     values = {name: value for name in Settings.model_fields if (value := given.value(name)) is not None}
-    return _checked(values, files, given).from_files(files)
+    return _check(values, files, given).from_files(files)
 
 
-def _checked(values: dict[str, object], files: dict[str, Path], given: Given) -> Settings:
+def _check(values: dict[str, object], files: dict[str, Path], given: Given) -> Settings:
     """The settings with these values, and with those in `files`. Raises SettingsError."""
     try:
         return Settings.model_validate(values | read_secrets(files))
@@ -423,7 +423,7 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     shown: dict[str, str | int | float | bool] = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)
-        shown[name] = value if isinstance(value, (str, int, float)) else _displayed(value)
+        shown[name] = value if isinstance(value, (str, int, float)) else _display(value)
     shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
     shown["seal_keys"] = ",".join(MASK for _ in settings.seal_keys)
     shown["tenant_limits"] = ",".join(f"{name}={limit}" for name, limit in settings.tenant_limits.items())
@@ -432,7 +432,7 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     return shown
 
 
-def _displayed(value: object) -> str:
+def _display(value: object) -> str:
     """A value as its variable would be written; a secret is masked."""
     if isinstance(value, SecretStr):
         return MASK if value.get_secret_value() else ""
@@ -471,7 +471,7 @@ def is_number(name: str) -> bool:
     return _schemas()[name].get("type") in ("integer", "number")
 
 
-def allowed(name: str) -> str:
+def allowed_values(name: str) -> str:
     """The allowed values of the setting `name`, as a table shows them; empty where its description has them."""
     schema = _schemas()[name]
     least, above, most = (schema.get(each) for each in ("minimum", "exclusiveMinimum", "maximum"))
@@ -498,7 +498,7 @@ def _schemas() -> dict[str, dict[str, Any]]:
 
 
 def _number(name: str, value: float) -> str:
-    return sized(int(value)) if unit_of(name) == "_bytes" and value >= 1024 else f"{value:,}"
+    return with_unit(int(value)) if unit_of(name) == "_bytes" and value >= 1024 else f"{value:,}"
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
@@ -534,9 +534,9 @@ def _demand(name: str, error: ErrorDetails) -> str:
     kind = {"integer": "a whole number, ", "number": "a number, "}.get(_schemas()[name].get("type", ""), "")
     unit = unit_of(name)
     with_unit = f", or with a unit as in {EXAMPLES[unit]}" if unit else ""
-    if not allowed(name):
+    if not allowed_values(name):
         return re.sub(r"^\w+ should", "should", error["msg"])
-    words = re.sub(r", (`[^`]*`)$", r" or \1", allowed(name)).replace("`", "")
+    words = re.sub(r", (`[^`]*`)$", r" or \1", allowed_values(name)).replace("`", "")
     return f"should be {kind}{words}{with_unit}"
 
 

@@ -227,7 +227,7 @@ def unit_of(name: str) -> str | None:
     return next((end for end in EXAMPLES if name.endswith(end)), None)
 
 
-def measured(name: str, value: object) -> object:
+def in_unit(name: str, value: object) -> object:
     """`value` in the unit of the setting `name`; a value that is no text with a unit stays. Raises ValueError."""
     unit = unit_of(name)
     if unit is None or not isinstance(value, str) or _BARE.fullmatch(value):
@@ -235,7 +235,7 @@ def measured(name: str, value: object) -> object:
     return _size(value) if unit == "_bytes" else _time(value, DAY_SECONDS if unit == "_days" else 1)
 
 
-def sized(count: int) -> str:
+def with_unit(count: int) -> str:
     """A number of bytes as it may be written: with the largest unit that it is a multiple of."""
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count and count % 1024**power == 0:

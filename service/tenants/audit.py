@@ -191,7 +191,7 @@ async def _looked_for(
         size = limit + 1 - len(found) if wanted.everything else MOST_A_PAGE
         entries = await registry.entries(first=first, last=last, limit=size, ascending=ascending)
         for entry in entries:
-            shown = _shown(entry)
+            shown = _as_dict(entry)
             if wanted.has(shown):
                 if len(found) == limit:
                     return found, True, seen
@@ -207,7 +207,7 @@ async def _looked_for(
     return found, True, seen
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _as_dict(entry: Entry) -> dict[str, Any]:
     return {
         "id": f"{ENTRY_PREFIX}{entry.us}",
         "object": "organization.audit_log",

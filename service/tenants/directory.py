@@ -25,17 +25,17 @@ from service.tenants.records import (
     Account,
     Key,
     Project,
-    decoded,
+    decode,
     digest_of,
     key_id,
     new_value,
     place_of,
     put,
-    redacted,
+    redact,
     static_project,
 )
 from store.errors import RegistryFull
-from store.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeated
+from store.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeat
 
 T = TypeVar("T", Project, Account, Key)
 
@@ -155,9 +155,9 @@ class Directory:
 
     async def project(self, id: str) -> Project:
         """A project. Raises ApiError 404."""
-        return (await self._recorded(id))[0]
+        return (await self._read_project(id))[0]
 
-    async def _recorded(self, id: str) -> tuple[Project, bytes]:
+    async def _read_project(self, id: str) -> tuple[Project, bytes]:
         """A project, and its record as it was written; empty where a static one has none. Raises ApiError 404."""
         found, static = await self._read(Project, id), id in self._static
         if found is None and static:
@@ -198,7 +198,7 @@ class Directory:
         type, about = "rate_limit.deleted" if wished is None else "rate_limit.updated", f"rl-{WHOLE_PROJECT}"
         return await self._change_project(actor, id, change, dict(wished or {}) or None, type=type, about=about)
 
-    @repeated
+    @repeat
     async def _change_project(
         self,
         actor: Actor,
@@ -213,7 +213,7 @@ class Directory:
         of the project or the project itself, with the wish (`wished`). Raises ApiError, also for an archived project,
         and for a static one where its name or its end is changed.
         """
-        before, record = await self._recorded(id)
+        before, record = await self._read_project(id)
         _refuse_archived(before)
         changes = change(before)
         if changes.keys() & {"name", "archived_at"}:
@@ -225,7 +225,7 @@ class Directory:
 
     # service accounts
 
-    @repeated
+    @repeat
     async def create_account(
         self, actor: Actor, project_id: str, name: str, wish: Wish | None
     ) -> tuple[Account, Made | None]:
@@ -242,7 +242,7 @@ class Directory:
         made = None
         if wish is not None:
             made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
-            events.append(_created(made.key, project))
+            events.append(_key_created(made.key, project))
             changes.append(put(made.key))
             places += self._places(project, account, made.key)
         await self._change(actor, events, [_standing(project), *changes], places)
@@ -260,7 +260,7 @@ class Directory:
             raise not_found("service account", id)
         return found
 
-    @repeated
+    @repeat
     async def rename_account(self, actor: Actor, project_id: str, id: str, name: str) -> Account:
         """The service account under another name. Raises ApiError."""
         project, before = await self._active(project_id), await self.account(project_id, id)
@@ -274,7 +274,7 @@ class Directory:
         project, account = await self._delete_account(actor, project_id, id)
         await self._drop_keys(actor, project, account)  # keys made until it was gone
 
-    @repeated
+    @repeat
     async def _delete_account(self, actor: Actor, project_id: str, id: str) -> tuple[Project, Account]:
         project, account = await self.project(project_id), await self.account(project_id, id)
         await self._drop_keys(actor, project, account)
@@ -283,7 +283,7 @@ class Directory:
         await self._change(actor, [happened], [gone], [RecordKey(project.accounts, id, 0)], tell=project_id)
         return project, account
 
-    @repeated
+    @repeat
     async def _drop_keys(self, actor: Actor, project: Project, account: Account) -> None:
         while keys := (await self._page(account.keys, Key, None, MOST_A_PAGE)).records:
             for key in keys:
@@ -291,13 +291,13 @@ class Directory:
 
     # keys
 
-    @repeated
+    @repeat
     async def create_key(self, actor: Actor, project_id: str, account_id: str, wish: Wish) -> Made:
         """A new key of a service account. Raises ApiError."""
         project, account = await self._active(project_id), await self.account(project_id, account_id)
         made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
         changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
-        await self._change(actor, [_created(made.key, project)], changes, places)
+        await self._change(actor, [_key_created(made.key, project)], changes, places)
         return made
 
     async def keys(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Key]:
@@ -317,7 +317,7 @@ class Directory:
         found = await self._read(Key, id)
         return found if found is not None and found.project and found.project == project_id else None
 
-    @repeated
+    @repeat
     async def change_key(self, actor: Actor, project_id: str, id: str, wished: ChangedKey) -> Key:
         """A key with other scopes or limits, or that expires so many seconds from now. Raises ApiError, also for one
         that has expired.
@@ -337,7 +337,7 @@ class Directory:
         await self._change(actor, [happened], [put(after, msgspec.json.encode(before))], tell=project_id)
         return after
 
-    @repeated
+    @repeat
     async def delete_key(self, actor: Actor, project_id: str, id: str) -> None:
         """End a key. Raises ApiError."""
         await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
@@ -370,7 +370,7 @@ class Directory:
             raise not_found("admin API key", id)
         return found
 
-    @repeated
+    @repeat
     async def delete_admin_key(self, actor: Actor, id: str) -> None:
         """End a key of an administrator. Raises ApiError."""
         await self._drop_key(actor, None, await self.admin_key(id))
@@ -381,7 +381,7 @@ class Directory:
         key = Key(
             id=key_id(digest),
             digest=digest,
-            redacted=redacted(value),
+            redacted=redact(value),
             name=wish.name,
             created_at=now,
             project=project,
@@ -408,7 +408,7 @@ class Directory:
 
     async def _read(self, kind: type[T], id: str) -> T | None:
         (record,) = await self.registry.read(place_of(kind, id))
-        return decoded(record, kind)
+        return decode(record, kind)
 
     def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
         return [RecordKey(name, key.id, MAX_PROJECT_KEYS) for name in (project.keys, account.keys)]
@@ -460,7 +460,7 @@ class Directory:
 
     async def _records(self, ids: Sequence[str], kind: type[T]) -> Sequence[T | None]:
         records = await self.registry.read(*(place_of(kind, id) for id in ids)) if ids else ()
-        return [decoded(each, kind) for each in records]
+        return [decode(each, kind) for each in records]
 
 
 def _standing(record: Project | Account) -> Change:
@@ -468,7 +468,7 @@ def _standing(record: Project | Account) -> Change:
     return put(record, msgspec.json.encode(record))
 
 
-def _created(key: Key, project: Project) -> AuditEvent:
+def _key_created(key: Key, project: Project) -> AuditEvent:
     return AuditEvent("api_key.created", key.id, project, {"scopes": list(key.scopes)})
 
 

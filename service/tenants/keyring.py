@@ -23,7 +23,7 @@ from cachetools import FIFOCache
 
 from service.errors import unavailable
 from service.tenants.directory import ADMIN
-from service.tenants.records import Account, Key, Project, decoded, digest_of, is_admins, is_whole, key_id, place_of
+from service.tenants.records import Account, Key, Project, decode, digest_of, is_admins, is_whole, key_id, place_of
 from store.errors import StoreUnavailable
 from store.listening import Listening
 from store.registry import Registry
@@ -119,7 +119,7 @@ class KeyRing:
             if known is None:
                 raise
             return known.found
-        found = decoded(record, Project)
+        found = decode(record, Project)
         if forgotten == self._forgotten:
             self._remember_project(id, found)
         return found
@@ -156,7 +156,7 @@ class KeyRing:
 
     async def _read_now(self, digest: str) -> Holder | None:
         forgotten = self._forgotten
-        holder = await self._registered(digest)
+        holder = await self._holder_in_registry(digest)
         if holder is None:
             self._remembered.pop(digest, None)
         elif forgotten == self._forgotten:
@@ -172,16 +172,16 @@ class KeyRing:
     def _remember(self, memory: FIFOCache[str, _Remembered[T]], name: str, found: T, project: str) -> None:
         memory[name] = _Remembered(found, project, self._now() + MEMORY_SECONDS)
 
-    async def _registered(self, digest: str) -> Holder | None:
+    async def _holder_in_registry(self, digest: str) -> Holder | None:
         """The holder by the registry; None where its account is gone or its project archived."""
         (record,) = await self._registry.read(place_of(Key, key_id(digest)))
-        key = decoded(record, Key)
+        key = decode(record, Key)
         if key is None or key.digest != digest:
             return None
         if not key.project:
             return Holder(key, None)
         records = await self._registry.read(place_of(Project, key.project), place_of(Account, key.account))
-        project, account = decoded(records[0], Project), decoded(records[1], Account)
+        project, account = decode(records[0], Project), decode(records[1], Account)
         if project is None or project.archived_at is not None or account is None:
             return None
         return Holder(key, project)

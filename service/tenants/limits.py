@@ -90,7 +90,7 @@ class Allowance(NamedTuple):
 
     def checks(self, default: Limit) -> list[Check]:
         """All limits that hold, with the `default` of all projects where the project has none of its own."""
-        return _checks(WHOLE_PROJECT, filled(self.limit, default)) + _checks(self.key, self.of_key)
+        return _checks(WHOLE_PROJECT, fill_limit(self.limit, default)) + _checks(self.key, self.of_key)
 
 
 def _checks(scope: str, limit: Limit | None) -> list[Check]:
@@ -101,7 +101,7 @@ def _checks(scope: str, limit: Limit | None) -> list[Check]:
     ]
 
 
-def filled(own: Limit | None, default: Limit) -> Limit:
+def fill_limit(own: Limit | None, default: Limit) -> Limit:
     """The limits of a project, with the `default` of all projects where it has none of its own."""
     if own is None:
         return default
@@ -119,7 +119,7 @@ class KnownLimits:
         self.checks = checks
         self.parallel = any(check.what == "parallel" for check in checks)
         """Whether some are of how many there are at once."""
-        self._choices = [(names, found) for what, names in _HEADERS.items() if (found := _shown(checks, what))]
+        self._choices = [(names, found) for what, names in _HEADERS.items() if (found := _limits_to_show(checks, what))]
 
     def headers(self, left: Sequence[Left]) -> list[tuple[bytes, bytes]]:
         """The headers where so much is left of each limit."""
@@ -131,7 +131,7 @@ class KnownLimits:
         return headers
 
 
-def _shown(checks: Sequence[Check], what: What) -> list[tuple[int, int, bytes]]:
+def _limits_to_show(checks: Sequence[Check], what: What) -> list[tuple[int, int, bytes]]:
     """The limits of which one may be shown: their numbers, and the limits as numbers and as texts."""
     found = [(number, check) for number, check in enumerate(checks) if check.what == what]
     minutes = [each for each in found if each[1].window == "minute"]
@@ -293,14 +293,14 @@ class Limiter:
         self._loans = loans
         self._clock = clock
         self._settle_seconds = settle_seconds
-        self._known_of = lru_cache(MOST_REMEMBERED)(self._known)
+        self._known_of = lru_cache(MOST_REMEMBERED)(self._known_limits)
         self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By tenant, the ids of the work under way by the tokens of their reservations."""
         self._over: defaultdict[str, list[Over]] = defaultdict(list)
         """By tenant, the work that is over and not settled yet, with a timer for each."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    def reserved(
+    def reserving(
         self, allowance: Allowance, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
     ) -> AbstractAsyncContextManager[Reservation | None]:
         """The reservation, until the block ends, for a response that reads and writes so many tokens at most; None
@@ -335,7 +335,7 @@ class Limiter:
         finally:
             reservation.settle()
 
-    def _known(self, allowance: Allowance) -> KnownLimits:
+    def _known_limits(self, allowance: Allowance) -> KnownLimits:
         return KnownLimits(allowance.checks(self.default))
 
     def settle(self, tenant: str, over: Over, *, at_once: bool = True) -> None:

@@ -151,7 +151,7 @@ def checked_weight(weight: float) -> float:
     return weight
 
 
-def decoded(record: bytes, kind: type[T]) -> T | None:
+def decode(record: bytes, kind: type[T]) -> T | None:
     """A record of the registry; None where there is none."""
     return msgspec.json.decode(record, type=kind) if record else None
 
@@ -200,7 +200,7 @@ def digest_of(value: bytes) -> str:
     return sha256(value).hexdigest()
 
 
-def redacted(value: str) -> str:
+def redact(value: str) -> str:
     """The part of a value by which its owner knows it."""
     start = SHOWN_START if value.startswith(PREFIX) else 0
     return f"{value[:start]}...{value[-SHOWN_END:]}"

@@ -74,7 +74,7 @@ async def usage_of(spending: Spending, asked: UsageScope, most_results: int = MO
     for shard in range(spending.shards):
         hour = asked.first
         while buckets and hour < buckets[-1].end:
-            found, hour = await spending.told(shard, hour, buckets[-1].end - 1)
+            found, hour = await spending.sums(shard, hour, buckets[-1].end - 1)
             _add(asked, buckets, found, most_results)
             while len(buckets) > 1 and sum(len(bucket.results) for bucket in buckets) > most_results:
                 buckets.pop()
@@ -145,7 +145,7 @@ class Tally:
             self._waiting.append(waiting)
             if len(self._waiting) > MOST_WAITING:
                 self._waiting.popleft()
-                _lost("too many wait")
+                _note_loss("too many wait")
         else:
             await self.settle(SETTLED_AT_ONCE)
 
@@ -156,7 +156,7 @@ class Tally:
                 return
             waiting = self._waiting.popleft()
             if self._clock() - waiting.since > WAIT_SECONDS:
-                _lost("the store was away for too long")
+                _note_loss("the store was away for too long")
             elif not await self._counted(waiting):
                 self._waiting.appendleft(waiting)
                 return
@@ -169,5 +169,5 @@ class Tally:
         return True
 
 
-def _lost(why: str) -> None:
+def _note_loss(why: str) -> None:
     event(logger, logging.WARNING, "usage is not counted", why=why)

@@ -135,7 +135,7 @@ class Browsing:
         """As the port has it: each call waits until there is a place."""
 
         async def call(call: HostedCall) -> Outcome:
-            async with self._places.taken(tenant):
+            async with self._places.holding(tenant):
                 return await self._call(tenant, call)
 
         return call
@@ -148,22 +148,22 @@ class Browsing:
             try:
                 wanted = request_of(call.tool.tool, call.arguments, displays)
             except Gone as gone:
-                displays = restore(displays, await self._opened(tenant, gone.url, options))
+                displays = restore(displays, await self._open(tenant, gone.url, options))
                 wanted = request_of(call.tool.tool, call.arguments, displays)
             page = page_there(displays, wanted)
             if isinstance(wanted, Search):
                 query = Query(wanted.query, options.domains, options.country)
                 page = results_page(wanted.query, await self._searcher(query))
             elif isinstance(wanted, Fetch) and page is None:
-                page = await self._opened(tenant, wanted.url, options)
+                page = await self._open(tenant, wanted.url, options)
             assert page is not None
             text, display = await asyncio.to_thread(view_of, displays, page, wanted, options.view_tokens)
         except (UsageError, SearchFailure) as error:
-            return Outcome("failed", _told(wanted, error), shown={"action": _action(call, wanted)})
+            return Outcome("failed", _failure_text(wanted, error), shown={"action": _action(call, wanted)})
         shown = {"action": _action(call, wanted, page)}
         return Outcome("completed", text, shown=shown, display=with_room(display, call.displays))
 
-    async def _opened(self, tenant: str, url: str, options: Options) -> Page:
+    async def _open(self, tenant: str, url: str, options: Options) -> Page:
         """The page at an address, as this tenant opened it lately or as it is now."""
         opened = Opened(tenant, options.domains, url)
         page = self._kept.get(opened)
@@ -175,7 +175,7 @@ class Browsing:
         return page
 
 
-def _told(wanted: Asked | None, error: Exception) -> str:
+def _failure_text(wanted: Asked | None, error: Exception) -> str:
     """The text that the model is told of a failure, as by the reference browser of gpt-oss."""
     if isinstance(error, UsageError):
         return str(error)

@@ -19,7 +19,7 @@ from service.api.containers import MEMORY, MemoryLimit
 from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, brief, unavailable
 from service.logs import event
-from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable, begun
+from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable, begin
 from store.errors import StoreError, StoreFull, StoreUnavailable
 from store.history.containers import Containers as Records
 
@@ -137,14 +137,14 @@ class Containers:
         """An id for a container."""
         return self._records.new_id(tenant)
 
-    async def known(self, tenant: str, id: str) -> Record | None:
+    async def find(self, tenant: str, id: str) -> Record | None:
         """The record of a container, also of a deleted one; None where there is none. Raises StoreError."""
         found = await self._records.get(tenant, id)
         return None if found is None else _RECORD.decode(found)
 
     async def record(self, tenant: str, id: str) -> Record:
         """The record of a container, expired or not. Raises ApiError 404, StoreError."""
-        return _there(id, await self.known(tenant, id))
+        return _there(id, await self.find(tenant, id))
 
     def lives(self, record: Record) -> bool:
         """Whether a container has not expired."""
@@ -154,12 +154,12 @@ class Containers:
 
     async def found(self, tenant: str, id: str) -> Record:
         """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
-        return self._living(id, await self.known(tenant, id))
+        return self._living(id, await self.find(tenant, id))
 
     def _living(self, id: str, record: Record | None) -> Record:
         there = _there(id, record)
         if not self.lives(there):
-            raise expired()
+            raise expiry_refusal()
         return there
 
     async def all(self, tenant: str) -> list[tuple[str, Record]]:
@@ -183,12 +183,12 @@ class Containers:
         """
         now = self._clock()
         record = Record(name, int(now), now, minutes, self._place, memory_limit)
-        opening = asyncio.create_task(self._opened(tenant, id, record))
+        opening = asyncio.create_task(self._open(tenant, id, record))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         return Opened(id, record, await asyncio.shield(opening))
 
-    async def _opened(self, tenant: str, id: str, record: Record) -> str:
+    async def _open(self, tenant: str, id: str, record: Record) -> str:
         """Open a session and record it. Returns its folder as its code sees it."""
         limits = Limits(idle_seconds=record.minutes * 60)
         if record.memory_limit is not None:
@@ -223,7 +223,7 @@ class Containers:
         now = self._clock()
         return await self._change(tenant, id, lambda known: {"active_at": now} if self.lives(known) else {})
 
-    async def taken(self, tenant: str, id: str) -> Record:
+    async def use(self, tenant: str, id: str) -> Record:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
         return self._living(id, await self.touch(tenant, id))
 
@@ -263,7 +263,7 @@ class Containers:
 
     async def files(self, tenant: str, id: str) -> list[KeptFile]:
         """The files of a container, by path. Raises ApiError 404, 400 and 503, StoreError."""
-        record = await self.taken(tenant, id)
+        record = await self.use(tenant, id)
         async with self._refusing(tenant, id):
             files = await self.sandbox.files(id)
         return [KeptFile(file_id(id, file.path), file, _mark(file.path) in record.uploads) for file in files]
@@ -277,7 +277,7 @@ class Containers:
 
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
         """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
-        await self.taken(tenant, id)
+        await self.use(tenant, id)
         async with self._refusing(tenant, id):
             file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
         now, mark = self._clock(), _mark(file.path)
@@ -290,7 +290,7 @@ class Containers:
         """The content of a container's file. Raises as `files` does, before the first piece."""
         path = (await self.file(tenant, id, wanted)).file.path
         async with self._refusing(tenant, id):
-            return await begun(self.sandbox.read(id, path))
+            return await begin(self.sandbox.read(id, path))
 
     async def remove(self, tenant: str, id: str, wanted: str) -> None:
         """Delete a file of a container. Raises as `files` does."""
@@ -306,7 +306,7 @@ class Containers:
             yield
         except Gone as error:
             await self.lose(tenant, id)
-            raise expired() from error
+            raise expiry_refusal() from error
         except Unusable as error:
             raise unavailable("There is no sandbox at the moment.") from error
         except (Full, NoFile) as error:
@@ -343,6 +343,6 @@ def no_file(id: str) -> ApiError:
     )
 
 
-def expired() -> InvalidRequest:
+def expiry_refusal() -> InvalidRequest:
     """The refusal of an expired container: 400, in OpenAI's words."""
     return InvalidRequest("Container is expired.", code="container_expired", param="container")

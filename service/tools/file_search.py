@@ -113,7 +113,7 @@ _FOUND = msgspec.json.Decoder(_Found)
 _OPTIONS = msgspec.json.Decoder(dict[str, Any])
 
 
-def routed(label: str, tool: ListedTool, description: str | None) -> Routed:
+def route(label: str, tool: ListedTool, description: str | None) -> Routed:
     """The search that a server's tool stands for, as a request declares it and the model is shown it. Raises ValueError
     for a tool that can't stand for one.
     """
@@ -189,7 +189,7 @@ async def search(call: HostedCall, server: ToolServer) -> Outcome:
     except (msgspec.DecodeError, RecursionError) as error:
         _log(call, f"its answer is no list of results: {error}")
         return failed_outcome(f"The server's answer is no list of results: {error}.")
-    results = list(_shown(found[: options.get("max_num_results", MAX_RESULTS)]))
+    results = list(_show(found[: options.get("max_num_results", MAX_RESULTS)]))
     shown = {"results": results} if RESULTS in call.include else {}
     return Outcome("completed", msgspec.json.encode(results).decode(), shown=shown)
 
@@ -199,7 +199,7 @@ def _log(call: HostedCall, why: str) -> None:
     event(logger, logging.WARNING, "a search of files failed", server=call.tool.server, reason=why)
 
 
-def _shown(found: list[_Result]) -> Iterator[dict[str, Any]]:
+def _show(found: list[_Result]) -> Iterator[dict[str, Any]]:
     """Results as OpenAI shows them, as far as there is room for their texts."""
     left = TEXT_CHARS
     for each in found:

@@ -63,9 +63,9 @@ class CodeInterpreter:
         """As the port has it: the container that was asked for, the one `before` where it lives, or a new one."""
         asked = container_of(tool.options)
         if asked.id is not None:
-            await self.containers.taken(tenant, asked.id)
+            await self.containers.use(tenant, asked.id)
             return asked.id
-        record = None if before is None else await self.containers.known(tenant, before)
+        record = None if before is None else await self.containers.find(tenant, before)
         if before is not None and record is not None and self.containers.lives(record):
             return before
         return self.containers.new_id(tenant)
@@ -92,30 +92,30 @@ class PythonRun:
         planned = call.tool.server
         id = self._instead.get(planned, planned)
         try:
-            opened, lost = await self._opened(id, call)
+            opened, lost = await self._open_container(id, call)
             if opened is None:
-                return _failed(id, f"{LOST}{NOT_KNOWN}", call)
+                return _failed_call(id, f"{LOST}{NOT_KNOWN}", call)
             self._instead[planned] = opened.id
             try:
                 cell = await self._cell(opened, call)
             except Gone:
                 await self._lose(opened.id)
                 if call.begun or lost:
-                    return _failed(opened.id, f"{LOST}{NOT_KNOWN}", call)
+                    return _failed_call(opened.id, f"{LOST}{NOT_KNOWN}", call)
                 opened, lost = await self._open(call), LOST
                 self._instead[planned] = opened.id
                 cell = await self._cell(opened, call)
             if cell is None:
-                return _failed(opened.id, f"The sandbox is gone. {NOT_KNOWN}", call)
+                return _failed_call(opened.id, f"The sandbox is gone. {NOT_KNOWN}", call)
             await self._note(cell, opened)
         except (Full, Unusable, Gone) as error:
-            return _failed(id, f"The code was not run: {error}.", call)
+            return _failed_call(id, f"The code was not run: {error}.", call)
         except StoreError:
-            return _failed(id, "The code was not run: it can't be told where.", call)
+            return _failed_call(id, "The code was not run: it can't be told where.", call)
         told = "" if opened.folder == FOLDER else f"Files of {FOLDER} are in {opened.folder} here.\n"
         return self._outcome(cell, opened.id, call, told + lost)
 
-    async def _opened(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
+    async def _open_container(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
         """The container of a call, and a notice to the model; None where it was lost during the call."""
         containers, tenant = self._containers, self._tenant
         found = self._found.get(id)
@@ -181,12 +181,12 @@ class PythonRun:
         return Outcome(
             _STATUS[cell.ended],
             before + _cut(_ENDED.get(cell.ended, nothing) + cell.logs) + told,
-            shown=_shown(cell.logs + left_out, drawn, container, call),
+            shown=_item_members(cell.logs + left_out, drawn, container, call),
             cites={"files": files} if files else {},
         )
 
 
-def _shown(logs: str, drawn: list[dict[str, Any]], container: str, call: HostedCall) -> dict[str, Any]:
+def _item_members(logs: str, drawn: list[dict[str, Any]], container: str, call: HostedCall) -> dict[str, Any]:
     """The members of the item. The output of code is in them if the request asked for it."""
     shown: dict[str, Any] = {"container_id": container}
     if OUTPUTS in call.include:
@@ -202,6 +202,6 @@ def _cut(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
 
 
-def _failed(container: str, why: str, call: HostedCall) -> Outcome:
+def _failed_call(container: str, why: str, call: HostedCall) -> Outcome:
     outcome = failed_outcome(why)
-    return Outcome("failed", outcome.told, shown=_shown(f"{why}\n", [], container, call))
+    return Outcome("failed", outcome.told, shown=_item_members(f"{why}\n", [], container, call))

@@ -152,8 +152,8 @@ class Session:
         size, cursor = len(instructions), None
         for _ in range(MAX_PAGES):
             params = types.PaginatedRequestParams(cursor=cursor)
-            page = await self._asked(client, partial(client.session.list_tools, params=params))
-            found = list(map(_listed, page.tools))
+            page = await self._ask(client, partial(client.session.list_tools, params=params))
+            found = list(map(_listed_tool, page.tools))
             tools += found
             size += len(msgspec.json.encode(found))
             cursor = page.next_cursor
@@ -168,13 +168,13 @@ class Session:
     async def _call(self, request: types.CallToolRequest, repeatable: bool, client: Client) -> types.CallToolResult:
         send = partial(client.session.send_request, request, types.CallToolResult)
         try:
-            return await self._asked(client, send, repeatable)
+            return await self._ask(client, send, repeatable)
         except ProtocolFailure as failure:
             refused = repeatable or (self._heard is not None and self._heard.status == 400)
             if failure.code != types.HEADER_MISMATCH or not refused:
                 raise
-        await self._asked(client, client.session.list_tools)  # the server wants headers that its list names
-        return await self._asked(client, send, repeatable)
+        await self._ask(client, client.session.list_tools)  # the server wants headers that its list names
+        return await self._ask(client, send, repeatable)
 
     async def _twice(self, step: Callable[[Client], Awaitable[T]]) -> T:
         """Take a step, and once more in a new session where the server has forgotten this one. Raises a ToolFailure."""
@@ -255,7 +255,7 @@ class Session:
         await stack.enter_async_context(http)
         return streamable_http_client(connection.url, http_client=http, max_sse_event_size=limits.answer_bytes)
 
-    async def _asked(self, client: Client, ask: Callable[[], Awaitable[T]], repeatable: bool = True) -> T:
+    async def _ask(self, client: Client, ask: Callable[[], Awaitable[T]], repeatable: bool = True) -> T:
         """The server's answer. Raises a ToolFailure, or _Forgotten."""
         await pass_turnstile(self.turnstile)
         if self._heard is not None:
@@ -322,13 +322,13 @@ def opener_of(limits: ToolLimits, processes: Processes, may_reach: Judge) -> Ope
     """The opener of sessions within these limits, which give way to each other."""
     turnstile = asyncio.Lock()
 
-    def opened(connection: Connection, tenant: str) -> Session:
+    def open_session(connection: Connection, tenant: str) -> Session:
         return Session(connection, limits, partial(processes.place, tenant), turnstile, may_reach)
 
-    return opened
+    return open_session
 
 
-def _listed(tool: types.Tool) -> ListedTool:
+def _listed_tool(tool: types.Tool) -> ListedTool:
     hints = tool.annotations
     reads = bool(hints and hints.read_only_hint)
     return ListedTool(
@@ -343,7 +343,7 @@ def result_of(result: types.CallToolResult, redaction: Redaction, chars: int) ->
     if result.structured_content is not None:
         whole = msgspec.json.encode(result.structured_content)
         parts = parts or [whole.decode()]
-    return ToolResult(_shortened("\n".join(parts), redaction, chars), result.is_error, redaction.data(whole))
+    return ToolResult(_shorten("\n".join(parts), redaction, chars), result.is_error, redaction.data(whole))
 
 
 def _text(part: types.ContentBlock) -> str:
@@ -361,7 +361,7 @@ def _text(part: types.ContentBlock) -> str:
             return f"[{held.uri}, {len(held.blob) * 3 // 4:,} bytes]"
 
 
-def _shortened(text: str, redaction: Redaction, chars: int) -> str:
+def _shorten(text: str, redaction: Redaction, chars: int) -> str:
     """The text without secrets. Where it is longer than that, its middle is left out."""
     if len(text) <= chars:
         return redaction.text(text)

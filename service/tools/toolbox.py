@@ -29,7 +29,7 @@ from service.settings.mcp import (
     is_header,
     is_url,
     mark_of,
-    trusted,
+    trusted_connection,
 )
 from service.tools import file_search
 from service.tools.containers import Containers
@@ -136,7 +136,7 @@ class Toolbox:
         """
         reached = [(each, self._connection(each)) for each in declared if not each.elsewhere]
         stand_ins = [self._stand_ins[each] for each in types]
-        wanted = [*(to for _, to in reached), *(trusted(*each) for each in stand_ins)]
+        wanted = [*(to for _, to in reached), *(trusted_connection(*each) for each in stand_ins)]
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [group.create_task(self._listing(tenant, to)) for to in wanted]
@@ -146,16 +146,18 @@ class Toolbox:
         offers, lists = list[Offer](), list[tuple[str, str, bytes]]()
         for (each, to), listing in zip(reached, listings, strict=False):
             offers.append(self._offer(each, listing))
-            lists.append((each.label, mark_of(to), _shown(offers[-1], listing)))
-        routed = tuple(_routed(*each, listing) for each, listing in zip(stand_ins, listings, strict=True))
+            lists.append((each.label, mark_of(to), _show(offers[-1], listing)))
+        routed = tuple(_route(*each, listing) for each, listing in zip(stand_ins, listings, strict=True))
         named = tuple(to for each, to in reached if each.url is not None)
         return ToolCatalog(tuple(offers), tuple(lists), named, routed)
 
     def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
         """The runner of one response's calls. `connections` are those that its request named."""
-        reached = {("mcp", label): trusted(label, server) for label, server in self._servers.items()}
+        reached = {("mcp", label): trusted_connection(label, server) for label, server in self._servers.items()}
         reached |= {("mcp", each.label): each for each in connections}
-        reached |= {(type, label): trusted(label, server) for type, (label, server) in self._stand_ins.items()}
+        reached |= {
+            (type, label): trusted_connection(label, server) for type, (label, server) in self._stand_ins.items()
+        }
         callers: dict[HostedKind, Call] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
         return ToolRun(reached, lambda connection: self._open(connection, tenant), callers)
 
@@ -173,7 +175,7 @@ class Toolbox:
                 )
             if declared.headers:
                 raise invalid_value(f"{where}.headers", "given", "The operator's servers have theirs. Leave it out.")
-            return trusted(declared.label, server)
+            return trusted_connection(declared.label, server)
         if not is_url(url):
             raise invalid_value(f"{where}.server_url", url, "Give an http:// or https:// URL without a user and '..'.")
         if not is_allowed(url, self._allow):
@@ -222,18 +224,18 @@ def _stricter(server: OperatorServer, declared: Declaration) -> Approval:
     return declared.approval if declared.asks else Approval(never=ToolFilter())
 
 
-def _routed(label: str, server: OperatorServer, listing: Listing) -> Routed:
+def _route(label: str, server: OperatorServer, listing: Listing) -> Routed:
     """The type of tool that a server stands for. Raises ApiError 424 where the server has no fitting tool."""
     tool = next((each for each in listing.tools if each.name == server.tool), None)
     if tool is None:
         raise _no_list(label, f"It has no tool '{server.tool}', by which it stands for {server.type}.")
     try:
-        return file_search.routed(label, tool, server.description)
+        return file_search.route(label, tool, server.description)
     except ValueError as error:
         raise _no_list(label, str(error)) from None
 
 
-def _shown(offer: Offer, listing: Listing) -> bytes:
+def _show(offer: Offer, listing: Listing) -> bytes:
     """The tools of an offer as OpenAI shows them."""
     reads = {tool.name: tool.reads for tool in listing.tools}
     return msgspec.json.encode(

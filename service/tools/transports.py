@@ -172,7 +172,7 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
         method = request.method
         self._requests[method] += 1
         if self._requests[method] > self._limits.requests:  # a server may have the package ask again and again
-            raise self._refused(method, f"its session took more than {self._limits.requests} requests")
+            raise self._refuse(method, f"its session took more than {self._limits.requests} requests")
         request.headers["accept-encoding"] = "identity"
         url = request.url
         below = httpcore2.Request(
@@ -186,7 +186,7 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
             answer = await self._pool.handle_async_request(below)
         except (Refused, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
             why = str(error) or f"the connection failed ({type(error).__name__})"
-            self._refused(method, why)
+            self._refuse(method, why)
             raise httpx2.ConnectError(why) from error
         if method == "POST":
             self.named = "mcp-session-id" in request.headers
@@ -194,10 +194,10 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
         if answer.status >= 300 and method != "GET":
             self.status = answer.status
         headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
-        stream = _Bounded(answer, self._limits, partial(self._refused, method))
+        stream = _Bounded(answer, self._limits, partial(self._refuse, method))
         return httpx2.Response(answer.status, headers=headers, stream=stream)
 
-    def _refused(self, method: str, why: str) -> Unacceptable:
+    def _refuse(self, method: str, why: str) -> Unacceptable:
         if method != "GET":
             self.failure = why
         return Unacceptable(why)

@@ -87,7 +87,7 @@ class Entrance:
         """
         if self.keys.open:
             return Entry(DEFAULT_TENANT)
-        value, administers = _presented(headers), path.startswith(ADMINISTRATION) or path == HEALTH
+        value, administers = _presented_key(headers), path.startswith(ADMINISTRATION) or path == HEALTH
         tenant = self.keys.tenant(value)
         if tenant is not None:
             entry = Entry(tenant, project=None if self._ring is None else await self._ring.project(tenant))
@@ -96,7 +96,7 @@ class Entrance:
         elif self._ring is not None and self.keys.administers(value):
             entry = Entry(ADMINISTRATORS, actor=Actor.of(None))
         else:
-            entry = await self._registered(value, headers)
+            entry = await self._entry_in_registry(value, headers)
         if administers != (entry.actor is not None):
             if administers:
                 raise _not_permitted("api.management", "Use an administrator's key: this one is a project's.")
@@ -106,7 +106,7 @@ class Entrance:
             check_scope(entry.key.scopes, scope_of(method, behind_version(path)))
         return entry
 
-    async def _registered(self, value: bytes, headers: Headers) -> Entry:
+    async def _entry_in_registry(self, value: bytes, headers: Headers) -> Entry:
         """The holder of a key of the registry. Raises ApiError, StoreUnavailable."""
         holder = None if self._ring is None else await self._ring.holder(value)
         if holder is None:
@@ -131,22 +131,22 @@ def behind_version(path: str) -> str:
 def check_scraper(keys: Keys, headers: Headers) -> None:
     """Refuse a caller that may not read the metrics: they show how much others use the service. Raises ApiError 401."""
     if keys.for_metrics:
-        if not keys.opens_metrics(_presented(headers)):
+        if not keys.opens_metrics(_presented_key(headers)):
             raise WrongKey
     elif not keys.open:
-        raise _unauthorized(
+        raise _unauthorized_error(
             "/metrics is for the operator of a service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
             "it as 'Authorization: Bearer METRICS_KEY'."
         )
 
 
-def _presented(headers: Headers) -> bytes:
+def _presented_key(headers: Headers) -> bytes:
     """The key that a request presents. Raises ApiError 401 where it has none."""
     if b"authorization" not in headers and KEY in headers:
         return headers[KEY].strip()
     scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
     if not key or scheme.lower() != b"bearer":
-        raise _unauthorized("You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'.")
+        raise _unauthorized_error("You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'.")
     return key.strip()
 
 
@@ -218,7 +218,7 @@ def refuse_foreign_page(headers: Headers) -> None:
         )
 
 
-def _unauthorized(message: str) -> ApiError:
+def _unauthorized_error(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key")
 
 

@@ -75,7 +75,7 @@ async def watch(receive: Receive, gone: Callable[[], None]) -> None:
 
 
 @contextmanager
-def watched(receive: Receive, gone: Callable[[], None]) -> Generator[asyncio.Task[None]]:
+def watching(receive: Receive, gone: Callable[[], None]) -> Generator[asyncio.Task[None]]:
     """The block in which `gone` is called when the client disconnects, and the task that waits for that."""
     watcher = asyncio.create_task(watch(receive, gone))
     try:

@@ -25,7 +25,7 @@ from service.responses.refusals import events_gone
 from service.responses.run import Taken
 from service.settings.settings import Settings
 from service.steps import BRIEFLY
-from service.web.body import break_off, watched
+from service.web.body import break_off, watching
 from service.web.exchange import Admitted, Exchange
 from service.web.http_protocol import BODY
 from service.web.sse import DONE, Pulse
@@ -110,7 +110,7 @@ class StreamedRun(HttpResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. Where its client goes, the run is stopped, and its turn is stored all the same."""
-        with watched(receive, self._gone):
+        with watching(receive, self._gone):
             async with self._admitted.resources:
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 opened = scope.get("extensions", {}).get(BODY)
@@ -174,7 +174,7 @@ class EventStream(HttpResponse):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         done = False
-        with watched(receive, self._gone):
+        with watching(receive, self._gone):
             async with aclosing(self._batches()) as batches:
                 first = await anext(batches)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})

@@ -120,7 +120,7 @@ class Exchange:
         """A reservation against the caller's limits for an answer, as long as its `resources`; None without limits.
         Raises ApiError 429, StoreUnavailable.
         """
-        within = limiter.reserved(self.entry.allowance, model, id, reads=reads, writes=writes)
+        within = limiter.reserving(self.entry.allowance, model, id, reads=reads, writes=writes)
         reservation = await resources.enter_async_context(within)
         if reservation is not None:
             self.answer_headers += reservation.headers
@@ -139,7 +139,9 @@ class Exchange:
         if claim.digits:
             caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
         reserve = partial(self.reserve, service.tenants.limiter)
-        return Maker(service, caller, reserve, preparing, note=self._planned, since=self.at, recall=recall, claim=claim)
+        return Maker(
+            service, caller, reserve, preparing, note=self._note_plan, since=self.at, recall=recall, claim=claim
+        )
 
     def trace(self, tracer: Tracer) -> None:
         """Trace what is done for it from now on, in this task."""
@@ -151,7 +153,7 @@ class Exchange:
         """Say in the log how long it waited for a slot."""
         self.facts["waited_ms"] = round(seconds * 1000, 1)
 
-    def refused(self, error: Exception) -> ApiError:
+    def refusal(self, error: Exception) -> ApiError:
         """The refusal that it comes to. The log says why: not in the message's words, which may quote the request."""
         if isinstance(error, EngineError):
             self.metrics.engine_failed(error)
@@ -161,11 +163,11 @@ class Exchange:
             self.facts["param"] = known[0]
         return refusal
 
-    def told(self, refusal: ApiError) -> JsonResponse:
+    def answer_to(self, refusal: ApiError) -> JsonResponse:
         """A refusal as its sender sees it."""
         return envelope(refusal, self.scope["path"], self.request_id)
 
-    def _planned(self, made: Prepared) -> None:
+    def _note_plan(self, made: Prepared) -> None:
         """Note the plan of its response."""
         self.facts["response_id"] = made.plan.id
         self.left_out(made.left_out, made.items_left_out)
@@ -288,7 +290,7 @@ def nobody_says(call: Callable[[], None] | None) -> None:
     """Nobody says when a client disconnects."""
 
 
-async def admitted(
+async def admitting(
     exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = nobody_says
 ) -> Admitted:
     """A request for a response, once it is its turn. Raises ApiError, ClientGone, as the admission does."""

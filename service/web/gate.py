@@ -32,7 +32,7 @@ from service.web.auth import (
 )
 from service.web.body import break_off
 from service.web.errors import JsonResponse
-from service.web.exchange import Admitted, Exchange, admitted, admitted_aside, nobody_says
+from service.web.exchange import Admitted, Exchange, admitted_aside, admitting, nobody_says
 from service.web.http_protocol import BREAK_OFF, WHEN_GONE
 from service.web.received import Process, Received
 from service.web.routing import Found, Routes, Way, read_query
@@ -94,14 +94,14 @@ class Gate:
         except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
             exchange.facts["client"] = "cut off"
             if not exchange.status:
-                await exchange.told(stopping())(scope, receive, answer)
+                await exchange.answer_to(stopping())(scope, receive, answer)
             elif BREAK_OFF in scope.get("extensions", {}):
                 await break_off(scope, receive)
         except Exception as error:
             if exchange.status or not isinstance(error, REFUSALS):
                 logger.exception("request failed")
             if not exchange.status:
-                await exchange.told(exchange.refused(error))(scope, receive, answer)
+                await exchange.answer_to(exchange.refusal(error))(scope, receive, answer)
         finally:
             self._end(exchange, found)
             logs.request_id.reset(token)
@@ -143,7 +143,7 @@ class Gate:
         if found.route is None or found.way is Way.ASIDE:
             return await admitted_aside(exchange, admission, pacing)
         when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", nobody_says)
-        return await admitted(exchange, admission, pacing, when_gone)
+        return await admitting(exchange, admission, pacing, when_gone)
 
     async def _identify(self, exchange: Exchange, method: str) -> None:
         """Identify the caller, also later on, where its connection stays open. Raises ApiError."""

@@ -25,7 +25,7 @@ from service.responses.make import Claim
 from service.responses.service import Service
 from service.settings.background import RENEWALS
 from service.store_away import retry
-from service.web.body import watched
+from service.web.body import watching
 from service.web.exchange import Exchange
 from store.errors import StoreError
 from store.history.approvals import Use
@@ -90,7 +90,7 @@ class IdempotentCreate(Claim):
         """See Claim."""
         self._driver = driver
 
-    async def named(self, id: str, *, kept: bool = True) -> str:
+    async def name(self, id: str, *, kept: bool = True) -> str:
         """See Claim."""
         prefix, own = id[:-HEX_DIGITS], id[-HEX_DIGITS:]
         self.digits = self.digits or own
@@ -119,7 +119,7 @@ class IdempotentCreate(Claim):
         self.waited = True
         async with self._service.store.listening.channel(self._requests.channel(self._request)) as listener:
             try:
-                with watched(receive, listener.wake) as watcher:
+                with watching(receive, listener.wake) as watcher:
                     async with asyncio.timeout(self._service.settings.request_seconds):
                         while (taken := await self._requests.take(self._request, self._owner)).found is Found.THEIRS:
                             if watcher.done():

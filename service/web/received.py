@@ -94,7 +94,7 @@ class Received:
         self.admitted.slot.take_body(len(answer.body))
         return answer
 
-    async def noted(self, type: str, id: str, **data: object) -> None:
+    async def note(self, type: str, id: str, **data: object) -> None:
         """Have the audit log say that this request has done something, where there are projects. It never fails."""
         tenants, entry = self.service.tenants, self.exchange.entry
         if tenants.key_ring is None:

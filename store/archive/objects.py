@@ -83,7 +83,7 @@ class ObjectsBackend:
                     raise
                 return None
 
-        return await self._asked(work)
+        return await self._ask(work)
 
     async def put(self, key: str, value: bytes, only_if: str | None) -> str | None:
         mode = "create" if only_if is None else _update(only_if)
@@ -95,7 +95,7 @@ class ObjectsBackend:
             except (AlreadyExistsError, PreconditionError):
                 return None
 
-        made = await self._asked(work)
+        made = await self._ask(work)
         if made is None:
             return None
         self._versioned |= self._tells_versions and made["version"] not in (None, "null")
@@ -109,7 +109,7 @@ class ObjectsBackend:
                 if _has_no_bucket(error):
                     raise
 
-        await self._asked(work)
+        await self._ask(work)
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
         def work() -> Sequence[Entry]:
@@ -118,7 +118,7 @@ class ObjectsBackend:
             page = next(pages, ())
             return [Entry(each["path"], each["size"], each["last_modified"].timestamp()) for each in page]
 
-        return await self._asked(work)
+        return await self._ask(work)
 
     def warnings(self) -> Sequence[str]:
         return (VERSIONED,) if self._versioned else ()
@@ -126,7 +126,7 @@ class ObjectsBackend:
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
 
-    async def _asked(self, work: Callable[[], T]) -> T:
+    async def _ask(self, work: Callable[[], T]) -> T:
         """The result of a request, made in a thread of ours.
 
         obstore's own coroutines are woken by threads of Rust, and a process that ends while one of them waits for the
@@ -135,7 +135,7 @@ class ObjectsBackend:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except (BaseError, FileNotFoundError) as error:
-            raise _told(error) from error
+            raise _translate(error) from error
 
 
 def _etag(etag: str | None, version: str | None) -> str:
@@ -148,7 +148,7 @@ def _update(etag: str) -> "UpdateVersion":
     return {"e_tag": e_tag, "version": version} if version else {"e_tag": e_tag}
 
 
-def _told(error: Exception) -> ArchiveUnavailable:
+def _translate(error: Exception) -> ArchiveUnavailable:
     """Our error for one of obstore's. ArchiveRefused lasts until somebody changes a setting; others may pass."""
     told = _in_short(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):

@@ -107,7 +107,7 @@ class ShardFile:
         self, path: Path, busy_seconds: float, connect: Callable[[Path, float], sqlite3.Connection] | None = None
     ) -> None:
         self._path = path
-        self._busy_seconds, self._connect = busy_seconds, connect or _opened
+        self._busy_seconds, self._connect = busy_seconds, connect or _open
         self._waiting = SimpleQueue[_Call[Any] | None]()
         self._opened: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -169,10 +169,10 @@ class ShardFile:
         """Answer some calls: one that reads, or all that write, which happen together or not at all."""
         try:
             self._find_again()
-            results = self._written(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
+            results = self._write(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
         except Exception as error:  # whoever asked gets it; it must not end the thread
             self._forget()  # the next call opens the file anew
-            results = [_told(error, self._path)] * len(calls)
+            results = [_translate(error, self._path)] * len(calls)
         calls[0].answer.get_loop().call_soon_threadsafe(_answer, calls, results)
 
     def _read(self, call: _Call[Any]) -> Any:
@@ -180,7 +180,7 @@ class ShardFile:
             return call.otherwise
         return call.work(self._file())
 
-    def _written(self, file: sqlite3.Connection, calls: list[_Call[Any]]) -> list[Any]:
+    def _write(self, file: sqlite3.Connection, calls: list[_Call[Any]]) -> list[Any]:
         file.execute("BEGIN IMMEDIATE")
         results = [call.work(file) for call in calls]
         file.execute("COMMIT")
@@ -249,7 +249,7 @@ def _answer(calls: Sequence[_Call[Any]], results: Sequence[Any]) -> None:
             call.answer.set_result(result)
 
 
-def _opened(path: Path, busy_seconds: float) -> sqlite3.Connection:
+def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """The file, made where it isn't there, for its owner alone. Raises sqlite3.Error, OSError and NewerFormat."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(path.with_name(LOCK), "ab", opener=_own) as lock:
@@ -258,12 +258,12 @@ def _opened(path: Path, busy_seconds: float) -> sqlite3.Connection:
             path, "ab", opener=_own
         ).close()  # SQLite would make it readable by others; what lies beside it has its mode
         file = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=True)
-        return _prepared(file, _OPENED, _MADE)
+        return _prepare(file, _OPENED, _MADE)
 
 
 def _alone(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """A file that no other process uses, to write it."""
-    return _prepared(sqlite3.connect(path, timeout=busy_seconds, isolation_level=None), _WRITTEN, "")
+    return _prepare(sqlite3.connect(path, timeout=busy_seconds, isolation_level=None), _WRITTEN, "")
 
 
 def _whole(path: Path, busy_seconds: float) -> sqlite3.Connection:
@@ -271,7 +271,7 @@ def _whole(path: Path, busy_seconds: float) -> sqlite3.Connection:
     it has to have the one table and nothing else. Raises as `_opened`, and sqlite3.DatabaseError.
     """
     name = f"{path.absolute().as_uri()}?immutable=1"
-    file = _prepared(sqlite3.connect(name, timeout=busy_seconds, isolation_level=None, uri=True), "", "")
+    file = _prepare(sqlite3.connect(name, timeout=busy_seconds, isolation_level=None, uri=True), "", "")
     with closing(sqlite3.connect(":memory:")) as model:
         model.executescript(_TABLE)
         if file.execute(_SCHEMA).fetchall() != model.execute(_SCHEMA).fetchall():
@@ -280,7 +280,7 @@ def _whole(path: Path, busy_seconds: float) -> sqlite3.Connection:
     return file
 
 
-def _prepared(file: sqlite3.Connection, each: str, first: str) -> sqlite3.Connection:
+def _prepare(file: sqlite3.Connection, each: str, first: str) -> sqlite3.Connection:
     """The connection, once it has carried out `each`, and `first` where the file is a new one."""
     try:
         (version,) = file.execute("PRAGMA user_version").fetchone()
@@ -302,7 +302,7 @@ _own = partial(os.open, mode=0o600)
 """Opens a file that is made for its owner alone."""
 
 
-def _told(error: Exception, path: Path) -> Exception:
+def _translate(error: Exception, path: Path) -> Exception:
     """The error that the caller gets for one of the thread's."""
     if not isinstance(error, OSError | sqlite3.Error):
         return error
@@ -332,7 +332,7 @@ _REPLACE = "UPDATE object SET etag = ?, changed = ?, value = ? WHERE key = ? AND
 _LIST = "SELECT key, length(value), changed FROM object WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
-def _listed(file: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[Entry]:
+def _list(file: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[Entry]:
     return [Entry(*row) for row in file.execute(_LIST, (after, prefix, end_of(prefix), limit))]
 
 
@@ -375,7 +375,7 @@ class SqliteBackend:
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
         def work(file: sqlite3.Connection) -> list[Entry]:
-            return _listed(file, prefix, after, limit)
+            return _list(file, prefix, after, limit)
 
         if not SHARDED.startswith(prefix):
             return await self._file_of(prefix).read(work, [])
@@ -420,7 +420,7 @@ class OneFileBackend(SqliteBackend):
         self._only = self._files[path.name] = ShardFile(path, bounds.request_seconds, _whole if whole else _alone)
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
-        return await self._only.read(lambda file: _listed(file, prefix, after, limit), [])
+        return await self._only.read(lambda file: _list(file, prefix, after, limit), [])
 
     async def settle(self) -> None:
         """Leave the file by itself, with nothing beside it, before it is closed."""

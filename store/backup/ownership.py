@@ -67,7 +67,7 @@ async def join(history: ConversationHistoryStore, archive: Archive) -> Joined:
     Raises ArchiveForeign, ArchiveReplaced, ArchiveUnavailable, StoreUnavailable.
     """
     server, keyspace = history.server, history.keyspace
-    known = await _known(server, keyspace)  # asked first: what Redis knows by now, its archive had before
+    known = await _known_id(server, keyspace)  # asked first: what Redis knows by now, its archive had before
     secret, id = await archive.get(SECRET_KEY), await archive.get(ID_KEY)
     if secret is None:
         if known is not None:  # nothing is written to what isn't ours
@@ -163,10 +163,10 @@ async def believe(server: Server, keyspace: Keyspace) -> None:
 
 
 async def _keep(server: Server, keyspace: Keyspace, id: bytes) -> None:
-    known = await _known(server, keyspace)
+    known = await _known_id(server, keyspace)
     if known is None:
         await server.command("SET", _key(keyspace), id, "NX")
-        known = await _known(server, keyspace)
+        known = await _known_id(server, keyspace)
     if known != id:
         raise ArchiveReplaced
 
@@ -176,7 +176,7 @@ async def check(server: Server, keyspace: Keyspace, archive: Archive | None) -> 
     is an older copy, ArchiveUnnamed where the store has one and None is given; ArchiveUnavailable, StoreUnavailable.
     """
     if archive is None:
-        if await _known(server, keyspace) is not None:
+        if await _known_id(server, keyspace) is not None:
             raise ArchiveUnnamed
         return
     for older in await older_shards(server, keyspace, archive):
@@ -187,7 +187,7 @@ async def older_shards(server: Server, keyspace: Keyspace, archive: Archive) -> 
     """The shards in which the archive is an older copy, each as the error that says so. Raises ArchiveForeign and
     ArchiveReplaced where `join` would, ArchiveUnavailable, StoreUnavailable.
     """
-    known = await _known(server, keyspace)
+    known = await _known_id(server, keyspace)
     own = await server.command("GET", keyspace.all_shards()[0].secret)
     secret, id = await archive.get(SECRET_KEY), await archive.get(ID_KEY)
     if own is not None and secret is not None and secret.value != own:
@@ -217,14 +217,14 @@ async def accept(server: Server, keyspace: Keyspace, archive: Archive) -> list[A
 
 async def leave(server: Server, keyspace: Keyspace) -> bool:
     """A store has no archive any more, and may have another one; whether it had one. Raises StoreUnavailable."""
-    if await _known(server, keyspace) is None:
+    if await _known_id(server, keyspace) is None:
         return False
     await server.command("HSET", keyspace.all_shards()[0].archive_head, LEFT, "")
     await server.command("DEL", _key(keyspace))
     return True
 
 
-async def _known(server: Server, keyspace: Keyspace) -> bytes | None:
+async def _known_id(server: Server, keyspace: Keyspace) -> bytes | None:
     """The id of the archive that a store has."""
     return await server.command("GET", _key(keyspace))
 

@@ -122,7 +122,7 @@ class Node(NamedTuple):
         )
 
 
-async def saved(node: Node, messages: bytes | None, response: bytes | None) -> Saved:
+async def read_turn(node: Node, messages: bytes | None, response: bytes | None) -> Saved:
     """The turn of a node. Raises Unreadable, and NewerFormat for what a later release wrote."""
     if not node.fits(messages, response) or messages is None:
         raise Unreadable(node.digits)
@@ -131,7 +131,7 @@ async def saved(node: Node, messages: bytes | None, response: bytes | None) -> S
             raise Unreadable(node.digits)
         said = codec.decode_messages(messages)
         large = len(response or b"") > codec.THREAD_FROM_BYTES
-        answer, items = await asyncio.to_thread(_unpacked, response) if large else _unpacked(response)
+        answer, items = await asyncio.to_thread(_unpack, response) if large else _unpack(response)
     except (ValueError, msgspec.MsgspecError, zstandard.ZstdError) as error:
         raise Unreadable(node.digits) from error
     return Saved(
@@ -151,7 +151,7 @@ async def saved(node: Node, messages: bytes | None, response: bytes | None) -> S
     )
 
 
-def _unpacked(response: bytes | None) -> tuple[bytes | None, bytes | None]:
+def _unpack(response: bytes | None) -> tuple[bytes | None, bytes | None]:
     """The response and the input items of a blob. Raises ValueError, and NewerFormat."""
     return (None, None) if response is None else codec.decode_response(response)
 
@@ -219,10 +219,10 @@ class ShardReader:
         """The nodes of each turn TENANT/DIGITS and of those above it, newest first; none where it is gone, or its tree
         was not used for `idle_us`.
         """
-        found = await self._described(members, above, idle_us)
+        found = await self._describe(members, above, idle_us)
         return [list(takewhile(lambda node: node.status != BROKEN, nodes)) for nodes in found]
 
-    async def _described(self, members: Sequence[str], above: int, idle_us: int = GONE_TOO) -> list[list[Node]]:
+    async def _describe(self, members: Sequence[str], above: int, idle_us: int = GONE_TOO) -> list[list[Node]]:
         """The same, with those that are broken."""
         found: list[list[Node]] = []
         for at in range(0, len(members), TURNS):
@@ -267,7 +267,7 @@ class ShardReader:
                 keys, at = TurnKeys(self._shard, tenant, root), cursor or "0"
                 word, *told = await self._server.run(scripts.tips, keys, cursor=at, most=TIPS, idle_us=0)
                 if word == b"missing":
-                    is_known = await self._used(member) not in ("", "0")
+                    is_known = await self._last_use(member) not in ("", "0")
                     self.broken += is_known
                     return
                 _, used, cursor, ends = (each.decode() for each in told)
@@ -278,7 +278,7 @@ class ShardReader:
                     known.update(node.digits for node in path or () if not is_conversation(id_of(node.digits)))
                     if path:
                         yield path
-            after = await self._used(member)
+            after = await self._last_use(member)
             if after in ("", "0") or (after == before and not missed):
                 return
         self.unsettled += 1
@@ -289,7 +289,7 @@ class ShardReader:
         path: list[Node] = []
         digits: str | None = leaf
         while digits is not None and digits not in known:
-            (nodes,) = await self._described([f"{tenant}/{digits}"], ABOVE)
+            (nodes,) = await self._describe([f"{tenant}/{digits}"], ABOVE)
             if not nodes:
                 return None if digits == leaf else await self._hole(f"{tenant}/{leaf}")
             for node in nodes:
@@ -304,7 +304,7 @@ class ShardReader:
 
     async def _hole(self, leaf: str) -> list[Node] | None:
         """Count a turn that can't be read, as one above a leaf is missing, if the leaf is still there."""
-        (nodes,) = await self._described([leaf], 0)
+        (nodes,) = await self._describe([leaf], 0)
         if not nodes:
             return None
         self.broken += 1
@@ -321,7 +321,7 @@ class ShardReader:
                     return None
                 node = nodes[0]
                 ((messages, response),) = await self._blobs(tenant, [node])
-            turn = await saved(node, messages, response)
+            turn = await read_turn(node, messages, response)
             if self._whole and not await _is_whole(turn):
                 raise Unreadable(node.digits)
             return turn
@@ -338,7 +338,7 @@ class ShardReader:
         read = await self._server.row(*(("MGET", *each) for each in keys), at=self._shard.trees, ahead=True)
         return list(zip(*cast(list[list[bytes | None]], read), strict=True))
 
-    async def _used(self, member: str) -> str:
+    async def _last_use(self, member: str) -> str:
         """The last use of a conversation, as tips.lua has it; "0" or nothing where nobody knows it any more."""
         return (await self._server.command("ZSCORE", self._shard.trees, member) or b"").decode()
 

@@ -211,7 +211,7 @@ async def bring_back(
         if reply[0] == b"outdated":
             raise Outdated(turn.id)
 
-    reply = await history.stored(
+    reply = await history.await_safety(
         lambda operation: with_room(operation, addition, history.caps, script, history.note_removed),
         keys,
         turn.digest,

@@ -78,13 +78,13 @@ async def examine(
             except StoreUnavailable as error:
                 silent[name] = str(error)
         layout = Layout(server, prefix, Terms(shards, limits=limits))
-        record, mismatch = await _recorded(layout) if nodes else (None, None)
+        record, mismatch = await _read_record(layout) if nodes else (None, None)
     finally:
         await server.close()
     return Examined(tuple(nodes), silent, record, mismatch)
 
 
-async def _recorded(layout: Layout) -> tuple[Record | None, LayoutMismatch | None]:
+async def _read_record(layout: Layout) -> tuple[Record | None, LayoutMismatch | None]:
     """The layout record as far as it can be read, and what it says against the settings."""
     with suppress(StoreUnavailable):  # the node that has it is silent, or this user may not read it
         try:

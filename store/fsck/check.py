@@ -194,7 +194,7 @@ class _ShardCheck:
 
     async def run(self) -> AsyncGenerator[Fault | int]:
         """Faults as they are found, some more than once, and between them how many turns were judged so far."""
-        shared = await self._shared()
+        shared = await self._shared_faults()
         for fault in shared:
             yield fault
         if any(fault.what == "shared-type" for fault in shared):
@@ -221,7 +221,7 @@ class _ShardCheck:
             self._round.unjudged.append(self._shard.number)
         self._round.count(inspection)
 
-    async def _shared(self) -> list[Fault]:
+    async def _shared_faults(self) -> list[Fault]:
         """The faults of the keys that all trees share. The clock is read last, as it only rises."""
         wrong: list[Fault] = []
         for name, kind in KINDS.items():

@@ -259,7 +259,7 @@ class Inspection:
         for root in self._mixed:
             tenant, _, digits = root.partition("/")
             async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
-                yield [f"{tenant}/{leaf}/{digits}" for leaf in self._named(root, some, _DIGITS)]
+                yield [f"{tenant}/{leaf}/{digits}" for leaf in self._turn_names(root, some, _DIGITS)]
         for place in PLACES:
             async for some in self._members_of(place, _MEMBER):
                 yield [f"{member}/{place}" for member in some]
@@ -301,9 +301,9 @@ class Inspection:
             self.mistyped.append(name)
             return
         async for some in self._shard.scan("ZSCAN", self._shard.base + name):
-            yield list(self._named(self._shard.base + name, some[::2], pattern))
+            yield list(self._turn_names(self._shard.base + name, some[::2], pattern))
 
-    def _named(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
+    def _turn_names(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
         """Those of `members` that can name a turn; the others are noted."""
         for member in members:
             if pattern.fullmatch(member):

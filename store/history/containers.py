@@ -78,4 +78,4 @@ class Containers:
 
     def _key(self, tenant: str) -> Key:
         shard = self.history.keyspace.all_shards()[self._shard(tenant)]
-        return shard.named(f"containers:{checked_tenant(tenant)}")
+        return shard.key_named(f"containers:{checked_tenant(tenant)}")

@@ -16,7 +16,7 @@ from store.history.caps import EVICT_BATCH
 from store.history.delete import release
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
-from store.ids import remarked
+from store.ids import with_mark
 from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
@@ -57,7 +57,7 @@ class Conversations:
 
     def first_turn_id(self, id: str) -> str:
         """The id of the turn with which a conversation begins: the same for each try. Raises ConversationNotFound."""
-        return id_of(remarked(self._keys("-", id).digits, BY_HAND_MARK))
+        return id_of(with_mark(self._keys("-", id).digits, BY_HAND_MARK))
 
     async def create(self, tenant: str, id: str, first: Turn, shown: bytes, *, pin: str = "") -> None:
         """Begin a conversation with a turn of `first_turn_id`: a root, or of a fork one that continues the tip of
@@ -106,7 +106,7 @@ class Conversations:
         with _found(id):
             await self.history.at_hand(
                 keys,
-                lambda: self.history.stored(
+                lambda: self.history.await_safety(
                     lambda operation: with_room(operation, addition, caps, change, removed), keys, digest=""
                 ),
             )

@@ -102,7 +102,7 @@ async def forget(
 
     Raises NotTerminal, NotFound, Outdated, and redis-py's errors.
     """
-    told = _told(archived)
+    told = _arguments(archived)
     word, path = await scripts.forget(
         operation, keys, token=token, idle_us=idle_us, erase=erase, no_messages=codec.NO_MESSAGES, **told
     )
@@ -117,12 +117,12 @@ async def forget_tree(
 
     Raises NotTerminal where a run in it hasn't ended, NotFound, Outdated, and redis-py's errors.
     """
-    word, *root = await scripts.abandon(operation, keys, token=token, idle_us=caps.idle_us, **_told(archived))
+    word, *root = await scripts.abandon(operation, keys, token=token, idle_us=caps.idle_us, **_arguments(archived))
     _refuse(word, keys)
     await remove_tree(operation, keys.shard, f"{keys.tenant}/{root[0].decode()}", caps.tree_calls)
 
 
-def _told(archived: Archived) -> scripts.Elsewhere:
+def _arguments(archived: Archived) -> scripts.Elsewhere:
     return {
         "archived": str(archived.asked_ms or ""),
         "fence_ms": archived.fence_ms,

@@ -262,14 +262,14 @@ class ConversationHistoryStore:
         """The reply of a `script` that adds a turn, with its `own` arguments, as `stored` returns it."""
         shared = addition.arguments(self.caps, self.max_depth)
         values = partial(script, **{name: shared[name] for name in script.arguments if name in shared}, **own)
-        return self.stored(
+        return self.await_safety(
             lambda operation: with_room(operation, addition, self.caps, values, self.note_removed),
             addition.keys,
             addition.packed.digest,
             refuse,
         )
 
-    async def stored(
+    async def await_safety(
         self,
         store: Callable[[Operation], Awaitable[scripts.Reply]],
         turn: TurnKeys,
@@ -343,7 +343,7 @@ class ConversationHistoryStore:
                 if touches and found:
                     self._uses.note(turn, found.pop().decode())
         if not found or blob is None:
-            kept = await self._kept(keys, id)
+            kept = await self._archived_turn(keys, id)
             return Found(kept.status, kept.response, kept.background, under_way=False, logged=False)
         status, background, under_way, logged, *_ = cast(tuple[bytes, bytes, int, int], found)
         return Found(
@@ -354,7 +354,7 @@ class ConversationHistoryStore:
             logged=bool(logged),
         )
 
-    async def _kept(self, keys: TurnKeys, id: str) -> ArchivedTurn:
+    async def _archived_turn(self, keys: TurnKeys, id: str) -> ArchivedTurn:
         """A turn from the archive. Raises NotFound."""
         kept = await self.elsewhere.find(keys.tenant, keys.digits)
         if kept is None:
@@ -441,7 +441,7 @@ class ConversationHistoryStore:
         """The messages that one turn added. Raises NotFound, StoreUnavailable."""
         keys = self.keyspace.turn(tenant, id)
         blob = await self.server.command("GET", keys.key("messages"))
-        return (await self._kept(keys, id)).messages if blob is None else codec.decode_messages(blob)
+        return (await self._archived_turn(keys, id)).messages if blob is None else codec.decode_messages(blob)
 
     async def lineage(self, tenant: str, id: str, *, keys: TurnKeys | None = None) -> tuple[str, ...]:
         """The ids from the root to `id`, or to a conversation with these `keys`, deleted ancestors among them. Raises

@@ -125,7 +125,7 @@ class Listing:
         if self._merged is None:
             after = await self._place()
             self._merged = Merged(self._history, "conversations", self._tenant, ascending=self._ascending, after=after)
-        return await self._shown(await self._merged.some(most))
+        return await self._show(await self._merged.some(most))
 
     async def _place(self) -> ScoredDigits | None:
         """The place behind which the list begins."""
@@ -137,7 +137,7 @@ class Listing:
             raise ConversationNotFound(self._after)
         return ScoredDigits(int(float(began)), keys.digits)
 
-    async def _shown(self, places: list[ScoredDigits]) -> list[ListedConversation]:
+    async def _show(self, places: list[ScoredDigits]) -> list[ListedConversation]:
         """The conversations at these places, with their JSON."""
         keys = self._history.keyspace
         blobs: dict[str, bytes | None] = {}

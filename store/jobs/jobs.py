@@ -154,10 +154,10 @@ class Jobs:
             mode="stream" if streams else "plain",
             fleeting=fleeting,
             steerable=steerable,
-            **self._accepted(entry, spec),
+            **self._job_arguments(entry, spec),
         )
 
-    def _accepted(self, entry: Entry, spec: bytes) -> dict[str, Any]:
+    def _job_arguments(self, entry: Entry, spec: bytes) -> dict[str, Any]:
         """The arguments of scripts that accept a response, about its job."""
         return {
             "last": entry.last,
@@ -366,7 +366,7 @@ class Jobs:
             messages_blob=packed.messages,
             response_blob=packed.response,
         )
-        reply = await self.history.stored(
+        reply = await self.history.await_safety(
             lambda operation: values(operation, keys), keys, packed.digest, lambda reply: _refuse_end(reply, turn)
         )
         self.history.note_written(lease.tenant, turn)
@@ -418,7 +418,7 @@ class Jobs:
             scripts.succeed,
             refuse,
             **self._ending(lease, turn, after=after, announced=announced, steers=steers),
-            **self._accepted(successor.entry, successor.spec),
+            **self._job_arguments(successor.entry, successor.spec),
             ended_status=turn.status,
             ended_digest=packed.digest,
             ended_added=len(turn.messages),

@@ -64,7 +64,7 @@ class Outbox:
         shard, tries = self.shard(webhook.id), str(webhook.tries)
         await self._server.run(scripts.return_webhook, shard, member=webhook.member, tries=tries, delay_ms=delay_ms)
 
-    async def done(self, webhook: Webhook) -> None:
+    async def remove(self, webhook: Webhook) -> None:
         """Remove a webhook that was accepted or given up; it may be gone already."""
         await self.later(webhook, 0)
 

@@ -94,14 +94,14 @@ class Confirmer:
 
         Raises StoreUnconfirmed where it is there and not as safe as that in time, and StoreUnavailable.
         """
-        return not self.safety.wanted or await self._confirmed(turn.shard, f"{turn.tenant}/{turn.digits}={digest}")
+        return not self.safety.wanted or await self._confirmation(turn.shard, f"{turn.tenant}/{turn.digits}={digest}")
 
     async def prove(self, *shards: ShardKeys) -> None:
         """Return if a write to these shards is safe in time now. Raises the errors of `confirm`."""
         if self.safety.wanted:
-            await asyncio.gather(*(self._confirmed(shard, "") for shard in shards))
+            await asyncio.gather(*(self._confirmation(shard, "") for shard in shards))
 
-    def _confirmed(self, shard: ShardKeys, turn: str) -> asyncio.Future[bool]:
+    def _confirmation(self, shard: ShardKeys, turn: str) -> asyncio.Future[bool]:
         """The future answer of a row about a turn, or about '' for a proof: one row answers any number of proofs."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(shard, []).append((turn, answer))
@@ -121,7 +121,7 @@ class Confirmer:
                 try:
                     await operation.command(*_PROBE, at=shard.clock)
                 except ResponseError as refusal:
-                    raise _unsupported(refusal) from refusal
+                    raise _unsupported_error(refusal) from refusal
 
     async def close(self) -> None:
         """Wait for the rows under way, which have their own time limit."""
@@ -168,7 +168,7 @@ class Confirmer:
         return {member.decode() for member in missing}
 
 
-def _unsupported(refusal: ResponseError) -> Exception:
+def _unsupported_error(refusal: ResponseError) -> Exception:
     """The error for a refused WAITAOF; the refusal itself if it is none of the two known ones."""
     if "unknown command" in str(refusal).lower():
         return Unsupported("HARMONIUM_STORE_FSYNC needs Valkey, or Redis 7.2 or newer: upgrade the server, or unset it")

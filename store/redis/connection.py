@@ -186,10 +186,10 @@ class Operation:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
             self._server.wires.late(*self._last, self._seconds)
-            raise self._noted(self._late(), "timeout") from late
+            raise self._note(self._late(), "timeout") from late
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
-            raise self._noted(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
+            raise self._note(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
         if error is None:
             self._server.health.succeeded(wrote=self.wrote)
             self._server.watcher.took(time.monotonic() - self._begun)
@@ -200,7 +200,7 @@ class Operation:
             return StoreUnavailable(f"the server failed: {_sentence(self._refusal)} {advice(self._refusal)}")
         return StoreUnavailable(f"the server did not answer within {self._seconds} s. {advice(TimeoutError())}")
 
-    def _noted(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
+    def _note(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
         self._server.health.note(failure, why, self._begun)
         return failure
 

@@ -82,7 +82,7 @@ class ClusterWires:
     def late(self, command: Command, at: Argument | None, seconds: float) -> None:
         """Doubt the node, too: one that hangs doesn't name its successor."""
         with suppress(redis_errors.RedisClusterException, AttributeError):  # where none is known yet
-            name = self._nodes.known(key_of(command) if at is None else at).name
+            name = self._nodes.node_known(key_of(command) if at is None else at).name
             self._nodes.doubt(name)
             if (wires := self._wires.get(name)) is not None:
                 wires.late(command, at, seconds)
@@ -110,11 +110,11 @@ class Nodes:
             await self._cluster.initialize()
             if self._doubted is not None:
                 await self.refresh(self._doubted)
-            return self.known(key)
+            return self.node_known(key)
         except redis_errors.RedisClusterException as error:  # which is no RedisError
             raise redis_errors.ConnectionError(str(error)) from error
 
-    def known(self, key: Argument | None) -> ClusterNode:
+    def node_known(self, key: Argument | None) -> ClusterNode:
         """As `of`, by what is known now. Raises RedisClusterException."""
         if key is None:
             return self._cluster.get_default_node()

@@ -148,10 +148,10 @@ class RowWire(Wire):
             replies += await answered
             for reply in replies:
                 if isinstance(reply, Exception):
-                    raise self._refused(reply)
+                    raise self._refusal(reply)
         return replies
 
-    def _refused(self, reply: Exception) -> Exception:
+    def _refusal(self, reply: Exception) -> Exception:
         """The error that a reply raises, once all know that the server is no primary any more, where it says so."""
         if isinstance(reply, redis_errors.ConnectionError):  # it is loading, or wants to be greeted again
             self.lose(reply)
@@ -220,14 +220,14 @@ class Wires:
         packed = list(map(pack, commands))
         if sum(map(len, packed)) <= SHORT_BYTES and APART.isdisjoint(map(itemgetter(0), commands)):
             if self._shared is None or self._shared.leaving:
-                self._shared = self._made()
+                self._shared = self._idle_or_new()
             return self._shared.row(packed, ahead=ahead)
         return self._apart(packed, waits=any(each[0] in WAITING for each in commands), ahead=ahead)
 
     async def _apart(self, packed: Sequence[bytes], *, waits: bool, ahead: bool) -> list[Any]:
         """The replies to a row that has a wire to itself; `waits` is whether it waits in the server."""
         async with self._room:
-            wire = self._made()
+            wire = self._idle_or_new()
             try:
                 return await wire.row(packed, ahead=ahead)
             except Unwelcome:  # the server is full, so one that there is has to do, where that holds up nobody
@@ -263,7 +263,7 @@ class Wires:
             wire.lose(redis_errors.ConnectionError("closed"))
         return asyncio.gather(*(wire.opening for wire in self._wires), return_exceptions=True)
 
-    def _made(self) -> RowWire:
+    def _idle_or_new(self) -> RowWire:
         """The idle wire that was used last, or a new one. Raises ConnectionError."""
         if self._closed:
             raise redis_errors.ConnectionError("closed")

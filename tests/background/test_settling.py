@@ -90,7 +90,7 @@ async def test_work_that_is_cut_off_while_it_is_handed_over_counts_if_it_was_acc
             return accepted
 
         async def hand_over() -> None:
-            async with service.tenants.limiter.reserved(
+            async with service.tenants.limiter.reserving(
                 allowance, "m", service.store.new_id(), reads=100, writes=0
             ) as reserved:
                 assert reserved is not None

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
 from store.archive.opening import open_archive
-from store.backup.archiving.parts import decoded, encoded
+from store.backup.archiving.parts import decode, encode
 from store.backup.archiving.shards import note_older
 from store.codec import FORMAT
 from store.embedded import EmbeddedServer
@@ -185,8 +185,8 @@ async def _archived_with_a_turn_gone(url: str, folder: Path) -> None:
         (key,) = await both.keys()
         stored = await archive.get(key)
         assert stored is not None
-        part = decoded(stored.value)
-        await archive.put(key, encoded(replace(part, gone={part.turns[-1].id: False})), only_if=stored.etag)
+        part = decode(stored.value)
+        await archive.put(key, encode(replace(part, gone={part.turns[-1].id: False})), only_if=stored.etag)
     await archive.close()
 
 

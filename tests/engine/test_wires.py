@@ -216,11 +216,11 @@ def test_a_salt_of_its_own_is_refused_where_prompts_are_reused_and_only_there() 
 
 async def test_what_is_passed_on_is_salted_where_a_server_knows_salts_and_refused_where_it_reuses_prompts() -> None:
     passed, kind = Passed("r", "/v1/x", {}, cache_salt="own", priority=-1), Tensorrt(shared=False, salt="acme")
-    assert KINDS[S].passed(passed) == {"cache_salt": "own", "extra_key": "own", "priority": 1}
-    assert kind.passed(passed) == {}
+    assert KINDS[S].passed_members(passed) == {"cache_salt": "own", "extra_key": "own", "priority": 1}
+    assert kind.passed_members(passed) == {}
     await facts(kind, {"/v1/completions": [FRESH, CACHED]}, Terms("", 8192))
     with pytest.raises(EngineRefused, match="leave out cache_salt"):
-        kind.passed(passed)
+        kind.passed_members(passed)
 
 
 @pytest.mark.parametrize(
@@ -509,18 +509,18 @@ REFUSALS = {
 @pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize(("status", "error"), [(each, error) for error, given in REFUSALS.items() for each in given])
 def test_an_error_is_the_same_over_http_and_in_a_stream(kind: str, status: int, error: type[EngineError]) -> None:
-    over_http = KINDS[kind].refused(status, b'{"error":{"message":"because"}}')
+    over_http = KINDS[kind].refusal(status, b'{"error":{"message":"because"}}')
     with pytest.raises(EngineError) as in_a_stream:
         list(answer(kind).feed(VOICES[kind].error(status, "because")))
     for each in (over_http, in_a_stream.value):
         assert type(each) is error
         assert ("because" in str(each)) == (error is EngineRefused), "clients see it"
-    assert len(str(KINDS[kind].refused(status, b'{"error":{"message":"%b"}}' % (b"x" * 10_000)))) < 600
+    assert len(str(KINDS[kind].refusal(status, b'{"error":{"message":"%b"}}' % (b"x" * 10_000)))) < 600
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_a_refusal_repeats_the_server_s_words_whatever_their_form(kind: str) -> None:
-    refused = KINDS[kind].refused
+    refused = KINDS[kind].refusal
     for said in (b'{"error":"secret"}', b'{"error":{"message":"secret"}}', b'{"message":"secret"}'):
         for status in (302, 400, 401, 404, 429, 500, 503):
             assert ("secret" in str(refused(status, said))) == (status == 400)

@@ -15,7 +15,7 @@ from lark.exceptions import LarkError
 from service.errors import InvalidRequest
 from service.grammar.grammars import compiled_of, enforced_grammar
 from service.grammar.recognizer import Recognizer
-from service.grammar.regex import anchored, enforced_regex
+from service.grammar.regex import anchor, enforced_regex
 from service.steps import in_one_go
 
 WHERE = "tools[3].format.definition"
@@ -103,7 +103,7 @@ def test_no_pattern_at_all_does_more_than_be_refused(pattern: str) -> None:
     with suppress(InvalidRequest):
         re.compile(enforced_regex(pattern, WHERE))
     with suppress(InvalidRequest):
-        re.compile(anchored(pattern, WHERE))
+        re.compile(anchor(pattern, WHERE))
 
 
 @given(st.text('start:AB "/|?*+~1.()[]\n%ignore', max_size=40))

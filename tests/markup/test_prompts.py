@@ -21,15 +21,15 @@ ids = st.lists(st.integers(10, 99), max_size=12)
 
 
 def known_to(ids: Ids, *turns: tuple[int, int]) -> Known:
-    return Known(Templated(array("I", ids), turns).sampled(KEY), KEY)
+    return Known(Templated(array("I", ids), turns).sampled_turns(KEY), KEY)
 
 
 def test_turns_of_long_ago_stand_as_they_were_sampled_too() -> None:
     written = [5, OPEN, 30, 31, END, LINE, 6, OPEN]
     first = with_known(array("I", written), known_to([5, OPEN, 29, END], (2, 4)), {END}, {CALL})
     assert first == Templated(array("I", [5, OPEN, 29, END, LINE, 6, OPEN]), ((2, 4),), kept=4)
-    read = first.heard(array("I", [CALL, 40, END]))
-    known = Known(read.sampled(KEY), KEY)
+    read = first.with_turn(array("I", [CALL, 40, END]))
+    known = Known(read.sampled_turns(KEY), KEY)
     again = with_known(array("I", [*written, CALL, 41, 42, END, LINE, 7, OPEN]), known, {END}, {CALL})
     assert again == Templated(array("I", [*read.ids, LINE, 7, OPEN]), read.turns, kept=10)
 
@@ -49,7 +49,7 @@ def test_what_a_prompt_keeps_is_counted_to_the_turn_that_is_written_otherwise_an
 
 def test_what_other_keys_digest_is_not_known() -> None:
     ids = array("I", [5, OPEN, 30, END])
-    (turn,) = Templated(ids, ((2, 4),)).sampled(KEY)
+    (turn,) = Templated(ids, ((2, 4),)).sampled_turns(KEY)
     for key, kept in ((KEY, 4), (b"another", 0)):
         known = Known((msgspec.structs.replace(turn, key=key),))
         assert with_known(ids, known, {END}, {CALL}).kept == kept

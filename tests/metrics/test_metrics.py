@@ -18,7 +18,7 @@ from service.background.attempt import MAX_QUEUED_SECONDS
 from service.engine.engines import Engines
 from service.errors import ApiError
 from service.metrics import scrape
-from service.metrics.counters import LOOK_SECONDS, Metrics, Pace, declared, lag_counted, make_metrics
+from service.metrics.counters import LOOK_SECONDS, Metrics, Pace, declarations, lag_counted, make_metrics
 from service.metrics.processes import Together, take_number
 from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
 from service.settings.core import METRICS_FOLDER
@@ -52,7 +52,7 @@ async def told(read_shards: Callable[[], object] = shards, accept: str = "", **o
 
 def table() -> list[list[str]]:
     """A row for each metric, as docs/metrics.md has to hold it."""
-    counted = [(KINDS[kind], about) for _, kind, about in declared()]
+    counted = [(KINDS[kind], about) for _, kind, about in declarations()]
     found: list[list[str]] = []
     for kind, about in (*counted, *(("gauge", about) for about in SCRAPED)):
         labels = [f"`{name}`: {', '.join(values)}" if values else f"`{name}`" for name, values in about.labels.items()]
@@ -74,7 +74,7 @@ def test_every_metric_that_the_document_names_exists() -> None:
 
 
 def test_names_are_as_prometheus_wants_them() -> None:
-    for _, kind, about in declared():
+    for _, kind, about in declarations():
         assert about.name.endswith("_total") == (kind is Counter), about.name
         assert about.name.endswith("_seconds") or kind is not Histogram, about.name
         assert not (about.name.endswith("_seconds") and kind is Counter), about.name
@@ -84,8 +84,8 @@ def test_names_are_as_prometheus_wants_them() -> None:
 
 def test_buckets_rise_and_reach_as_far_as_the_settings_let_things_go() -> None:
     settings = load_settings()
-    last = {name: about.buckets[-1] for name, kind, about in declared() if kind is Histogram}
-    for _, kind, about in declared():
+    last = {name: about.buckets[-1] for name, kind, about in declarations() if kind is Histogram}
+    for _, kind, about in declarations():
         if kind is Histogram:
             assert list(about.buckets) == sorted(set(about.buckets))
             assert 8 <= len(about.buckets) <= 20

@@ -119,7 +119,7 @@ async def test_what_the_caller_said_is_kept_where_the_calls_are_broken_off() -> 
 
 def test_a_response_that_never_began_keeps_what_the_caller_said_and_the_approval() -> None:
     machine = samples.machine(beginning(approved()))
-    machine.queued()
+    machine.queue()
     machine.end(Ending.ABORT)
 
     assert (machine.messages, machine.gone_on, machine.output) == ([THANKS], [], [])

@@ -26,7 +26,7 @@ from service.responses.append import AppendSink
 from service.responses.drive import Driver, machine_of
 from service.responses.output.next_step import next_generation
 from service.responses.plan import Plan, decode, encode
-from service.responses.prepare import Prepared, prepared
+from service.responses.prepare import Prepared, prepare
 from service.responses.run import Taken
 from service.responses.seal import Seals
 from service.responses.service import Caller, Service
@@ -74,7 +74,7 @@ async def asked(service: Service, caller: Caller = ACME, **body: Any) -> AsyncGe
     """A request of acme's, planned; its parent is let go of behind the block."""
     request = read_create(msgspec.json.encode({"model": MODEL, "input": "What is 2 + 2?", **body}), store=True)
     async with AsyncExitStack() as resources:
-        yield await prepared(service, caller, request, resources)
+        yield await prepare(service, caller, request, resources)
 
 
 async def planned(service: Service, **body: Any) -> Plan:
@@ -143,7 +143,7 @@ async def test_a_worker_asks_the_engine_what_the_process_that_accepted_it_would(
         told = await ran(service, made)
     (foreground,), queued = engine_of(service).generations, await decode(await encode(job))
     machine = machine_of(queued)
-    machine.queued()
+    machine.queue()
     background = next_generation(queued.generation, machine)
     created = cast(ResponseCreated, told[0]).response
 

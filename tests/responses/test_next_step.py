@@ -370,8 +370,8 @@ def test_a_call_without_feedback_before_the_end_is_answered_in_the_history(endin
 def test_a_bare_name_means_a_tool_only_where_it_is_its_own() -> None:
     rules = Rules((Callee("f", namespace="a"), Callee("f", namespace="b"), Callee("g", namespace="a")))
 
-    assert rules.called("functions.f", "commentary") == "functions.f"
-    assert rules.called("functions.g", "commentary") == rules.callees[2]
+    assert rules.callee_of("functions.f", "commentary") == "functions.f"
+    assert rules.callee_of("functions.g", "commentary") == rules.callees[2]
 
 
 async def test_a_tool_that_may_not_be_called_now_is_undeclared() -> None:

@@ -100,7 +100,7 @@ def test_a_call_is_next_behind_its_mark_and_its_outcome_leads_on() -> None:
     run.take(Chunk(harmony(CALL)))
     run.over()
     assert run.next == Call()
-    taken = run.told(THREE)
+    taken = run.take_outcome(THREE)
     assert (taken.outcome, type(run.next)) == (THREE, Ask)
     assert run.ask().id == "resp_1-1"
 

@@ -39,7 +39,7 @@ def sampler(
 def begun(job: Plan) -> Machine:
     """The machine of a background response that a worker has begun with."""
     machine = machine_of(job)
-    machine.queued()
+    machine.queue()
     machine.start()
     return machine
 

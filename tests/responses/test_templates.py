@@ -133,7 +133,7 @@ async def test_a_service_without_stored_prompts_says_so() -> None:
 
 
 async def test_a_file_that_changes_is_read_again_and_another_is_not(folder: Path) -> None:
-    templates._decoded.cache_clear()
+    templates._decode.cache_clear()
     for _ in range(3):
         assert (await fill(prompt(version="1"), str(folder))).instructions == "You sell."
     (folder / "shop@1.toml").write_text('instructions = "You buy."')
@@ -141,14 +141,14 @@ async def test_a_file_that_changes_is_read_again_and_another_is_not(folder: Path
     (folder / "shop@1.toml").unlink()
     with pytest.raises(InvalidRequest):
         await fill(prompt(version="1"), str(folder))
-    assert templates._decoded.cache_info().misses == 3
+    assert templates._decode.cache_info().misses == 3
 
 
 async def test_only_so_many_files_are_kept_in_mind(folder: Path) -> None:
     for number in [*range(templates.MAX_KEPT + 1), 0]:
         (folder / f"p{number}.toml").write_text(f'instructions = "{number}"')
         assert (await fill(prompt(f"p{number}"), str(folder))).instructions == str(number)
-    assert templates._decoded.cache_info().currsize == templates.MAX_KEPT
+    assert templates._decode.cache_info().currsize == templates.MAX_KEPT
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ async def applied(folder: Path, **body: Any) -> tuple[str | None, Any]:
     """The instructions and the input of a request with its prompt filled in."""
     asked = request(**body)
     assert asked.prompt is not None
-    found = await templates.applied(asked, asked.prompt, str(folder))
+    found = await templates.apply_template(asked, asked.prompt, str(folder))
     return found.instructions, msgspec.json.decode(found.input)
 
 

@@ -58,6 +58,6 @@ async def test_a_session_that_was_killed_before_its_process_was_known_is_killed_
     session = Session("ada", Limits(), tmp_path, None)
     session.kill("it was not ready")
     process = await asyncio.create_subprocess_exec("sleep", "60")
-    session.born(process.pid, os.pidfd_open(process.pid))
+    session.wait_for_birth(process.pid, os.pidfd_open(process.pid))
     assert await process.wait() == -signal.SIGKILL
     session.die(-signal.SIGKILL)

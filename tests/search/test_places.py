@@ -17,7 +17,7 @@ class Crowd:
         self.leave = asyncio.Event()
 
     async def come(self, tenant: str) -> None:
-        async with self.places.taken(tenant):
+        async with self.places.holding(tenant):
             self.inside.append(tenant)
             await self.leave.wait()
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from service.settings.mcp import BadServers, OperatorServer, Program, is_allowed, is_url, mark_of, read_servers, trusted
+from service.settings.mcp import (
+    BadServers,
+    OperatorServer,
+    Program,
+    is_allowed,
+    is_url,
+    mark_of,
+    read_servers,
+    trusted_connection,
+)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +103,7 @@ def test_a_file_of_servers_that_is_wrong_says_where_and_no_secret(text: str, why
 def test_a_server_may_be_a_program() -> None:
     text = '[docs]\ncommand = ["npx", "server"]\ncwd = "/srv"\n[docs.env]\nTOKEN = "s3cret"'
     (server,) = read_servers(text).values()
-    connection = trusted("docs", server)
+    connection = trusted_connection("docs", server)
 
     assert connection.program == Program(("npx", "server"), (("TOKEN", "s3cret"),), "/srv")
-    assert mark_of(connection) != mark_of(trusted("docs", OperatorServer(command=["npx", "other"])))
+    assert mark_of(connection) != mark_of(trusted_connection("docs", OperatorServer(command=["npx", "other"])))

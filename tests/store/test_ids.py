@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.ids import CHECK_DIGITS, ENTROPY_BYTES, Ids, remarked, tree_of
+from store.ids import CHECK_DIGITS, ENTROPY_BYTES, Ids, tree_of, with_mark
 from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
@@ -90,7 +90,7 @@ def test_as_many_guesses_pass_as_the_check_has_digits_for() -> None:
 def test_the_first_turn_of_a_conversation_is_in_its_tree_and_passes(entropy: bytes) -> None:
     ids = maker(entropy)
     conversation = ids.new(mark=CONVERSATION_MARK)
-    first = remarked(conversation, BY_HAND_MARK)
+    first = with_mark(conversation, BY_HAND_MARK)
     assert tree_of(first) == tree_of(conversation)
     assert mark_of(first) == BY_HAND_MARK
     assert ids.made(first)

@@ -10,7 +10,7 @@ from store.fsck.check import Fsck, Report
 from store.history.history import ConversationHistoryStore
 from store.listening import Listening
 from store.redis.connection import connect
-from store.registry import STRANGERS, TRIES, Change, RecordKey, Registry, repeated
+from store.registry import STRANGERS, TRIES, Change, RecordKey, Registry, repeat
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT
 
@@ -88,7 +88,7 @@ async def test_of_many_who_change_the_same_each_one_counts(registry: Registry) -
             (before,) = await registry.read("count")
             await registry.change([Change("count", before, before + name.encode())])
 
-        await repeated(once)()
+        await repeat(once)()
 
     await asyncio.gather(*(add(each) for each in "abcd"))
     (count,) = await registry.read("count")
@@ -103,7 +103,7 @@ async def test_who_never_finds_what_it_read_gives_up() -> None:
         raise RegistryMoved("it")
 
     with pytest.raises(RegistryMoved):
-        await repeated(never)()
+        await repeat(never)()
     assert len(tries) == TRIES
 
 

@@ -42,7 +42,7 @@ async def told(spending: Spending, redis: Redis) -> dict[Spender, Sums]:
     sums: dict[Spender, Sums] = {}
     now = await hour_of(redis)
     for shard in range(spending.shards):
-        rows, behind = await spending.told(shard, now - 1, now)
+        rows, behind = await spending.sums(shard, now - 1, now)
         assert behind == now + 1
         for row in rows:
             sums[row.spender] = sums.get(row.spender, Sums()).plus(row.sums)
@@ -161,7 +161,7 @@ async def test_an_hour_that_is_full_counts_the_rest_together(
     for number in range(3):
         await history.append(TENANT, spending_turn(history.new_id(), expense=Expense(f"key_{number}", "m", 5, 0, 2)))
     await history.append(TENANT, spending_turn(history.new_id(), expense=Expense("key_0", "m", 5, 0, 2)))
-    found, _ = await spending.told(0, now, now + 1)
+    found, _ = await spending.sums(0, now, now + 1)
     sums = {row.spender: row.sums for row in found if row.spender.tenant != "a"}
     assert sums == {Spender(TENANT, "key_0", "m"): Sums(2, 10, 0, 4, 0), Spender("", "", ""): Sums(2, 10, 0, 4, 0)}
 
@@ -176,7 +176,7 @@ async def test_many_hours_are_told_in_pieces_and_each_of_them_whole(
     found: list[HourSpent] = []
     hour, calls = 90, 0
     while hour <= 900:
-        rows, hour = await spending.told(0, hour, 900)
+        rows, hour = await spending.sums(0, hour, 900)
         assert len(rows) < 2_000
         found += rows
         calls += 1

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 from pydantic import SecretStr
 
-from service.settings.settings import Settings, allowed, description, groups, variable
-from service.settings.sources import SECRETS, file_variable, sized, unit_of
+from service.settings.settings import Settings, allowed_values, description, groups, variable
+from service.settings.sources import SECRETS, file_variable, unit_of, with_unit
 from store.fsck.faults import MEANINGS
 from store.turn import MOVES, TERMINAL
 from tests.support import ROOT
@@ -88,7 +88,7 @@ def shows(shown: str, real: str) -> bool:
 def settings_table() -> list[str]:
     """A row for each setting, made from its description: what docs/configuration.md has to hold."""
     return [
-        f"| `{variable(name)}` | {_default(name)} | {allowed(name)} | {description(name)}{_file(name)} |"
+        f"| `{variable(name)}` | {_default(name)} | {allowed_values(name)} | {description(name)}{_file(name)} |"
         for name in Settings.model_fields
     ]
 
@@ -115,7 +115,7 @@ def _default(name: str) -> str:
     if value in ("", {}) or isinstance(value, SecretStr):
         return "empty"
     if unit_of(name) == "_bytes":
-        return f"`{sized(value)}`"
+        return f"`{with_unit(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`".replace(".0`", "`")
 
 

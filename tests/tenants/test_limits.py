@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.settings.core import LIMITS, parse_limits
-from service.tenants.limits import Allowance, KnownLimits, Limit, duration, filled, refusal_of, spoken
+from service.tenants.limits import Allowance, KnownLimits, Limit, duration, fill_limit, refusal_of, spoken
 from store.limits import Admission, Check, Left, Refused
 
 NOW = 1_790_000_000.0  # 2026-09-21T13:33:20Z
@@ -27,10 +27,10 @@ def test_limits_of_project_and_key_all_hold() -> None:
 
 def test_a_projects_own_limit_takes_the_place_of_the_default() -> None:
     default = Limit(max_requests_per_1_minute=5, max_tokens_per_1_month=100)
-    assert filled(None, default) == default
-    own = filled(Limit(max_requests_per_1_minute=9), default)
+    assert fill_limit(None, default) == default
+    own = fill_limit(Limit(max_requests_per_1_minute=9), default)
     assert (own.max_requests_per_1_minute, own.max_tokens_per_1_month) == (9, 100)
-    assert filled(None, Limit()) == Limit()
+    assert fill_limit(None, Limit()) == Limit()
 
 
 @pytest.mark.parametrize(

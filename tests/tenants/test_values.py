@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.tenants.records import ADMIN_PREFIX, ALPHABET, PREFIX, digest_of, is_admins, is_whole, new_value, redacted
+from service.tenants.records import ADMIN_PREFIX, ALPHABET, PREFIX, digest_of, is_admins, is_whole, new_value, redact
 
 
 @pytest.mark.parametrize("prefix", [PREFIX, ADMIN_PREFIX])
@@ -35,7 +35,7 @@ def test_what_nobody_made_is_none(value: bytes) -> None:
 
 def test_what_is_shown_of_a_key_is_too_little_to_guess_it_by() -> None:
     value = new_value()
-    shown = redacted(value)
+    shown = redact(value)
     assert len(shown.replace(".", "").removeprefix(PREFIX)) == 7
     assert value.startswith(shown.partition("...")[0])
     assert value.endswith(shown.rpartition("...")[2])

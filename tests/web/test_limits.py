@@ -89,7 +89,7 @@ async def test_what_is_over_is_settled_by_what_begins_next(settings: Settings) -
         loans = Loans(1.0)
         limiter = Limiter(limits, Limit(max_tokens_per_1_month=100_000), loans, time, settle_seconds=600)
         for _ in range(3):
-            async with limiter.reserved(Allowance(TENANT), MODEL, inside.store.new_id(), reads=5, writes=5):
+            async with limiter.reserving(Allowance(TENANT), MODEL, inside.store.new_id(), reads=5, writes=5):
                 pass
         assert await reserved(inside) == 1
         limiter.close()

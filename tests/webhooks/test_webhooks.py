@@ -168,7 +168,7 @@ async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
     await desk.end()
     timing = replace(QUICK, margin_seconds=0.1)
     async with inbox() as box, desk.delivering(box.url, timing=timing, given={"seconds": 0.2}) as delivering:
-        done, failures = desk.outbox.done, [StoreUnavailable("away")]
+        done, failures = desk.outbox.remove, [StoreUnavailable("away")]
 
         async def away_once(webhook: Webhook) -> None:
             if failures:

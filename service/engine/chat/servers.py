@@ -55,7 +55,7 @@ class ByChat(Kind):
         """The facts. Whether it holds its model to anything it doesn't say."""
         traits = frozenset({CUTS} if await self._cuts(ask) else ())
         places = await self._places(ask)
-        model, context, _ = await self.served(ask, wanted)
+        model, context, _ = await self.served_model(ask, wanted)
         event(logger, logging.INFO, f"the {self.name} server reads its model itself", model=model, lost=LOST)
         speech = Speech(SERVER, ends=(ENDED,))
         return Facts(CHAT, model, context, places=places, traits=traits, speech=speech, constrains=False)
@@ -63,7 +63,7 @@ class ByChat(Kind):
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
         return await self._places(ask) == facts.places and await super().serves(ask, facts, wanted)
 
-    async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
+    async def disarm(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
         if generation.asks is None:
             return generation
         pieces = self._pieces(ask, facts.model) if CUTS in facts.traits else common_pieces
@@ -84,7 +84,7 @@ class ByChat(Kind):
             tells_cached=self._tells_cached,
         )
 
-    def refused(self, status: int, body: bytes) -> EngineError:
+    def refusal(self, status: int, body: bytes) -> EngineError:
         return refusal_of(self.name, status, body)
 
     async def _places(self, ask: Ask) -> int:
@@ -118,7 +118,7 @@ class VllmByChat(ByChat):
     def __init__(self) -> None:
         super().__init__(shared=False)
         self._vllm = Vllm()
-        self.load, self.passed, self._pieces = self._vllm.load, self._vllm.passed, self._vllm.pieces
+        self.load, self.passed_members, self._pieces = self._vllm.load, self._vllm.passed_members, self._vllm.pieces
 
     async def _cuts(self, ask: Ask) -> bool:
         status, _ = await ask("POST", TOKENIZE, b'{"prompt": "a"}')
@@ -143,7 +143,7 @@ class LlamaByChat(ByChat):
     def __init__(self, *, shared: bool) -> None:
         super().__init__(shared=shared)
         self._llama = Llama(shared=shared)
-        self.passed, self._pieces = self._llama.passed, self._llama.pieces
+        self.passed_members, self._pieces = self._llama.passed_members, self._llama.pieces
 
     async def _places(self, ask: Ask) -> int:
         return (await self._llama.props(ask)).total_slots

@@ -341,9 +341,9 @@ class Llama(Kind):
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         status, body = await ask("POST", COMPLETION, _PROBE)
         if status not in (200, 400):
-            raise self.refused(status, body)
+            raise self.refusal(status, body)
         props = await self.props(ask)
-        model, context_tokens, vocabulary = await self.served(ask, wanted)
+        model, context_tokens, vocabulary = await self.served_model(ask, wanted)
         guided = status == 200
         traits = frozenset({LLGUIDANCE} if guided else ())
         found = Facts(COMPLETION, model, context_tokens, places=props.total_slots, traits=traits)
@@ -361,17 +361,17 @@ class Llama(Kind):
         """The ids of a prompt: the template makes a text, which is then cut into ids."""
         disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
         body = tokenize_body(await self._prompt_text(ask, disarmed))
-        return read(await self.asked(ask, TOKENIZE, body), Ids).tokens
+        return read(await self.ask_body(ask, TOKENIZE, body), Ids).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
-        return read(await self.asked(ask, TOKENIZE, tokenize_body(text, marks=False)), Ids).tokens
+        return read(await self.ask_body(ask, TOKENIZE, tokenize_body(text, marks=False)), Ids).tokens
 
     def request(self, facts: Facts, generation: Generation) -> Request:
         cached, guided = self.caches(generation.cache_salt), LLGUIDANCE in facts.traits
         body = request_body(generation, facts.context_tokens, cached=cached, guided=guided)
         return Request(COMPLETION, body)
 
-    def passed(self, passed: Passed) -> dict[str, Any]:
+    def passed_members(self, passed: Passed) -> dict[str, Any]:
         return {"cache_prompt": self.caches(passed.cache_salt)}  # it knows no priorities
 
     def answer(self, generation: Generation) -> LlamaAnswer:
@@ -389,7 +389,7 @@ class Llama(Kind):
 
     async def props(self, ask: Ask) -> Props:
         """How a server is set up."""
-        body = await self.asked(ask, "/props")
+        body = await self.ask_body(ask, "/props")
         try:
             return read(body, Props)
         except EngineError as error:
@@ -399,7 +399,7 @@ class Llama(Kind):
         """A function that cuts a text into pieces, marks among them."""
 
         async def pieces(text: str) -> Sequence[tuple[int, str]]:
-            body = await self.asked(ask, TOKENIZE, tokenize_body(text, pieces=True))
+            body = await self.ask_body(ask, TOKENIZE, tokenize_body(text, pieces=True))
             found = read(body, _Pieces).tokens
             return [(each.id, each.piece if isinstance(each.piece, str) else "") for each in found]
 
@@ -407,4 +407,4 @@ class Llama(Kind):
 
     async def _prompt_text(self, ask: Ask, transcript: Transcript) -> str:
         """The text that the template makes."""
-        return read(await self.asked(ask, TEMPLATE, template_body(transcript)), _Prompt).prompt
+        return read(await self.ask_body(ask, TEMPLATE, template_body(transcript)), _Prompt).prompt

@@ -116,10 +116,10 @@ class Sglang(Kind):
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         unsaid = EngineUnavailable("the SGLang server does not say what kind of model it has; is it one?")
-        kind = decode(_INFO, await self.asked(ask, MODEL), unsaid).model_type
+        kind = decode(_INFO, await self.ask_body(ask, MODEL), unsaid).model_type
         if kind != MODEL_TYPE:
             raise EngineUnavailable(f"the SGLang server's model is of the type {kind!r}, and gpt-oss {MODEL_TYPE!r}")
-        model, context_tokens, _ = await self.served(ask, wanted)
+        model, context_tokens, _ = await self.served_model(ask, wanted)
         return Facts(GENERATE, model, context_tokens)
 
     async def load(self, ask: Ask) -> ServerLoad:
@@ -157,7 +157,7 @@ class Sglang(Kind):
     def answer(self, generation: Generation) -> "SglangAnswer":
         return SglangAnswer(logprobs=generation.sampling.logprobs)
 
-    def passed(self, passed: Passed) -> dict[str, Any]:
+    def passed_members(self, passed: Passed) -> dict[str, Any]:
         return {**_salts(passed.cache_salt), "priority": -passed.priority} if passed.cache_salt else {}
 
 
@@ -252,14 +252,14 @@ class Tensorrt(Kind):
 
     async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
         """The facts. Whether constraints are on it doesn't say."""
-        reuses = await self._finds_prompts(ask, (await self.served(ask, wanted)).model)
+        reuses = await self._finds_prompts(ask, (await self.served_model(ask, wanted)).model)
         if reuses and self._shared:
             raise EngineUnavailable(
                 f"the TensorRT-LLM server keeps cached prompts, and can't keep those of tenants apart; {SWITCH_OFF}"
             )
         self._reuses |= reuses
         traits = frozenset({REUSES} if reuses else ())
-        model, context, _ = await self.served(ask, wanted)
+        model, context, _ = await self.served_model(ask, wanted)
         return Facts(COMPLETIONS, model, context, traits=traits, logprobs=False, constrains=False)
 
     def request(self, facts: Facts, generation: Generation) -> Request:
@@ -276,7 +276,7 @@ class Tensorrt(Kind):
     def answer(self, generation: Generation) -> "TensorrtAnswer":
         return TensorrtAnswer(logprobs=None)
 
-    def passed(self, passed: Passed) -> dict[str, Any]:
+    def passed_members(self, passed: Passed) -> dict[str, Any]:
         """Nothing, as it refuses unknown members, and its endpoints know different ones."""
         self._refuse_salted(self._reuses, passed.cache_salt)
         return {}
@@ -289,7 +289,7 @@ class Tensorrt(Kind):
         prompt = [secrets.randbelow(FIRST_SPECIAL) for _ in range(PROBE_TOKENS)]
         body = _ENCODE(_members(Generation("", prompt, Sampling(1, 0, stop_ids=ENDS[:1])), model))
         other = EngineUnavailable("the TensorRT-LLM server does not answer a completion; is it one?")
-        answers = [decode(_TENSORRT_EVENT, await self.asked(ask, COMPLETIONS, body), other) for _ in range(2)]
+        answers = [decode(_TENSORRT_EVENT, await self.ask_body(ask, COMPLETIONS, body), other) for _ in range(2)]
         if any(not answer.choices or not answer.choices[0].token_ids for answer in answers):
             raise EngineUnavailable("the TensorRT-LLM server gives no token ids; is it recent?")
         return answers[-1].cached_tokens != 0

@@ -165,7 +165,7 @@ class Kind(ABC):
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
         """Whether a server that is up still serves the same; cheap."""
-        return (await self.served(ask, wanted))[:2] == (facts.model, facts.context_tokens)
+        return (await self.served_model(ask, wanted))[:2] == (facts.model, facts.context_tokens)
 
     async def load(self, ask: Ask) -> ServerLoad:
         """The load that it reports, as far as it does."""
@@ -179,31 +179,31 @@ class Kind(ABC):
         """The ids of a text in which nothing is a mark."""
         raise EngineError(f"the {self.name} server has left out ids")
 
-    async def disarmed(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
+    async def disarm(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
         """The generation without marks in its texts, where the server makes the prompt itself."""
         return generation
 
-    def passed(self, passed: Passed) -> dict[str, Any]:
+    def passed_members(self, passed: Passed) -> dict[str, Any]:
         """Members that the body of a passed request must have, whatever it says itself: they keep tenants apart, and
         set the priority. None where the server refuses members that it doesn't know.
         """
         return {}
 
-    def refused(self, status: int, body: bytes) -> EngineError:
+    def refusal(self, status: int, body: bytes) -> EngineError:
         """The error that an answer with an HTTP error status stands for."""
         return read_refusal(self.name, status, body)
 
-    async def asked(self, ask: Ask, path: str, body: bytes | None = None) -> bytes:
+    async def ask_body(self, ask: Ask, path: str, body: bytes | None = None) -> bytes:
         """The body of an answer with status 200: to a POST where there is a `body`. Any other raises EngineError."""
         status, said = await ask("GET" if body is None else "POST", path, body)
         if status != 200:
-            raise self.refused(status, said)
+            raise self.refusal(status, said)
         return said
 
-    async def served(self, ask: Ask, wanted: Wanted) -> Served:
+    async def served_model(self, ask: Ask, wanted: Wanted) -> Served:
         """The model that a server serves. Raises EngineError where it isn't the wanted one."""
         unsaid = EngineUnavailable(f"the {self.name} server does not say what it serves; is it one?")
-        listed, terms = decode(_MODELS, await self.asked(ask, MODELS), unsaid).data, wanted()
+        listed, terms = decode(_MODELS, await self.ask_body(ask, MODELS), unsaid).data, wanted()
         found = next((each for each in listed if terms.model in ("", each.id)), None)
         if found is None:
             raise EngineUnavailable(f"the {self.name} server does not serve the model {terms.model!r}{self.naming}")

@@ -173,13 +173,13 @@ class Server:
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
         facts = self._fetch_facts()
-        disarming = self.kind.disarmed(self._ask_at_length, facts, generation)
+        disarming = self.kind.disarm(self._ask_at_length, facts, generation)
         generation = await self._outcome_of(disarming, Unreachable(f"the {self.kind.name} server did not answer"))
         request = self.kind.request(facts, generation)
         if request.end is not None:
             self._ends[generation.id] = request.end
         try:
-            async with self._posting(request, _headers(generation), self.kind.refused, HEAD_SECONDS) as connection:
+            async with self._posting(request, _headers(generation), self.kind.refusal, HEAD_SECONDS) as connection:
                 try:
                     yield connection
                 except BROKEN as error:
@@ -192,7 +192,7 @@ class Server:
         """The server's reply to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
         facts = self._fetch_facts()
         folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
-        own = {"model": facts.model, **self.kind.passed(passed), **(STREAMED if folded else {})}
+        own = {"model": facts.model, **self.kind.passed_members(passed), **(STREAMED if folded else {})}
         # no client may see its address, nor the key for it
         hidden = [each for each in (self._pool.api_key, urlsplit(self.url).netloc, self.place.host) if each]
         request = Request(passed.path, msgspec.json.encode({**passed.members, **own}))

@@ -380,9 +380,9 @@ class Vllm(Kind):
         if endpoint is Endpoint.GENERATE:  # its parameters, as it fills them in for a request without any
             status, body = await ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
             defaults = read_defaults(body) if status == 200 else defaults
-        model, context_tokens, _ = await self.served(ask, wanted)
+        model, context_tokens, _ = await self.served_model(ask, wanted)
         speech = await self._speech(ask, model)
-        if model != (again := (await self.served(ask, wanted)).model):
+        if model != (again := (await self.served_model(ask, wanted)).model):
             raise EngineUnavailable(f"the vLLM server served {model!r} a moment ago, and now {again!r}")
         return Facts(
             endpoint,
@@ -397,7 +397,7 @@ class Vllm(Kind):
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
-        return read_cut(await self.asked(ask, TOKENIZE, template_body(disarmed, facts.model))).tokens
+        return read_cut(await self.ask_body(ask, TOKENIZE, template_body(disarmed, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:
         status, body = await ask("GET", METRICS, None)
@@ -411,14 +411,14 @@ class Vllm(Kind):
     def answer(self, generation: Generation) -> VllmAnswer:
         return VllmAnswer(logprobs=generation.sampling.logprobs, decoded=generation.decoded)
 
-    def passed(self, passed: Passed) -> dict[str, Any]:
+    def passed_members(self, passed: Passed) -> dict[str, Any]:
         return {"cache_salt": passed.cache_salt, "priority": passed.priority} if passed.cache_salt else {}
 
     def pieces(self, ask: Ask, model: str) -> Pieces:
         """A function that cuts a text into pieces, marks among them."""
 
         async def pieces(text: str) -> Sequence[tuple[int, str]]:
-            cut = read_cut(await self.asked(ask, TOKENIZE, tokenize_body(text, model)))
+            cut = read_cut(await self.ask_body(ask, TOKENIZE, tokenize_body(text, model)))
             return list(zip(cut.tokens, cut.token_strs or (), strict=False))
 
         return pieces
@@ -429,16 +429,16 @@ class Vllm(Kind):
         if status in (403, 404, 405):
             return None
         if status != 200:
-            raise self.refused(status, body)
+            raise self.refusal(status, body)
         if read_cut(body).tokens == [START]:
             return None
 
-        async def written(transcript: Transcript) -> str | None:
+        async def template_text(transcript: Transcript) -> str | None:
             body = template_body(transcript, model, texts=True)
-            texts = read_cut(await self.asked(ask, TOKENIZE, body)).token_strs
+            texts = read_cut(await self.ask_body(ask, TOKENIZE, body)).token_strs
             return None if texts is None else "".join(texts)
 
-        return await speech_of(self.pieces(ask, model), written, model)
+        return await speech_of(self.pieces(ask, model), template_text, model)
 
     async def _endpoint(self, ask: Ask) -> Endpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
@@ -447,4 +447,4 @@ class Vllm(Kind):
             return Endpoint.GENERATE
         if status in (403, 404, 405):
             return Endpoint.COMPLETIONS
-        raise self.refused(status, body)
+        raise self.refusal(status, body)

@@ -72,7 +72,7 @@ class Unwrapper:
                 return ""
             self._inside = opening is not None
             text = text[opening.end() :] if opening else text
-        return self._decoded(text) if self._inside else text
+        return self._decode(text) if self._inside else text
 
     def rest(self) -> str:
         """The text that still waits at the end, unless it is the closing mark."""
@@ -81,7 +81,7 @@ class Unwrapper:
             text = ""
         return self._whole(text)
 
-    def _decoded(self, text: str) -> str:
+    def _decode(self, text: str) -> str:
         out: list[str] = []
         place = 0
         while place < len(text):

@@ -50,7 +50,7 @@ class FileCiting:
 
     def __init__(self, files: Mapping[str, Mapping[str, str]]) -> None:
         """`files` has the annotation of each file, by its path."""
-        self._files = {said: file for path, file in files.items() for said in _written(path)}
+        self._files = {said: file for path, file in files.items() for said in _spellings(path)}
         self._known = sorted(self._files)
         self._sizes = sorted({len(said) for said in self._known}, reverse=True)
         self._waiting = ""
@@ -61,15 +61,15 @@ class FileCiting:
         """Take more text, and the log probabilities of its tokens; the pieces that can be shown by now."""
         self._chars += len(text)
         self._waiting += text
-        return [Cited(text, beside), *self._cited(whole=False)]
+        return [Cited(text, beside), *self._cite(whole=False)]
 
     def rest(self) -> Sequence[Cited]:
         """The pieces that are left when no more text comes."""
-        found = self._cited(whole=True)
+        found = self._cite(whole=True)
         self._waiting = ""
         return found
 
-    def _cited(self, *, whole: bool) -> list[Cited]:
+    def _cite(self, *, whole: bool) -> list[Cited]:
         """The annotations of the links that are complete; nothing comes behind a text that is `whole`."""
         found: list[Cited] = []
         waiting, place = self._waiting, 0
@@ -86,7 +86,7 @@ class FileCiting:
                 annotation = {"type": "container_file_citation"} | dict(self._files[name]) | span
                 found.append(Cited("", (), annotation))
         left = waiting[place:]
-        self._waiting = left[len(left) - begun(left, (_BEGINNING,)) :]
+        self._waiting = left[len(left) - begun_chars(left, (_BEGINNING,)) :]
         return found
 
     def _name(self, said: str, *, whole: bool) -> str | None:
@@ -108,7 +108,7 @@ class FileCiting:
         return place < len(self._known) and self._known[place].startswith(said)
 
 
-def _written(path: str) -> Iterator[str]:
+def _spellings(path: str) -> Iterator[str]:
     """A path as a link may have it: as it is, or with escapes of URLs."""
     yield path
     for escaped in (quote(path), quote(path, safe=_AS_IT_IS)):
@@ -127,7 +127,7 @@ def _ends(behind: str, *, whole: bool) -> bool | None:
     return not (rest[0].isalnum() or rest[0] in _IN_NAMES)
 
 
-def begun(text: str, marks: Sequence[str]) -> int:
+def begun_chars(text: str, marks: Sequence[str]) -> int:
     """How many characters at the end of a text may be the beginning of one of these marks."""
     longest = 0
     for mark in marks:
@@ -146,14 +146,14 @@ class PageCiting:
 
     def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
         """Take more text; see FileCiting."""
-        return self._shown(self._citations.take(text, beside))
+        return self._show(self._citations.take(text, beside))
 
     def rest(self) -> Sequence[Cited]:
         """The pieces that are left when no more text comes."""
-        left = self._shown(self._citations.rest())
+        left = self._show(self._citations.rest())
         return left if self._files is None else [*left, *self._files.rest()]
 
-    def _shown(self, pieces: Sequence[PageCited[Logprob]]) -> list[Cited]:
+    def _show(self, pieces: Sequence[PageCited[Logprob]]) -> list[Cited]:
         out: list[Cited] = []
         for text, beside, annotation in pieces:
             out += [Cited(text, beside)] if self._files is None else self._files.take(text, beside)

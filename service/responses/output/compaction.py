@@ -36,14 +36,14 @@ def compaction_messages(compaction: Compaction, *, limit: int) -> list[StoredMes
     A summary has at most MAX_SUMMARY_BYTES, which takes some 10 ms. Raises TooManyTokens.
     """
 
-    def named(name: str, text: str) -> StoredMessage:
+    def named_message(name: str, text: str) -> StoredMessage:
         developer = in_one_go(message_steps(text, "developer", limit=limit))
         return msgspec.structs.replace(developer, name=name)
 
     if not compaction.kept:
-        return [named(MARKER, f"{_SUMMARY_ALONE}\n\n{compaction.summary}"), *compaction.newest]
-    summary = named(SUMMARY, f"{_SUMMARY}\n\n{compaction.summary}")
-    return [named(MARKER, _KEPT), *compaction.kept, summary, *compaction.newest]
+        return [named_message(MARKER, f"{_SUMMARY_ALONE}\n\n{compaction.summary}"), *compaction.newest]
+    summary = named_message(SUMMARY, f"{_SUMMARY}\n\n{compaction.summary}")
+    return [named_message(MARKER, _KEPT), *compaction.kept, summary, *compaction.newest]
 
 
 def users_words(messages: Sequence[StoredMessage], room: int, size: int) -> tuple[StoredMessage, ...]:

@@ -71,9 +71,9 @@ class Emitter:
 
     def open(self) -> list[Event]:
         """The events that begin the item."""
-        return [] if self.late else self._begun()
+        return [] if self.late else self._begin()
 
-    def _begun(self) -> list[Event]:
+    def _begin(self) -> list[Event]:
         added: list[Event] = [events.OutputItemAdded(self._index, self._item("in_progress"))]
         return added if self.in_progress is None else [*added, self.in_progress(self._id, self._index)]
 
@@ -93,7 +93,7 @@ class Emitter:
         item = self._item(status)
         return item, [
             *rest,
-            *(self._begun() if self.late else ()),
+            *(self._begin() if self.late else ()),
             *self._ending(status),
             events.OutputItemDone(self._index, item),
         ]
@@ -135,24 +135,24 @@ class MessageEmitter(Emitter):
     def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
         """A text delta; several, and annotations between them, where the text cites something."""
         if self._citing is None:
-            return self._shown(delta, logprobs)
-        return self._cited(self._citing.take(delta, logprobs))
+            return self._show(delta, logprobs)
+        return self._cite(self._citing.take(delta, logprobs))
 
     def _rest(self) -> list[Event]:
-        return [] if self._citing is None else self._cited(self._citing.rest())
+        return [] if self._citing is None else self._cite(self._citing.rest())
 
-    def _cited(self, pieces: Iterable[Cited]) -> list[Event]:
+    def _cite(self, pieces: Iterable[Cited]) -> list[Event]:
         out: list[Event] = []
         for text, beside, annotation in pieces:
             if text:
-                out += self._shown(text, beside)
+                out += self._show(text, beside)
             if annotation is not None:
                 number = len(self._annotations)
                 self._annotations.append(annotation)
                 out.append(events.OutputTextAnnotationAdded(self._id, self._index, 0, number, annotation))
         return out
 
-    def _shown(self, delta: str, logprobs: Sequence[Logprob]) -> list[Event]:
+    def _show(self, delta: str, logprobs: Sequence[Logprob]) -> list[Event]:
         self._pieces.append(delta)
         if not logprobs or self._logprob_bytes > MAX_LOGPROB_BYTES:
             return [events.OutputTextDelta(self._id, self._index, 0, delta)]

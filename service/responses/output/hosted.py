@@ -170,7 +170,7 @@ HOSTED: Mapping[HostedKind, type[HostedCallEmitter]] = {
 """The emitter of a call, by the kind of its tool."""
 
 
-def undeclared(response_id: str, index: int, name: str) -> HostedCallEmitter:
+def undeclared_call(response_id: str, index: int, name: str) -> HostedCallEmitter:
     """The emitter of a call of an undeclared tool; a model may have glued a content type to the name of one that it was
     trained with.
     """

@@ -92,7 +92,7 @@ _json = msgspec.json.Encoder().encode
 _read: Any = msgspec.json.Decoder(reduce(lambda one, other: one | other, events.KINDS)).decode
 
 
-def journaled(ids: Sequence[int]) -> bytes:
+def batch_of(ids: Sequence[int]) -> bytes:
     """Sampled ids as a batch has them."""
     try:
         return tokens.pack(ids)
@@ -121,7 +121,7 @@ def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
             runs.append(_json(event))
         elif type(event) is kind and event.item_id == item_id and event.output_index == output_index:
             texts.append(event.delta)
-        elif (run := _begun(event)) is None:
+        elif (run := _begin_run(event)) is None:
             kind = None
             runs.append(_json(event))
         else:
@@ -130,7 +130,7 @@ def _runs(batch: Iterable[Event]) -> list[_Deltas | bytes]:
     return runs
 
 
-def _begun(delta: events.Delta) -> _Deltas | None:
+def _begin_run(delta: events.Delta) -> _Deltas | None:
     """The run that a delta begins, or None where its item has no id of ours."""
     place = _PLACES[type(delta)]
     prefix = _KINDS[place][1]
@@ -158,7 +158,7 @@ def _is_plain(event: Event) -> TypeGuard[events.Delta]:
 
 def decode_batch(blob: bytes, last: int) -> Batch:
     """The batch whose last event has the number `last`, equal to what was encoded. Raises NewerFormat."""
-    written = _written(blob)
+    written = _read_batch(blob)
     number = last + 1 - sum([1 if type(run) is bytes else len(cast(_Deltas, run).texts) for run in written.runs])
     out: list[Event] = []
     for run in written.runs:
@@ -177,7 +177,7 @@ def decode_batch(blob: bytes, last: int) -> Batch:
 
 def decode_sampled(blob: bytes) -> Batch:
     """The part of a batch that a replay needs, which makes the events anew. Raises NewerFormat."""
-    return _batch([], _written(blob))
+    return _batch([], _read_batch(blob))
 
 
 def _batch(made: list[Event], written: _Written) -> Batch:
@@ -185,7 +185,7 @@ def _batch(made: list[Event], written: _Written) -> Batch:
     return Batch(made, written.tokens, written.cached_tokens, *sampled)
 
 
-def _written(blob: bytes) -> _Written:
+def _read_batch(blob: bytes) -> _Written:
     check_version(blob, FORMAT)
     return _unpack(unsqueeze(blob[1:]))
 

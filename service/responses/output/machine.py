@@ -42,7 +42,7 @@ from service.responses.output.hosted import (
     ServerCallEmitter,
     listing_events,
 )
-from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, told
+from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, tool_answer
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.reading import TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
@@ -140,7 +140,7 @@ class Machine:
             out += self._in_progress()
         return self._stamp(out)
 
-    def queued(self) -> list[Event]:
+    def queue(self) -> list[Event]:
         """The response is created and waits for a worker."""
         self._move(Move.QUEUED)
         waiting = msgspec.structs.replace(self._base, status=ResponseStatus.QUEUED)
@@ -244,7 +244,7 @@ class Machine:
         self.hosted_calls += 1
         last = self.hosted_calls >= self.rules.hosted_calls and not any(each.tool for each in self._answers)
         notes = [] if outcome.display is None else [note_of(outcome.display)]
-        self._keep([*calling.said, *notes, told(outcome.told, calling.recipient, calling.channel, last=last)])
+        self._keep([*calling.said, *notes, tool_answer(outcome.told, calling.recipient, calling.channel, last=last)])
         if call is not None and call.approved is not None:
             self.gone_on.append(call.approved.id)
         return closing
@@ -423,7 +423,7 @@ class Machine:
 
     def _open(self, header: Header, out: list[Event]) -> None:
         rules = self.rules
-        target = rules.called(header.recipient, header.channel)
+        target = rules.callee_of(header.recipient, header.channel)
         if self.calls and not (isinstance(target, Callee) and target.awaits):
             self._move(Move.FILL)  # behind its calls the model waits for outputs; whatever else it says is made up
             return
@@ -478,7 +478,7 @@ class Machine:
             self._keep([item.as_called(callee, sampled)])
             self.asked.append(emitter.request)
         else:
-            self._keep(item.kept(done, sampled, self.rules))
+            self._keep(item.kept_messages(done, sampled, self.rules))
         if status != "completed":
             return
         if isinstance(callee, Callee):

@@ -148,14 +148,14 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
         tag = None if reading.tail else turn_tag(rules, reading.chat, thinking=reading.thinking)
         sampling = sampling if tag is None else msgspec.structs.replace(sampling, structural_tag=tag)
     else:
-        sampling = _constrained(sampling, machine, reading)
+        sampling = _constrain(sampling, machine, reading)
     prompt = prompt if len(prompt) <= reading.prefix_tokens else prompt[: reading.prefix_tokens]
     return msgspec.structs.replace(
         initial, prompt=array("I", prompt) + reading.tail if reading.tail else prompt, sampling=sampling
     )
 
 
-def _constrained(sampling: Sampling, machine: Machine, reading: HarmonyReading) -> Sampling:
+def _constrain(sampling: Sampling, machine: Machine, reading: HarmonyReading) -> Sampling:
     """The sampling with the model's constraint here: its content's format, or the recipients that it may address.
 
     Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine

@@ -36,10 +36,10 @@ from service.harmony.segments import Closed
 from service.markup.messages import name_of
 from service.responses.output import sealed
 from service.responses.output.calls import OWN_CALLS, ActionEmitter
-from service.responses.output.citing import begun, citing_of
+from service.responses.output.citing import begun_chars, citing_of
 from service.responses.output.compaction import compaction_messages, fault_of
 from service.responses.output.emitter import CompactionEmitter, Emitter, MessageEmitter, ReasoningEmitter, Seal
-from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, undeclared
+from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, undeclared_call
 from service.responses.output.rules import Rules
 from store.turn import Messages, StoredMessage
 
@@ -63,7 +63,7 @@ class Stopper:
         if found:
             self.hit = True
             return self._release(min(found), cut=True)
-        return self._release(len(waiting) - begun(waiting, self._stops), cut=False)
+        return self._release(len(waiting) - begun_chars(waiting, self._stops), cut=False)
 
     def rest(self) -> list[Piece]:
         """The pieces that still wait, where the answer ended otherwise."""
@@ -137,7 +137,7 @@ def emitter_for(making: Making, header: Header, target: Target, index: int) -> E
             return ApprovalRequestEmitter(response_id, index, tool, header.channel)
         return HOSTED[tool.kind](response_id, index, tool)
     if target is not None:
-        return undeclared(response_id, index, target)
+        return undeclared_call(response_id, index, target)
     if header.channel == "analysis":
         seal = making.seal if rules.sealed else None
         return ReasoningEmitter(response_id, index, summarised=rules.summary is not None, seal=seal)
@@ -189,13 +189,13 @@ class OpenItem:
         if self._checker is not None:
             self._checker.feed(text)
         logprobs, self._pending = self._pending, []
-        return self._shown([(text, logprobs)] if self._stopper is None else self._stopper.take(text, logprobs))
+        return self._show([(text, logprobs)] if self._stopper is None else self._stopper.take(text, logprobs))
 
     def rest(self) -> list[Event]:
         """The events for text that was held back, as it may have been the beginning of a stop text."""
-        return [] if self._stopper is None else self._shown(self._stopper.rest())
+        return [] if self._stopper is None else self._show(self._stopper.rest())
 
-    def _shown(self, pieces: Sequence[Piece]) -> list[Event]:
+    def _show(self, pieces: Sequence[Piece]) -> list[Event]:
         return [event for text, logprobs in pieces for event in self.emitter.text(text, logprobs)]
 
     @property
@@ -265,7 +265,7 @@ class OpenItem:
             "assistant", tokens.pack(ids), header.channel, header.recipient, content_type=header.content_type
         )
 
-    def kept(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
+    def kept_messages(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
         """The messages that later prompts show for the item that it became.
 
         A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
@@ -309,7 +309,7 @@ def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage
     )
 
 
-def told(text: str, recipient: str, channel: str | None, *, last: bool) -> StoredMessage:
+def tool_answer(text: str, recipient: str, channel: str | None, *, last: bool) -> StoredMessage:
     """The answer of a tool that the service runs, as the model reads it. Behind the `last` one no other can be called.
     Never change these texts: a worker of another release replays the tokens sampled behind them.
     """

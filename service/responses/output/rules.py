@@ -127,7 +127,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         shared = Counter(callee.name for callee in self.callees)
         return {callee.name: callee for callee in self.callees if shared[callee.name] == 1}
 
-    def hosted(self, server: str, tool: str) -> Callee | None:
+    def hosted_callee(self, server: str, tool: str) -> Callee | None:
         """The callee that is a tool of an MCP server which the request declares."""
         meant = ("mcp", server, tool)
         found = (each for each in self.callees if (on := each.hosted) and (on.kind, on.server, on.tool) == meant)
@@ -142,7 +142,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
             return self.callees
         return tuple(callee for callee in self.callees if callee.recipient in self.allowed)
 
-    def called(self, recipient: str | None, channel: str | None) -> Callee | str | None:
+    def callee_of(self, recipient: str | None, channel: str | None) -> Callee | str | None:
         """Whom a message is addressed to: a callee that may be called, the name of a tool that is undeclared or may not
         be called, or None for nobody.
 
@@ -153,12 +153,12 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         meant = recipient or misplaced
         if meant is None or meant in _NOBODY:
             return None
-        found = self._callee(meant) or self._glued(meant)
+        found = self._callee(meant) or self._glued_callee(meant)
         if found is not None:
             return found if found in self.callable else found.recipient
         return meant if recipient is not None and CALL_NAME.fullmatch(meant) else None
 
-    def _glued(self, meant: str) -> Callee | None:
+    def _glued_callee(self, meant: str) -> Callee | None:
         """The callee whose name a content type was glued to: `json`, or `code` where the model was trained with it."""
         if meant.endswith("json"):
             return self._callee(meant.removesuffix("json"))

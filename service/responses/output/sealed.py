@@ -93,15 +93,15 @@ def read_compaction(payload: bytes) -> Compaction:
 
 def open_reasoning(text: str, opener: Opener) -> StoredMessage | str:
     """The reasoning sealed in `text`. Raises Unsealable, also for a payload of another kind."""
-    return read_reasoning(_opened(text, REASONING, opener))
+    return read_reasoning(_open(text, REASONING, opener))
 
 
 def open_compaction(text: str, opener: Opener) -> Compaction:
     """The compaction sealed in `text`. Raises Unsealable, also for a payload of another kind."""
-    return read_compaction(_opened(text, COMPACTION, opener))
+    return read_compaction(_open(text, COMPACTION, opener))
 
 
-def _opened(text: str, wanted: str, opener: Opener) -> bytes:
+def _open(text: str, wanted: str, opener: Opener) -> bytes:
     kind, payload = opener.open(text)
     if kind != wanted:
         raise Unsealable(f"it is the content of a {kind} item, not of a {wanted} item")

@@ -77,7 +77,7 @@ class Approving:
     def _check_offer(self, pending: Pending) -> None:
         """Raise InvalidRequest where the tool isn't offered, or by another server than the one that was shown."""
         request = pending.request
-        callee = self._rules.hosted(request.server, request.tool)
+        callee = self._rules.hosted_callee(request.server, request.tool)
         if callee is None or callee.hosted is None:
             raise _not_offered(request)
         if pending.place is None and request.at != callee.hosted.at:
@@ -85,7 +85,7 @@ class Approving:
 
     def recipient(self, request: ApprovalRequest) -> str | None:
         """Whom the call addresses in Harmony; None for a name that a recipient can't have."""
-        callee = self._rules.hosted(request.server, request.tool)
+        callee = self._rules.hosted_callee(request.server, request.tool)
         name = f"{request.server}.{request.tool}" if callee is None else callee.recipient
         return name if CALL_NAME.fullmatch(name) else None
 

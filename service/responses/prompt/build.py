@@ -58,7 +58,7 @@ def reserve(context_tokens: int, max_output_tokens: int | None) -> int:
     return min(max_output_tokens or ANSWER_RESERVE_TOKENS, context_tokens // RESERVE_SHARE)
 
 
-def shortened(messages: Sequence[StoredMessage], room: int) -> list[StoredMessage]:
+def drop_oldest(messages: Sequence[StoredMessage], room: int) -> list[StoredMessage]:
     """The messages without so many of the oldest turns that they have at most `room` tokens, if that is enough."""
     excess = sum(len(message.tokens) for message in messages) - room * BYTES_A_TOKEN
     if excess <= 0:
@@ -201,7 +201,7 @@ def build_prompt(
     said = [message for message in new if message.tokens]
     messages = in_prompt([*chain, *said], all_thoughts=keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
-    rules, shown, ending = _fitted(request, rules, prefix, messages, limit)
+    rules, shown, ending = _fit(request, rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *[message.tokens for message in shown], *ending)))
     instructed = tuple(StoredMessage("developer", each) for each in ending[:-1])
     prompt = Prompt(joined, items, new, shown, rules, instructed, partial=len(shown) < len(messages))
@@ -215,7 +215,7 @@ def _behind(answers: Answers) -> "array[int]":
     return tokens.unpack(b"".join((*(message.tokens for message in answers.behind), PROMPT_END)))
 
 
-def _fitted(
+def _fit(
     request: CreateRequest, rules: Rules, prefix: Sequence[bytes], messages: list[StoredMessage], limit: int
 ) -> tuple[Rules, list[StoredMessage], list[bytes]]:
     """The rules, the messages and the ending of a prompt: of a compaction, of one that comes before the answer, or of
@@ -230,7 +230,7 @@ def _fitted(
             )
         room = limit - kept - len(_behind(rules.answers))
         if request.truncation == "auto":
-            messages = shortened(messages, max(room - _length(prefix), 0))
+            messages = drop_oldest(messages, max(room - _length(prefix), 0))
         return rules, messages, []
     if rules.compacting:
         words = kept_messages(messages, _length(prefix), limit, kept)
@@ -244,11 +244,11 @@ def _fitted(
             words = instruction(older, compacting.kept_messages)
             if request.truncation == "auto":
                 instructed = (*prefix, _developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END)
-                older = shortened(older, max(limit - kept - _length(instructed), 0))
+                older = drop_oldest(older, max(limit - kept - _length(instructed), 0))
             return compacting, older, [_developer_message(words), *ending]
     if request.truncation == "auto":
         room = limit - kept
-        messages = shortened(messages, max(room - _length((*prefix, *ending)), 0))
+        messages = drop_oldest(messages, max(room - _length((*prefix, *ending)), 0))
     return rules, messages, ending
 
 

@@ -34,7 +34,7 @@ class Calls:
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self.unnamed = UnnamedCalls()
 
-    def known(self, chain: Iterable[StoredMessage]) -> None:
+    def take_over(self, chain: Iterable[StoredMessage]) -> None:
         """Take over the calls of a chain. A call waits only if nobody but the model spoke since: any before that
         was answered in its time, and an answer that isn't there has been erased.
         """
@@ -42,16 +42,16 @@ class Calls:
             if message.role != "assistant":
                 self._waiting.clear()
             elif message.recipient is not None and message.call_id is not None:
-                self.made(message.call_id, self.tool_of(message.recipient))
+                self.note_call(message.call_id, self.tool_of(message.recipient))
 
     def tool_of(self, recipient: str) -> str:
         """The name under which the tool answers that was called so; the model leaves `functions.` out at times."""
-        meant = self._rules.called(recipient, None)
+        meant = self._rules.callee_of(recipient, None)
         if isinstance(meant, Callee):
             return meant.recipient
         return recipient if "." in recipient or recipient in BUILT_IN else f"{FUNCTIONS}.{recipient}"
 
-    def made(self, call_id: str, recipient: str) -> None:
+    def note_call(self, call_id: str, recipient: str) -> None:
         """A call was made."""
         self.record(call_id, recipient)
         self._waiting[call_id] = None
@@ -82,12 +82,12 @@ class Calls:
             ranks.append((rank, at))
         return [at for _, at in sorted(ranks)] or [place]
 
-    def interrupted(self) -> None:
+    def interrupt(self) -> None:
         """Somebody spoke who is neither the model nor a tool: nothing waits any more."""
         self._waiting.clear()
         self.unnamed.clear()
 
-    def answered(self, call_id: str) -> str | None:
+    def answer(self, call_id: str) -> str | None:
         """The tool that answers the call, which waits no more; None for an id that nobody knows."""
         self._waiting.pop(call_id, None)
         return self._recipients.get(call_id)

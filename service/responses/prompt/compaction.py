@@ -185,10 +185,10 @@ class Compacted(msgspec.Struct):
 def read_compact(body: bytes, *, store: bool) -> CreateRequest:
     """Check the body of a request to compact, and make it one for a response that does. Raises ApiError."""
     wanted = read_create(msgspec.json.encode(decode(body, CompactBody)), store=store)
-    return msgspec.structs.replace(wanted, input=triggered(wanted.input), store=False)
+    return msgspec.structs.replace(wanted, input=with_trigger(wanted.input), store=False)
 
 
-def triggered(sent: msgspec.Raw) -> msgspec.Raw:
+def with_trigger(sent: msgspec.Raw) -> msgspec.Raw:
     """An input with a trigger behind its items. A value that is no input stays for its reader to refuse."""
     given = bytes(sent).strip()
     if given == b"null":

@@ -97,7 +97,7 @@ class Conversion:
         self._room = room
         self._unbroken = 0
         self._calls = Calls(rules)
-        self._calls.known(chain)
+        self._calls.take_over(chain)
         self.messages: list[StoredMessage] = []
 
     def messages_of(
@@ -110,7 +110,7 @@ class Conversion:
         """
         items = self._items
         for pending in self._approving.at_once:
-            yield from self._add(self._told(pending))
+            yield from self._add(self._approval_answer(pending))
         self._split = len(self.messages)
         for message in earlier:
             yield from self._add(self._earlier(message))
@@ -148,7 +148,7 @@ class Conversion:
         given: list[Answer] = []
         for pending in approving.answered:
             recipient = approving.recipient(pending.request)
-            callee = self._rules.hosted(pending.request.server, pending.request.tool)
+            callee = self._rules.hosted_callee(pending.request.server, pending.request.tool)
             if pending.approved and callee is not None and callee.hosted is not None:
                 request = msgspec.structs.replace(pending.request, at=callee.hosted.at)
                 given.append(Answer(request, callee.recipient, tool=callee.hosted))
@@ -175,10 +175,10 @@ class Conversion:
             self._unbroken = 0
             yield
 
-    def _said(self, text: str, role: str, call_id: str | None = None, **header: Unpack[Header]) -> Drafts:
+    def _message_of(self, text: str, role: str, call_id: str | None = None, **header: Unpack[Header]) -> Drafts:
         return [message_steps(text, role, limit=self._room, call_id=call_id, **header)]
 
-    def _called(
+    def _call_draft(
         self,
         recipient: str,
         content: str,
@@ -187,11 +187,11 @@ class Conversion:
         id: str | None = None,
     ) -> Drafts:
         """A call, whose content has this content type."""
-        return self._said(content, "assistant", id, channel=channel, recipient=recipient, content_type=kind)
+        return self._message_of(content, "assistant", id, channel=channel, recipient=recipient, content_type=kind)
 
     def _answer(self, text: str, name: str, channel: str = "commentary", call_id: str | None = None) -> Drafts:
         """The answer of a tool."""
-        return self._said(text, "tool", call_id, name=name, channel=channel, recipient="assistant")
+        return self._message_of(text, "tool", call_id, name=name, channel=channel, recipient="assistant")
 
     # --- a client's own history ---
 
@@ -200,14 +200,14 @@ class Conversion:
         if message.role == "tool":
             name = self._answering(message)
         elif message.role != "assistant":
-            self._calls.interrupted()
+            self._calls.interrupt()
         elif message.recipient is not None:
             tool = self._calls.tool_of(message.recipient)
             if message.call_id is None:
                 self._calls.unnamed.add(len(self.messages), tool)
             else:
-                self._calls.made(message.call_id, tool)
-        return self._said(
+                self._calls.note_call(message.call_id, tool)
+        return self._message_of(
             message.text,
             message.role,
             message.call_id,
@@ -221,7 +221,7 @@ class Conversion:
         """The name of a tool that answers: that of its call, found by the id or the name, or else by the order."""
         name = None if message.name is None else self._calls.tool_of(message.name)
         if message.call_id is not None:
-            name = self._calls.answered(message.call_id) or name
+            name = self._calls.answer(message.call_id) or name
         elif name is not None:
             self._calls.unnamed.claim(name)
         else:
@@ -255,7 +255,7 @@ class Conversion:
             case FunctionCallOutputItem() | ActionOutputItem():
                 return self._output(item.call_id, item.text, where)
             case ToolSearchOutputItem():
-                return self._loaded(item, where)
+                return self._search_answer(item, where)
             case CompactionItem():
                 return self._compaction(item, place)
             case ConfigurationUpdateItem():
@@ -265,7 +265,7 @@ class Conversion:
             case McpCallItem():
                 return self._mcp(item)
             case McpApprovalRequestItem() if place in self._approving.asked:
-                return self._asked(self._approving.asked[place])
+                return self._approval(self._approving.asked[place])
             case ForeignItem():
                 return self._foreign(item)
             case _:
@@ -277,11 +277,11 @@ class Conversion:
         gpt-oss was trained with one system message, which is ours; so a system item is a developer's word.
         """
         if item.role == "user":
-            return self._said(item.text, "user")
+            return self._message_of(item.text, "user")
         if item.role == "assistant":
             channel = "commentary" if item.phase == "commentary" else "final"
-            return self._said(item.text, "assistant", channel=channel)
-        return self._said(developer_text(item.text), "developer")
+            return self._message_of(item.text, "assistant", channel=channel)
+        return self._message_of(developer_text(item.text), "developer")
 
     def _reasoning(self, item: ReasoningItem, where: str) -> Drafts:
         """The drafts of a reasoning. A sealed message is the very one that was sampled, so it precedes plain text."""
@@ -294,7 +294,7 @@ class Conversion:
             if isinstance(opened, StoredMessage):
                 return self._fitting([opened])
             text = opened
-        return [] if text is None else self._said(text, "assistant", channel="analysis")
+        return [] if text is None else self._message_of(text, "assistant", channel="analysis")
 
     def _compaction(self, item: CompactionItem, place: int) -> Drafts:
         """The drafts of a summary; behind it, calls that stood before it and were approved only now."""
@@ -317,11 +317,11 @@ class Conversion:
 
     def _call(self, call_id: str, recipient: str, content: str, content_type: str | None) -> Drafts:
         claimed = self._calls.unnamed.claim(recipient)
-        self._calls.made(call_id, recipient)
+        self._calls.note_call(call_id, recipient)
         if claimed is not None:
             self._name(claimed[0], call_id)
             return []
-        return self._called(recipient, content, content_type, id=call_id)
+        return self._call_draft(recipient, content, content_type, id=call_id)
 
     def _custom_call(self, item: CustomToolCallItem) -> Drafts:
         """In the form in which the tool is declared; one that isn't, as text in JSON."""
@@ -342,7 +342,7 @@ class Conversion:
             return []
         return self._call(item.call_id, recipient, item.content, None if item.tool in PLAIN else JSON_TYPE)
 
-    def _loaded(self, item: ToolSearchOutputItem, where: str) -> Drafts:
+    def _search_answer(self, item: ToolSearchOutputItem, where: str) -> Drafts:
         """The answer to a search, and the note from which later requests know what it found."""
         if item.call_id is None or item.execution == "server":
             return _note_of_loaded(item)
@@ -350,7 +350,7 @@ class Conversion:
 
     def _output(self, call_id: str, text: str, where: str) -> Drafts:
         self._calls.count_output(call_id, where)
-        name = self._calls.answered(call_id)
+        name = self._calls.answer(call_id)
         if name is None and (claimed := self._calls.unnamed.claim()) is not None:
             place, name = claimed
             self._name(place, call_id)
@@ -373,35 +373,35 @@ class Conversion:
         if item.code is None or item.outputs is None:
             return []
         logs = "".join(output.get("logs") or "" for output in item.outputs)
-        call = self._called("python", item.code, None, "analysis")
+        call = self._call_draft("python", item.code, None, "analysis")
         return [*call, *self._answer(logs, "python", "analysis")]
 
     def _mcp(self, item: McpCallItem) -> Drafts:
-        callee = self._rules.hosted(item.server_label, item.name)
+        callee = self._rules.hosted_callee(item.server_label, item.name)
         name = f"{item.server_label}.{item.name}" if callee is None else callee.recipient
         text = item.output if item.output is not None else _error_text(item.error)
         if text is None or not CALL_NAME.fullmatch(name):
             return []
-        return [*self._called(name, item.arguments), *self._answer(text, name)]
+        return [*self._call_draft(name, item.arguments), *self._answer(text, name)]
 
     # --- calls that somebody has to approve: with the text for the model, if that is known by now ---
 
-    def _asked(self, pending: Pending) -> Drafts:
+    def _approval(self, pending: Pending) -> Drafts:
         if self._approving.is_answered(pending):
             return [*self._call_of(pending)]
-        return [*self._call_of(pending), *self._told(pending)]
+        return [*self._call_of(pending), *self._approval_answer(pending)]
 
     def _call_of(self, pending: Pending) -> Drafts:
         recipient = self._approving.recipient(pending.request)
-        return [] if recipient is None else self._called(recipient, pending.request.arguments)
+        return [] if recipient is None else self._call_draft(recipient, pending.request.arguments)
 
-    def _told(self, pending: Pending) -> Drafts:
+    def _approval_answer(self, pending: Pending) -> Drafts:
         recipient = self._approving.recipient(pending.request)
         return [] if recipient is None else self._answer(pending.told, recipient, _channel_of(pending))
 
     def _foreign(self, item: ForeignItem) -> Drafts:
         name, asked, told = item.foreign.name, item.asked, item.told
-        call = [] if asked is None else self._called(name, asked)
+        call = [] if asked is None else self._call_draft(name, asked)
         return call if told is None else [*call, *self._answer(told, name)]
 
 

@@ -52,7 +52,7 @@ FAMILIES = (*range(1, 6), 9, 10, *range(15, 18), 21, 24, *range(27, 34), 35, 36,
 """Families of sockets: Unix, IPv4, IPv6, netlink, packets, Bluetooth, CAN, the kernel's ciphers, virtual machines, …"""
 
 
-def called(number: int, *arguments: Any) -> int:
+def call(number: int, *arguments: Any) -> int:
     """A call of the kernel, by its number; OSError where it fails."""
     result = LIBC.syscall(ctypes.c_long(number), *(ctypes.c_long(each) for each in arguments))
     if result < 0:
@@ -77,9 +77,9 @@ def kernel_calls() -> dict[str, Callable[[], object]]:
     numbers = {name: int(number) for name, *both in listed if (number := both[not X86]) != "-"}
     made: dict[str, Callable[[], object]] = {}
     for name, number in numbers.items():
-        made[f"call {name}"] = lambda n=number: called(n, -1, -1, -1, -1, -1)
+        made[f"call {name}"] = lambda n=number: call(n, -1, -1, -1, -1, -1)
         if name in ("fork", "vfork"):
-            made[f"call {name}"] = lambda n=number: called(n) or os._exit(0)
+            made[f"call {name}"] = lambda n=number: call(n) or os._exit(0)
     return made
 
 
@@ -87,14 +87,14 @@ def on_arguments() -> dict[str, Callable[[], object]]:
     """Calls that are allowed, with arguments that Landlock has no right for."""
     at, rename, clone, allocate = (257, 316, 56, 285) if X86 else (56, 276, 220, 47)
 
-    def opened(path: bytes, flags: int) -> None:
-        os.close(called(at, -100, ctypes.cast(ctypes.c_char_p(path), ctypes.c_void_p).value or 0, flags, 0))
+    def open_file(path: bytes, flags: int) -> None:
+        os.close(call(at, -100, ctypes.cast(ctypes.c_char_p(path), ctypes.c_void_p).value or 0, flags, 0))
 
     def taken_at_once() -> None:
         with open("large", "wb") as file:
             os.unlink("large")
             try:
-                called(allocate, file.fileno(), 0, 0, 1 << 12)
+                call(allocate, file.fileno(), 0, 0, 1 << 12)
             except OSError as error:
                 if error.errno != errno.EOPNOTSUPP:
                     raise
@@ -102,11 +102,11 @@ def on_arguments() -> dict[str, Callable[[], object]]:
 
     here = ctypes.cast(ctypes.c_char_p(b"."), ctypes.c_void_p).value or 0
     return {
-        "open a file for neither reading nor writing": lambda: opened(b".", 3),
-        "open a device for neither reading nor writing": lambda: opened(b"/dev/ptmx", 3),
-        "open a file for neither, and empty it": lambda: opened(b"made", 3 | os.O_CREAT | os.O_TRUNC),
-        "leave a device behind a rename": lambda: called(rename, -1, here, -1, here, 4),
-        "have a thread with files of its own": lambda: called(clone, 0x10900, 0, 0, 0, 0),
+        "open a file for neither reading nor writing": lambda: open_file(b".", 3),
+        "open a device for neither reading nor writing": lambda: open_file(b"/dev/ptmx", 3),
+        "open a file for neither, and empty it": lambda: open_file(b"made", 3 | os.O_CREAT | os.O_TRUNC),
+        "leave a device behind a rename": lambda: call(rename, -1, here, -1, here, 4),
+        "have a thread with files of its own": lambda: call(clone, 0x10900, 0, 0, 0, 0),
         "take the disk at once": taken_at_once,
     }
 
@@ -150,7 +150,7 @@ def on_network(path: str) -> dict[str, Callable[[], object]]:
     """Sockets of every family and kind; `path` is that of a socket that anybody may send to."""
     kinds = {"stream": 1, "datagrams": 2, "raw": 3, "packets": 5}
     made = {
-        f"a socket of family {family}, {name}": lambda f=family, k=kind: called(41 if X86 else 198, f, k, 0)
+        f"a socket of family {family}, {name}": lambda f=family, k=kind: call(41 if X86 else 198, f, k, 0)
         for family in FAMILIES
         for name, kind in kinds.items()
     }
@@ -186,14 +186,14 @@ def on_process(pid: int) -> dict[str, Callable[[], object]]:
     tried = {
         "see it": lambda: os.kill(pid, 0),
         "signal it": lambda: os.kill(pid, 18),
-        "signal its thread": lambda: called(tgkill, pid, pid, 0),
+        "signal its thread": lambda: call(tgkill, pid, pid, 0),
         "read its environment": lambda: open(f"/proc/{pid}/environ").close(),
         "read its memory": lambda: open(f"/proc/{pid}/mem").close(),
         "list its files": lambda: os.listdir(f"/proc/{pid}/fd"),
-        "read its limits": lambda: called(prlimit, pid, 7, 0, 0),
+        "read its limits": lambda: call(prlimit, pid, 7, 0, 0),
         "set its limits": lambda: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)),
         "set its priority": lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
-        "read its processors": lambda: called(affinity, pid, 128, 0),
+        "read its processors": lambda: call(affinity, pid, 128, 0),
         "set its processors": lambda: os.sched_setaffinity(pid, {0}),
         "have it signalled by a pipe": own_a_pipe,
     }
@@ -222,14 +222,14 @@ def on_all() -> dict[str, Callable[[], object]]:
         "run a program": lambda: subprocess.run(["/bin/true"], check=True),
         "spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
         "become a program": lambda: os.execv("/usr/bin/true", ["true"]),
-        "a process by clone": lambda: called(clone, 0, 0, 0, 0, 0) or os._exit(0),
-        "a namespace by clone": lambda: called(clone, 0x10000000 | 17, 0, 0, 0, 0) or os._exit(0),
-        "a thread in a namespace": lambda: called(clone, 0x10000000 | 0x10000, 0, 0, 0, 0),
+        "a process by clone": lambda: call(clone, 0, 0, 0, 0, 0) or os._exit(0),
+        "a namespace by clone": lambda: call(clone, 0x10000000 | 17, 0, 0, 0, 0) or os._exit(0),
+        "a thread in a namespace": lambda: call(clone, 0x10000000 | 0x10000, 0, 0, 0, 0),
         "signal everybody": lambda: os.kill(-1, 0),
         "signal the group": lambda: os.kill(0, 0),
-        "outlive the service": lambda: called(prctl, 1, 0, 0, 0, 0),
-        "be traced": lambda: called(prctl, 0x59616D61, -1, 0, 0, 0),
-        "type into a terminal": lambda: called(ioctl, 0, 0x5412, 0),
+        "outlive the service": lambda: call(prctl, 1, 0, 0, 0, 0),
+        "be traced": lambda: call(prctl, 0x59616D61, -1, 0, 0, 0),
+        "type into a terminal": lambda: call(ioctl, 0, 0x5412, 0),
         "more memory than allowed": lambda: bytearray(resource.getrlimit(resource.RLIMIT_AS)[0]),
         **{f"a higher limit: {name}": lambda n=name: more(getattr(resource, f"RLIMIT_{n}")) for name in limits},
     }

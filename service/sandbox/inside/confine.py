@@ -67,7 +67,7 @@ def confine(readable: Iterable[str], folders: Sequence[str], bounds: Bounds, uid
     `folders`. `uid` is the user to become, which only root can. Raises OSError where any of it is refused.
     """
     _limit(bounds)
-    checked("no_new_privs", LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    check("no_new_privs", LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _landlock(readable, folders)
     if uid is not None:
         os.setgroups([])
@@ -80,8 +80,8 @@ def confine(readable: Iterable[str], folders: Sequence[str], bounds: Bounds, uid
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when the thread that made it ends, and let its own user look at it."""
-    checked("dumpable", LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
-    checked("pdeathsig", LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+    check("dumpable", LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
+    check("pdeathsig", LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
 
 
 def _limit(bounds: Bounds) -> None:
@@ -113,7 +113,7 @@ def _landlock(readable: Iterable[str], folders: Iterable[str]) -> None:
     rights |= _IOCTL_DEV if version >= 5 else 0
     # files; TCP from version 4 on; abstract sockets and signals from version 6 on
     handled = struct.pack("<QQQ", rights, 3, 3)[: 24 if version >= 6 else 16 if version >= 4 else 8]
-    ruleset = _called("landlock_create_ruleset", _LANDLOCK_CREATE, handled, len(handled), 0)
+    ruleset = _call("landlock_create_ruleset", _LANDLOCK_CREATE, handled, len(handled), 0)
     allowed = dict.fromkeys(readable, _READ | _READ_DIR) | dict.fromkeys(folders, _OF_FOLDER) | DEVICES
     for path, wanted in allowed.items():
         try:
@@ -123,16 +123,16 @@ def _landlock(readable: Iterable[str], folders: Iterable[str]) -> None:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             wanted &= _OF_FILES
         rule = struct.pack("<Qi", wanted & rights, place)
-        _called("landlock_add_rule", _LANDLOCK_ADD, ruleset, 1, rule, 0)
+        _call("landlock_add_rule", _LANDLOCK_ADD, ruleset, 1, rule, 0)
         os.close(place)
-    _called("landlock_restrict_self", _LANDLOCK_RESTRICT, ruleset, 0)
+    _call("landlock_restrict_self", _LANDLOCK_RESTRICT, ruleset, 0)
     os.close(ruleset)
 
 
 def _drop_capabilities() -> None:
     """Of root, and of a user who is root in a namespace of its own."""
     header = struct.pack("<Ii", _CAPABILITY_VERSION, 0)
-    _called("capset", _CAPSET, header, bytes(24))
+    _call("capset", _CAPSET, header, bytes(24))
 
 
 def _seccomp() -> None:
@@ -142,14 +142,14 @@ def _seccomp() -> None:
     made = syscalls.program(machine, os.getpid())
     code = ctypes.create_string_buffer(made, len(made))
     described = struct.pack("<HxxxxxxQ", len(made) // 8, ctypes.addressof(code))
-    _called("seccomp", _SECCOMP, 1, 0, described)
+    _call("seccomp", _SECCOMP, 1, 0, described)
 
 
-def _called(name: str, number: int, *arguments: object) -> int:
-    return checked(name, LIBC.syscall(number, *arguments))
+def _call(name: str, number: int, *arguments: object) -> int:
+    return check(name, LIBC.syscall(number, *arguments))
 
 
-def checked(name: str, result: int) -> int:
+def check(name: str, result: int) -> int:
     """The result of a call of the kernel. Raises OSError where it failed."""
     if result < 0:
         code = ctypes.get_errno()

@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from service.sandbox.inside.confine import LIBC, checked
+from service.sandbox.inside.confine import LIBC, check
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
@@ -66,9 +66,9 @@ def _closed_to_others(needed: list[str]) -> Path | None:
 def _own_namespace() -> None:
     user, group = os.getuid(), os.getgid()
     if user == 0:
-        checked("unshare", LIBC.unshare(_CLONE_NEWNS))
+        check("unshare", LIBC.unshare(_CLONE_NEWNS))
     else:
-        checked("unshare", LIBC.unshare(_CLONE_NEWNS | _CLONE_NEWUSER))
+        check("unshare", LIBC.unshare(_CLONE_NEWNS | _CLONE_NEWUSER))
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -88,4 +88,4 @@ def _open_up(hidden: Path, needed: list[str]) -> None:
 
 def _mount(source: str | None, target: Path, kind: str | None, flags: int, options: str | None) -> None:
     texts = [None if each is None else each.encode() for each in (source, str(target), kind, options)]
-    checked("mount", LIBC.mount(texts[0], texts[1], texts[2], flags, texts[3]))
+    check("mount", LIBC.mount(texts[0], texts[1], texts[2], flags, texts[3]))

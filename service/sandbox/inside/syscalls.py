@@ -108,13 +108,13 @@ def program(machine: str, pid: int) -> bytes:
         made += _rule(numbers[column], [(_RETURN, 0, 0, _ALLOW)])
     for numbers in WITHOUT_EFFECT:
         made += _rule(numbers[column], [(_RETURN, 0, 0, _NOTHING)])
-    for numbers, body in _guarded(pid):
+    for numbers, body in _guarded_calls(pid):
         made += _rule(numbers[column], body)
     made += [(_AT_LEAST, 0, 1, _NEW_CALLS), (_RETURN, 0, 0, _ENOSYS), (_RETURN, 0, 0, _EPERM)]
     return b"".join(struct.pack("<HBBI", *each) for each in made)
 
 
-def _guarded(pid: int) -> list[tuple[tuple[int | None, int | None], list[Instruction]]]:
+def _guarded_calls(pid: int) -> list[tuple[tuple[int | None, int | None], list[Instruction]]]:
     """The calls that are allowed with some arguments alone."""
     own, nobody_else = _only(0, pid), _only(0, 0)
     return [
@@ -123,7 +123,7 @@ def _guarded(pid: int) -> list[tuple[tuple[int | None, int | None], list[Instruc
         (_RENAMEAT2, _only(4, *_RENAMES)),
         (_FALLOCATE, [(_RETURN, 0, 0, _EOPNOTSUPP)]),
         (_IOCTL, _only(1, *_IOCTLS)),
-        (_FCNTL, _unlocked()),
+        (_FCNTL, _without_locks()),
         (_KILL, own),
         (_TGKILL, own),
         (_PRLIMIT, nobody_else),
@@ -162,7 +162,7 @@ def _plain_modes(place: int) -> list[Instruction]:
     return [_argument(place), *tests, (_RETURN, 0, 0, _EPERM), (_RETURN, 0, 0, _ALLOW)]
 
 
-def _unlocked() -> list[Instruction]:
+def _without_locks() -> list[Instruction]:
     """Allow some of `fcntl`, and let it do nothing for locks."""
     locks = [(_argument(1))]
     for command in _LOCKS:

@@ -14,7 +14,7 @@ from pydantic import Field
 from service.errors import invalid_value, missing, unsupported
 from service.tenants.audit import Actor, Wanted, page_of_entries
 from service.tenants.directory import Directory, RecordPage, not_found
-from service.tenants.limits import Limit, filled
+from service.tenants.limits import Limit, fill_limit
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.admin import shapes
@@ -208,9 +208,9 @@ class LimitsQuery(PageQuery):
     before: str | None = None
 
 
-def shown(project: Project, default: Limit) -> shapes.LimitShown:
+def limit_shown(project: Project, default: Limit) -> shapes.LimitShown:
     """The limits of a project on the wire: its own, and the default's where it has none."""
-    return shapes.LimitShown(**msgspec.structs.asdict(filled(project.limit, default)))
+    return shapes.LimitShown(**msgspec.structs.asdict(fill_limit(project.limit, default)))
 
 
 @router.route("GET", _LIMITS, query=LimitsQuery)
@@ -221,7 +221,7 @@ async def list_limits(request: Received, query: LimitsQuery, project_id: str) ->
     for name, cursor in (("after", after), ("before", before)):
         if cursor not in (None, shapes.ID):
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
-    data = [shown(project, request.service.tenants.limiter.default)] if after is before is None else []
+    data = [limit_shown(project, request.service.tenants.limiter.default)] if after is before is None else []
     first = data[0].id if data else None
     return Page(data, first, first, has_more=False)
 
@@ -231,7 +231,7 @@ async def retrieve_limit(request: Received, project_id: str, rate_limit_id: str)
     """The limits of a project."""
     _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return shown(project, request.service.tenants.limiter.default)
+    return limit_shown(project, request.service.tenants.limiter.default)
 
 
 @router.route("POST", _ONE)
@@ -240,7 +240,7 @@ async def update_limit(request: Received, project_id: str, rate_limit_id: str) -
     _check(rate_limit_id)
     wished = shapes.read_limits(await request.body())
     project = await directory_of(request).limit(actor_of(request), project_id, wished)
-    return shown(project, request.service.tenants.limiter.default)
+    return limit_shown(project, request.service.tenants.limiter.default)
 
 
 @router.route("DELETE", _ONE)
@@ -418,9 +418,9 @@ async def completions(request: Received, query: UsageQuery) -> object:
         end=end,
         width=width,
         most=query.limit or usual,
-        tenants=_named("project_ids[]", query.project_ids),
-        keys=_named("api_key_ids[]", query.api_key_ids),
-        models=_named("models[]", query.models),
+        tenants=_names("project_ids[]", query.project_ids),
+        keys=_names("api_key_ids[]", query.api_key_ids),
+        models=_names("models[]", query.models),
         by=_grouping(query.group_by),
     )
     usage = await usage_of(request.service.tenants.tally.spending, asked)
@@ -429,7 +429,7 @@ async def completions(request: Received, query: UsageQuery) -> object:
     return UsagePage(shown, goes_on is not None, goes_on)
 
 
-def _named(param: str, names: list[str] | None) -> frozenset[str]:
+def _names(param: str, names: list[str] | None) -> frozenset[str]:
     named = frozenset(names or ())
     if len(named) > MOST_NAMED:
         raise invalid_value(param, len(named), f"It should name {MOST_NAMED} at most.")

@@ -69,12 +69,12 @@ class Served:
 
     def of(self, tenant: str) -> float:
         """How much a tenant counts: what it was served, and what is expected besides."""
-        account = self._known(tenant)
+        account = self._account_of(tenant)
         return self._level if account is None else account.served + account.expected / account.weight
 
     def come(self, tenant: str, waiting: Iterable[str]) -> None:
         """A tenant asks for something that had nothing waiting, while these tenants have."""
-        known = map(self._known, waiting)
+        known = map(self._account_of, waiting)
         least = min((self._level if each is None else each.served for each in known), default=self._level)
         account = self._account(tenant)
         account.served = max(account.served, least)
@@ -97,7 +97,7 @@ class Served:
         account.mean += (tokens - account.mean) / MEAN_OF
         self._mean += (tokens - self._mean) / MEAN_OF
 
-    def _known(self, tenant: str) -> _Account | None:
+    def _account_of(self, tenant: str) -> _Account | None:
         """A tenant's account, if it has any, by the weight that it has now: what it was served beyond others is as many
         tokens as it was, and another distance.
         """
@@ -110,7 +110,7 @@ class Served:
 
     def _account(self, tenant: str) -> _Account:
         """A tenant's account, which may begin here."""
-        account = self._known(tenant)
+        account = self._account_of(tenant)
         if account is None:
             if len(self._accounts) >= MOST:
                 kept = nlargest(MOST // 2, self._accounts.items(), key=lambda each: each[1].served)

@@ -54,7 +54,7 @@ class Health(msgspec.Struct):
 async def health(request: Received) -> object:
     """The store, its queues and the engine's servers. The gate lets administrators in, and nobody else."""
     found = await request.process.exposition.holdings()
-    shards = None if found.shards is None else [_shown(number, shard) for number, shard in found.shards.items()]
+    shards = None if found.shards is None else [_shard_shown(number, shard) for number, shard in found.shards.items()]
     engines = list[ServerShown]()
     for name, up in found.servers.items():
         load = found.loads.get(name)
@@ -62,7 +62,7 @@ async def health(request: Received) -> object:
     return Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting)
 
 
-def _shown(number: int, shard: Queue) -> ShardShown:
+def _shard_shown(number: int, shard: Queue) -> ShardShown:
     queued = dict(zip(LEVELS, shard.waiting, strict=True))
     sizes = shard.responses, shard.bytes, shard.log_bytes, shard.pending
     return ShardShown(number, *sizes, shard.running, shard.oldest_seconds, queued)

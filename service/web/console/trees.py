@@ -386,11 +386,11 @@ class Search:
                 self._looked_at += len(within)
                 found += await self._wanted_of([tree for _, tree in within if tree is not None])
             if not some or len(within) < len(some):
-                return self._ended(found, more=False)
+                return self._end(found, more=False)
             if len(found) >= limit:
-                return self._ended(found, more=True)
+                return self._end(found, more=True)
             if (stopped := self._stopped()) is not None:
-                return self._ended(found, more=True, stopped=stopped)
+                return self._end(found, more=True, stopped=stopped)
             await asyncio.sleep(0)
 
     def _is_in_time(self, place: ScoredDigits) -> bool:
@@ -418,7 +418,7 @@ class Search:
         self._size += sum(sizes.values())
         return await excerpts_of(self._history, self._tenant, sizes)
 
-    def _ended(
+    def _end(
         self, found: list[ShownTree], *, more: bool, stopped: Literal["rows", "time", "bytes"] | None = None
     ) -> TreePage:
         last = self._last
@@ -480,7 +480,7 @@ async def list_archived_trees(request: Received, query: PageQuery) -> object:
 async def retrieve_tree(request: Received, id: str) -> object:
     """The tree that has a response, an item, a call or a conversation, with all its turns."""
     store, tenant = request.service.store, request.tenant
-    asked = named(id)
+    asked = response_id_of(id)
     tree = await turns_of(store, tenant, asked)
     readable = [node for node in tree.nodes if node.size and not node.is_conversation]
     readable.sort(key=lambda node: -node.used)
@@ -509,7 +509,7 @@ async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTu
     return Archived([name_of(end) for end in away.ends], away.whole)
 
 
-def named(id: str) -> str:
+def response_id_of(id: str) -> str:
     """The id of what an id is within: that of a response, for an item or a call of it."""
     call = _CALL.fullmatch(id)
     return f"resp_{call[1]}" if call else response_of(id) or id

@@ -66,17 +66,17 @@ async def portable(sealer: Sealer, turn: Saved) -> Portable:
     """The portable form of a turn, for the owner of the sealer. Raises InvalidRequest for one that is too large, and
     StoreUnavailable.
     """
-    return await _worked(turn.payload, lambda: _portable(sealer, turn))
+    return await _work(turn.payload, lambda: _portable(sealer, turn))
 
 
 async def read_portable(sealer: Sealer, given: Portable) -> Saved:
     """The turn that comes back. Raises InvalidRequest for one that was changed, or isn't from here, and
     StoreUnavailable.
     """
-    return await _worked(len(given.turn), lambda: _read(sealer, given))
+    return await _work(len(given.turn), lambda: _read(sealer, given))
 
 
-async def _worked(size: int, work: Callable[[], T]) -> T:
+async def _work(size: int, work: Callable[[], T]) -> T:
     """The result of `work`, done by a thread where it takes long."""
     return work() if size <= codec.THREAD_FROM_BYTES else await asyncio.to_thread(work)
 
@@ -97,17 +97,17 @@ def _portable(sealer: Sealer, turn: Saved) -> Portable:
 
 def _read(sealer: Sealer, given: Portable) -> Saved:
     if given.seal is None:
-        packed = _opened(sealer, "turn", given.turn, TURN)
+        packed = _open(sealer, "turn", given.turn, TURN)
     else:
-        packed = _checked(sealer, given.turn, given.seal)
+        packed = _check_seal(sealer, given.turn, given.seal)
     if packed[:1] != _VERSION:
         raise invalid_value("turn", packed[:1].hex(), "A later release exported it. Import it there.")
     return msgspec.msgpack.decode(codec.unsqueeze(packed[1:]), type=Saved)
 
 
-def _checked(sealer: Sealer, turn: str, seal: str) -> bytes:
+def _check_seal(sealer: Sealer, turn: str, seal: str) -> bytes:
     """The bytes of a turn whose seal is theirs."""
-    digest = _opened(sealer, "seal", seal, DIGEST)
+    digest = _open(sealer, "seal", seal, DIGEST)
     try:
         packed = _bytes(turn)
     except ValueError:
@@ -128,7 +128,7 @@ def _bytes(base64: str) -> bytes:
     return b"".join(b64decode(piece, validate=True) for piece in pieces)
 
 
-def _opened(sealer: Sealer, param: str, text: str, kind: str) -> bytes:
+def _open(sealer: Sealer, param: str, text: str, kind: str) -> bytes:
     """The payload of a seal of this kind."""
     try:
         found, payload = sealer.open(text)
@@ -211,8 +211,8 @@ async def retrieve_turn(request: Received, id: str) -> object:
             status=turn.status,
             created_at=turn.created // US,
             deleted=turn.deleted,
-            input=_shown(turn.items),
-            response=_shown(turn.response),
+            input=_raw(turn.items),
+            response=_raw(turn.response),
             turn=sealed.turn,
             seal=sealed.seal,
         )
@@ -275,7 +275,7 @@ async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> Asy
         yield EndedTurn(name_of(digits_of(turn.id)), found.root, turn)
 
 
-def _shown(text: bytes | None) -> msgspec.Raw | None:
+def _raw(text: bytes | None) -> msgspec.Raw | None:
     return None if text is None else msgspec.Raw(text)
 
 
@@ -397,7 +397,7 @@ def page_of(messages: Iterable[StoredMessage], after: int, limit: int) -> TokenP
         first, end = max(0, after - place), min(length, after + limit - place)
         if first < end:
             ids = unpack(own[first * BYTES_A_TOKEN : end * BYTES_A_TOKEN])
-            found.append(_tokenized(message, index, length, first, ids))
+            found.append(_tokenize(message, index, length, first, ids))
         place += length
         index += 1
     return TokenPage(found, place)
@@ -408,7 +408,7 @@ def _own(message: StoredMessage) -> bytes:
     return sampled_in(message) if message.role == READ else message.tokens
 
 
-def _tokenized(message: StoredMessage, index: int, length: int, first: int, ids: Iterable[int]) -> TokenizedMessage:
+def _tokenize(message: StoredMessage, index: int, length: int, first: int, ids: Iterable[int]) -> TokenizedMessage:
     is_known = message.role != READ
     return TokenizedMessage(
         index=index,

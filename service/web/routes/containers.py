@@ -60,7 +60,7 @@ async def create(request: Received) -> object:
         )
     except (Full, Gone, Unusable) as error:
         raise _no_room(error) from error
-    return _shown(containers, made.id, made.record)
+    return _resource_of(containers, made.id, made.record)
 
 
 @router.route("GET", "/containers", "List containers", "listContainers", query=ContainersQuery)
@@ -69,7 +69,7 @@ async def list_containers(request: Received, query: ContainersQuery) -> object:
     shown: list[ContainerResource] = []
     if (containers := _containers(request)) is not None:
         kept = await containers.all(request.tenant)
-        shown = [_shown(containers, id, record) for id, record in kept if query.name in (None, record.name)]
+        shown = [_resource_of(containers, id, record) for id, record in kept if query.name in (None, record.name)]
     page = page_of(shown if query.order == "desc" else shown[::-1], query, "container")
     return request.with_room(page)
 
@@ -79,7 +79,7 @@ async def retrieve(request: Received, container_id: str) -> object:
     """The container, also where it has expired."""
     containers = existing(request, container_id)
     record = await containers.record(request.tenant, container_id)
-    return _shown(containers, container_id, record)
+    return _resource_of(containers, container_id, record)
 
 
 @router.route("DELETE", "/containers/{container_id}", "Delete a container", "deleteContainer")
@@ -101,7 +101,7 @@ def existing(request: Received, id: str) -> Containers:
     return containers
 
 
-def _shown(containers: Containers, id: str, record: Record) -> ContainerResource:
+def _resource_of(containers: Containers, id: str, record: Record) -> ContainerResource:
     return ContainerResource(
         id=id,
         created_at=record.created_at,
@@ -232,18 +232,18 @@ def read_upload(body: bytes, content_type: bytes) -> Upload:
     try:
         MultipartParser(options[b"boundary"], form.callbacks).write(body)
     except FormParserError as error:
-        raise _refused(f"can't be read: {error}") from None
+        raise _form_refusal(f"can't be read: {error}") from None
     if form.name is None:
         raise missing("file", _FORM)
     if not form.whole:
-        raise _refused("has no end")
+        raise _form_refusal("has no end")
     return Upload(form.name, bytes(form.content))
 
 
 _FORM = "Send a form (multipart/form-data; boundary=…) with it in the part 'file'."
 
 
-def _refused(why: str) -> InvalidRequest:
+def _form_refusal(why: str) -> InvalidRequest:
     return InvalidRequest(f"The form {why}.", code="invalid_value", param="file")
 
 
@@ -277,7 +277,7 @@ class _Form:
     def _begin(self) -> None:
         self._parts += 1
         if self._parts > MAX_PARTS:
-            raise _refused(f"has more than {MAX_PARTS} parts")
+            raise _form_refusal(f"has more than {MAX_PARTS} parts")
         self._headers = {}
 
     def _name_header(self, sent: bytes, start: int, end: int) -> None:
@@ -293,7 +293,7 @@ class _Form:
             self.name = _file_name(said.get(b"filename", b""))
             encoding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
             if encoding not in _AS_IT_IS:
-                raise _refused(f"has the file as {encoding.decode('latin-1')[:80]!r}: send its bytes as they are")
+                raise _form_refusal(f"has the file as {encoding.decode('latin-1')[:80]!r}: send its bytes as they are")
 
     def _take(self, sent: bytes, start: int, end: int) -> None:
         if self._taking:
@@ -308,9 +308,9 @@ def _file_name(sent: bytes) -> str:
     try:
         name = sent.decode().replace("\\", "/").rpartition("/")[2]
     except UnicodeDecodeError:
-        raise _refused("has a name of the file that is not UTF-8") from None
+        raise _form_refusal("has a name of the file that is not UTF-8") from None
     if _UNSEEN.search(name):
-        raise _refused("has control characters in the name of the file")
+        raise _form_refusal("has control characters in the name of the file")
     if not name.strip():
         raise InvalidRequest("The file has no name.", code="invalid_value", param="file")
     return name

@@ -16,8 +16,8 @@ from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.tenants.permissions import check_scope
 from service.web.received import Received
-from service.web.routes.included import Including, ItemsQuery, answered, listed
-from service.web.routes.input_items import added, item_of, page_of
+from service.web.routes.included import Including, ItemsQuery, answer_page, items_shown
+from service.web.routes.input_items import added_items, item_of, page_of
 from service.web.routing import FILTER, OrderedQuery, Page, Query, Router, not_in_list
 from store.errors import ConversationNotFound
 from store.history.conversations import Conversations
@@ -50,7 +50,7 @@ async def create(request: Received) -> object:
             new = read_new(body)
             if new.fork_of is not None and not new.fork_of.startswith(CONVERSATION_PREFIX):
                 check_scope(exchange.entry.scopes, "api.responses.read")
-            made = await edit_conversation.begin(service, exchange.tenant, new, once.named)
+            made = await edit_conversation.begin(service, exchange.tenant, new, once.name)
     return made
 
 
@@ -79,7 +79,7 @@ async def update(request: Received, conversation_id: str) -> object:
 async def delete(request: Received, conversation_id: str) -> object:
     """Delete a conversation. Its responses can still be retrieved and continued."""
     await request.service.conversations.delete(request.tenant, conversation_id)
-    await request.noted("conversation.deleted", conversation_id)
+    await request.note("conversation.deleted", conversation_id)
     return ConversationDeleted(conversation_id)
 
 
@@ -97,16 +97,16 @@ async def create_items(request: Received, query: Including, conversation_id: str
     async with request.claim(body) as once:
         if once.made:
             await service.conversations.get(exchange.tenant, conversation_id)  # where it is deleted, so are its items
-            page = await added(service.store, exchange.tenant, id_of(once.made))
+            page = await added_items(service.store, exchange.tenant, id_of(once.made))
             if page is None:
                 raise ConversationNotFound(conversation_id)
         else:
             async with request.preparing(len(body)):
                 sent = read_added(body)
-                items = await edit_conversation.add_items(service, exchange.tenant, conversation_id, sent, once.named)
+                items = await edit_conversation.add_items(service, exchange.tenant, conversation_id, sent, once.name)
             data = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
             page = Page(data, items[0].id, items[-1].id, has_more=False)
-    return await answered(request, page, wanted)
+    return await answer_page(request, page, wanted)
 
 
 @router.route(
@@ -120,7 +120,7 @@ async def list_items(request: Received, query: ItemsQuery, conversation_id: str)
     """All that was said in a conversation, page by page."""
     service, tenant, wanted = request.service, request.tenant, query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
-    return await answered(request, await page_of(service.store, tenant, turns, query, remains=True), wanted)
+    return await answer_page(request, await page_of(service.store, tenant, turns, query, remains=True), wanted)
 
 
 @router.route(
@@ -134,7 +134,7 @@ async def retrieve_item(request: Received, query: Including, conversation_id: st
     """One item."""
     service, tenant, wanted = request.service, request.tenant, query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
-    (item,) = await listed(request, [await item_of(service.store, tenant, turns, item_id)], wanted)
+    (item,) = await items_shown(request, [await item_of(service.store, tenant, turns, item_id)], wanted)
     return request.with_room(item)
 
 
@@ -157,7 +157,7 @@ async def delete_item(request: Received, query: EraseQuery, conversation_id: str
             await edit_conversation.erase_item(service.store, tenant, item_id)
         else:
             await edit_conversation.omit_item(service.conversations, joined, tenant, turns, item_id)
-    await request.noted("item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
+    await request.note("item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
     return await service.conversations.get(tenant, conversation_id)
 
 

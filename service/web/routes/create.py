@@ -23,16 +23,16 @@ from service.responses.append import AppendSink
 from service.responses.drive import Driver
 from service.responses.make import Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
-from service.responses.prepare import prepared
+from service.responses.prepare import prepare
 from service.responses.prompt.compaction import Compacted, read_compact, window
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
 from service.web.admission.slots import Slot
-from service.web.body import watched
+from service.web.body import watching
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
 from service.web.received import Received
-from service.web.routes.stored import streamed
+from service.web.routes.stored import stream_events
 from service.web.routing import Router, Way
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
@@ -66,7 +66,7 @@ async def create(request: Received) -> object:
         made = await make(maker, partial(read, body), resources)
         del body
         if isinstance(made, Queued):
-            return await _queued(request, maker, made, waits=not detached)
+            return await _answer_queued(request, maker, made, waits=not detached)
         stream, obfuscate, driver, sink = made.prepared.stream, made.prepared.obfuscate, made.driver, made.sink
         del made, maker  # the items of its input: the plan has them as JSON
         if stream:
@@ -111,7 +111,7 @@ async def count(request: Received) -> object:
     body = await request.body()
     async with request.preparing(len(body)), AsyncExitStack() as resources:
         wanted = read_count(body, store=service.settings.store)
-        planned = await prepared(service, request.exchange.caller, wanted, resources)
+        planned = await prepare(service, request.exchange.caller, wanted, resources)
         length = planned.plan.input_tokens
     exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length
@@ -127,7 +127,7 @@ async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpRes
     async with request.preparing(len(body)):
         wanted = read(body)
     if wanted.stream:
-        return streamed(request, id, await service.store.find(exchange.tenant, id), obfuscate=wanted.obfuscate)
+        return stream_events(request, id, await service.store.find(exchange.tenant, id), obfuscate=wanted.obfuscate)
     found = await find(service.jobs, exchange.tenant, id)
     return request.with_room(exchange.dialect.answer(found))
 
@@ -144,7 +144,7 @@ def _detached(request: Received) -> bool:
     return value == "true"
 
 
-async def _queued(request: Received, maker: Maker, made: Queued, *, waits: bool) -> HttpResponse:
+async def _answer_queued(request: Received, maker: Maker, made: Queued, *, waits: bool) -> HttpResponse:
     """The response as it waits for a worker, or its events from the first one on. One that doesn't wait is begun before
     those that do.
 
@@ -194,7 +194,7 @@ async def _whole(request: Received, driver: Driver, sink: AppendSink, *, lasts: 
         if not lasts:
             driver.stop()
 
-    with watched(request.receive, gone):
+    with watching(request.receive, gone):
         await driver.make(outlet)
     if driver.response is None:
         raise taken_over()

@@ -51,7 +51,7 @@ class ItemsQuery(OrderedQuery, Including):
     """The query for a page of items."""
 
 
-async def shown(request: Received, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:
+async def show(request: Received, found: Response | bytes, wanted: frozenset[str]) -> Response | bytes:
     """A response, or its JSON, with what is wanted. Raises InvalidRequest, StoreUnavailable."""
     if wanted & {LOGPROBS, OUTPUTS}:
         response = decode_response(found) if isinstance(found, bytes) else found
@@ -63,12 +63,12 @@ async def shown(request: Received, found: Response | bytes, wanted: frozenset[st
         return found
     members = _MEMBERS.decode(found if isinstance(found, bytes) else msgspec.json.encode(found))
     members["output"] = msgspec.Raw(
-        msgspec.json.encode(await listed(request, _ITEMS.decode(members["output"]), wanted))
+        msgspec.json.encode(await items_shown(request, _ITEMS.decode(members["output"]), wanted))
     )
     return msgspec.json.encode(members)
 
 
-async def listed(request: Received, items: Sequence[msgspec.Raw], wanted: frozenset[str]) -> Sequence[msgspec.Raw]:
+async def items_shown(request: Received, items: Sequence[msgspec.Raw], wanted: frozenset[str]) -> Sequence[msgspec.Raw]:
     """Items with what is wanted of them. Raises StoreUnavailable."""
     if SEALED not in wanted:
         return items
@@ -80,9 +80,9 @@ async def listed(request: Received, items: Sequence[msgspec.Raw], wanted: frozen
     return found
 
 
-async def answered(request: Received, page: Page[msgspec.Raw], wanted: frozenset[str]) -> object:
+async def answer_page(request: Received, page: Page[msgspec.Raw], wanted: frozenset[str]) -> object:
     """The answer with a page of items, and what is wanted of them. Raises ApiError 503, StoreUnavailable."""
-    page.data = await listed(request, page.data, wanted)
+    page.data = await items_shown(request, page.data, wanted)
     return request.with_room(page)
 
 

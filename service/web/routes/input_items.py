@@ -42,7 +42,7 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ID = msgspec.json.Decoder(_Id)
 
 
-async def added(store: ConversationHistoryStore, tenant: str, turn: str) -> Page[msgspec.Raw] | None:
+async def added_items(store: ConversationHistoryStore, tenant: str, turn: str) -> Page[msgspec.Raw] | None:
     """All items that are left of a turn that somebody added by hand; None where it is deleted. Raises
     StoreUnavailable.
     """
@@ -85,7 +85,7 @@ async def page_of(
         read += len(told)
         for turn, blobs in zip(some, told, strict=False):
             size += sum(map(len, blobs))
-            items = _listed(blobs, own=turn == asked, turn=turn)
+            items = _list(blobs, own=turn == asked, turn=turn)
             for item in items if ascending else reversed(items):
                 if waiting is None:
                     found += [item] if _is_left(item, omitted) else []
@@ -95,7 +95,7 @@ async def page_of(
             raise _no_such_item(waiting)
         if len(found) > limit or sum(map(_size, found)) > MAX_PAGE_BYTES:
             break
-        at_once = _needed(limit + 1 - len(found), len(found), read, size)
+        at_once = _turns_needed(limit + 1 - len(found), len(found), read, size)
         await asyncio.sleep(0)
     page = _fitting(found[:limit])
     return _page(page, more=read < len(turns) or len(found) > len(page))
@@ -109,13 +109,13 @@ async def item_of(
     if turn is not None and turn in turns:
         (blobs,) = await store.items(tenant, [turn], remains=True)
         omitted = () if also_omitted else await omitted_items(store, tenant, turns)
-        for item in _listed(blobs, own=False):
+        for item in _list(blobs, own=False):
             if _ID.decode(item).id == id and _is_left(item, omitted):
                 return item
     raise ApiError(404, f"Item with id '{id[:100]}' not found.", param="item_id")
 
 
-def _needed(items: int, found: int, read: int, size: int) -> int:
+def _turns_needed(items: int, found: int, read: int, size: int) -> int:
     """How many turns likely have so many items, and fit into a read, where as many as were read have `found` items and
     this size.
     """
@@ -141,7 +141,7 @@ def _is_left(item: msgspec.Raw, omitted: Collection[str]) -> bool:
     return not omitted or _ID.decode(item).id not in omitted
 
 
-def _listed(blobs: tuple[bytes, bytes], *, own: bool, turn: str = "") -> list[msgspec.Raw]:
+def _list(blobs: tuple[bytes, bytes], *, own: bool, turn: str = "") -> list[msgspec.Raw]:
     """A turn's input, and its output too where a later turn was given it. A deleted turn lists nothing, but for the one
     that is asked for, which was there a moment ago. Raises NotFound.
     """

@@ -31,7 +31,7 @@ from service.settings.settings import Settings
 from service.spans import Fact, Kind
 from service.steps import in_steps
 from service.tenants.limits import Reservation
-from service.web.body import break_off, watched
+from service.web.body import break_off, watching
 from service.web.errors import MESSAGES
 from service.web.event_stream import HEADERS
 from service.web.exchange import Admitted
@@ -214,7 +214,7 @@ class PassedAnswer(HttpResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. An error before the answer has begun is raised."""
-        answering = asyncio.create_task(self._traced(send))
+        answering = asyncio.create_task(self._trace(send))
 
         def gone() -> None:
             self._gone = True
@@ -222,7 +222,7 @@ class PassedAnswer(HttpResponse):
             answering.cancel()
 
         try:
-            with watched(receive, gone):
+            with watching(receive, gone):
                 right = await answering
         except asyncio.CancelledError:
             if not self._gone:
@@ -238,7 +238,7 @@ class PassedAnswer(HttpResponse):
         if not right:
             await break_off(scope, receive)
 
-    async def _traced(self, send: Send) -> bool:
+    async def _trace(self, send: Send) -> bool:
         """Send all, as `_answer` does, with a span around what the engine is asked where that is traced."""
         span, passed = self._exchange.span, self._passed
         if not span.kept:
@@ -281,7 +281,7 @@ class PassedAnswer(HttpResponse):
             raise failure
         facts["outcome"] = "failed"
         if stream:
-            told = bytes(self._exchange.told(failure).body)
+            told = bytes(self._exchange.answer_to(failure).body)
             last = (b"event: error\n" if self._passed.path == Endpoint.MESSAGES else b"") + DATA + told + b"\n\n"
             await send({"type": "http.response.body", "body": last, "more_body": False})
         return stream

@@ -26,7 +26,7 @@ from service.responses.output.fold import unfolded
 from service.spans import Fact, Span, conversation
 from service.web.event_stream import EventStream
 from service.web.received import Received
-from service.web.routes.included import Including, ItemsQuery, answered, shown
+from service.web.routes.included import Including, ItemsQuery, answer_page, show
 from service.web.routes.input_items import page_of
 from service.web.routing import Query, Router
 from store.turn import Found
@@ -68,8 +68,8 @@ async def retrieve(request: Received, query: RetrieveQuery, response_id: str) ->
     with fetching() as span:
         response = await find(service.jobs, request.tenant, response_id)
         if span.kept:
-            span.note(fetched(response))
-    response = await shown(request, response, wanted)
+            span.note(fetch_facts(response))
+    response = await show(request, response, wanted)
     answer = request.with_room(request.exchange.dialect.answer(response))
     return await unless_known(request.exchange.scope["headers"], answer)
 
@@ -79,15 +79,15 @@ async def _stream(request: Received, response_id: str, after: int | None, obfusc
     with fetching(after) as span:
         found = await service.store.find(request.tenant, response_id)
         if span.kept:
-            span.note(fetched(found.response) | {"gen_ai.response.status": found.status.value})
+            span.note(fetch_facts(found.response) | {"gen_ai.response.status": found.status.value})
     if found.background != STREAMED:
         raise invalid_value(
             "stream", "true", "Only a response that was created with background=true and stream=true can be streamed."
         )
-    return streamed(request, response_id, found, -1 if after is None else after, obfuscate=obfuscate)
+    return stream_events(request, response_id, found, -1 if after is None else after, obfuscate=obfuscate)
 
 
-def streamed(request: Received, id: str, found: Found, after: int = -1, *, obfuscate: bool) -> EventStream:
+def stream_events(request: Received, id: str, found: Found, after: int = -1, *, obfuscate: bool) -> EventStream:
     """The events of a response behind the one with a number: those that are kept, or else how it has ended. Raises
     ApiError 503 where there is no room for that.
     """
@@ -109,10 +109,10 @@ async def delete(request: Received, query: DeleteQuery, response_id: str) -> obj
     store, tenant = request.service.store, request.tenant
     if query.tree:
         await store.forget_tree(tenant, response_id)
-        await request.noted("response.erased", response_id, tree=True)
+        await request.note("response.erased", response_id, tree=True)
     else:
         await store.forget(tenant, response_id, erase=query.erase)
-        await request.noted("response.erased" if query.erase else "response.deleted", response_id)
+        await request.note("response.erased" if query.erase else "response.deleted", response_id)
     return {"id": response_id, "object": "response.deleted", "deleted": True}
 
 
@@ -146,7 +146,7 @@ async def input_items(request: Received, query: ItemsQuery, response_id: str) ->
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
     store, tenant, wanted = request.service.store, request.tenant, query.wanted
     turns = await store.lineage(tenant, response_id)
-    return await answered(request, await page_of(store, tenant, turns, query, asked=response_id), wanted)
+    return await answer_page(request, await page_of(store, tenant, turns, query, asked=response_id), wanted)
 
 
 class _Fetched(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ def fetching(cursor: int | None = None) -> Span:
     return span.child("fetch_response", facts=facts)
 
 
-def fetched(response: bytes) -> dict[str, Fact]:
+def fetch_facts(response: bytes) -> dict[str, Fact]:
     """The span's facts of a response, which is given as JSON."""
     found = msgspec.json.decode(response, type=_Fetched)
     known = {} if found.conversation is None else conversation(found.conversation["id"])

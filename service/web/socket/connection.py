@@ -30,7 +30,7 @@ from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_
 from service.web.socket.lane import Lane, LaneRequest
 from service.web.socket.protocol import WIRE, SocketProtocol
 from service.web.socket.reply import Opened, Reply
-from service.web.socket.steering import Steer, Steering, count_steers, failed
+from service.web.socket.steering import Steer, Steering, count_steers, failure_of
 
 MEMORY_BYTES = 128 * 1024 * 1024
 """The memory in which a process keeps what its WebSockets may continue. Beyond it, what was used least by the tenant
@@ -218,10 +218,10 @@ class Connection:
             if known is None:
                 named = sent.response_id[:100]
                 raise NotSteered("response_not_found", f"No response '{named}' was made on this WebSocket of late.")
-            accepted = await self._accepted(steer, known, frame)
+            accepted = await self._acceptance(steer, known, frame)
         except NotSteered as why:
             count_steers(self._exchange.metrics, "refused")
-            event = failed(sent, why) if known is None else known.failed(steer, why)
+            event = failure_of(sent, why) if known is None else known.failure(steer, why)
             await self._wire.send_texts([event])
             return
         finally:
@@ -231,7 +231,7 @@ class Connection:
         await self._wire.send_texts([accepted])
         known.hasten()
 
-    async def _accepted(self, steer: Steer, steering: Steering, frame: bytes) -> bytes:
+    async def _acceptance(self, steer: Steer, steering: Steering, frame: bytes) -> bytes:
         """The event that says that a response takes what a frame says to it. Raises NotSteered."""
         steering.check(steer)
         if self._leaving is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from service.responses.drive import Driver
 from service.responses.plan import messages_of
 from service.responses.prepare import Prepared
-from service.responses.remembered import Memory, Remembered, remembered
+from service.responses.remembered import Memory, Remembered, remember
 from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status
 
@@ -77,7 +77,7 @@ class Lane:
             return
         plan, messages = driver.plan, messages_of(driver.plan, driver.machine)
         self._newest = plan.id
-        self._memory.put(self._tenant, self, remembered(planned.parent.chain, plan.id, messages, stored=plan.stored))
+        self._memory.put(self._tenant, self, remember(planned.parent.chain, plan.id, messages, stored=plan.stored))
 
     def take_pending(self, id: str | None) -> Steering | None:
         """The steers that wait for the outputs of the calls of `id`, if any do; they are the caller's then."""

@@ -112,13 +112,13 @@ class Steering:
         shown = [SteerShown(self.id, steer.id or "") for steer in self.steers]
         return in_lane([_event("pending", each, self._number(), **more) for each in shown], self.lane)
 
-    def failed(self, steer: Steer, why: NotSteered) -> bytes:
+    def failure(self, steer: Steer, why: NotSteered) -> bytes:
         """The event that gives a steer back."""
-        return in_lane([failed(steer.sent, why, self._number(), steer.id)], self.lane)[0]
+        return in_lane([failure_of(steer.sent, why, self._number(), steer.id)], self.lane)[0]
 
     def give_back(self, why: NotSteered) -> list[bytes]:
         """The events that give all of them back."""
-        events = [self.failed(steer, why) for steer in self.steers]
+        events = [self.failure(steer, why) for steer in self.steers]
         self.end("failed")
         return events
 
@@ -135,7 +135,7 @@ def count_steers(metrics: Metrics, outcome: str, steers: int = 1) -> None:
     metrics.steers.labels("socket", outcome).inc(steers)
 
 
-def failed(sent: SentSteer, why: NotSteered, number: int = 0, id: str | None = None) -> bytes:
+def failure_of(sent: SentSteer, why: NotSteered, number: int = 0, id: str | None = None) -> bytes:
     """The event that gives back what was sent, in no lane; what was not accepted has no id."""
     shown = SteerShown(sent.response_id, msgspec.UNSET if id is None else id, sent.input)
     return _event("failed", shown, number, error=SteerError(why.code, why.message))

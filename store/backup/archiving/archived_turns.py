@@ -143,13 +143,13 @@ class ArchivedTurns(ArchiveReader):
 
     async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         ask = partial(self._away, here=here, most=most)
-        return await self._counted(_Question(tenant, root), ask) or AwayBranches()
+        return await self._ask_counted(_Question(tenant, root), ask) or AwayBranches()
 
     async def fate(self, tenant: str, digits: str) -> Fate | None:
-        return await self._counted(_Question(tenant, digits), self._fate)
+        return await self._ask_counted(_Question(tenant, digits), self._fate)
 
     async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        return await self._counted(_Question(tenant, after), partial(self._trees, most=most)) or ArchivedTrees()
+        return await self._ask_counted(_Question(tenant, after), partial(self._trees, most=most)) or ArchivedTrees()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """The least used turns make room. Raises also StoreFull, Conflict, ChainTooLong."""
@@ -181,17 +181,17 @@ class ArchivedTurns(ArchiveReader):
         key = (what, question)
         task = self._under_way.get(key)
         if task is None:
-            task = asyncio.create_task(self._counted(question, ask))
+            task = asyncio.create_task(self._ask_counted(question, ask))
             self._under_way[key] = task
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task.add_done_callback(lambda done: self._end(key, done))
         return await asyncio.shield(task)
 
-    def _ended(self, key: tuple[str, _Question], task: asyncio.Task[Any]) -> None:
+    def _end(self, key: tuple[str, _Question], task: asyncio.Task[Any]) -> None:
         del self._under_way[key]
         if not task.cancelled():
             task.exception()  # nobody may be left who waits for it
 
-    async def _counted(self, question: _Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
+    async def _ask_counted(self, question: _Question, ask: Callable[[str, str], Awaitable[T | None]]) -> T | None:
         """Ask, where there is a place for that. Raises ArchiveBusy."""
         outcome = FAILED
         try:
@@ -274,7 +274,7 @@ class ArchivedTurns(ArchiveReader):
 
         root, gone = await self._keeping.look(tenant, digits, look)
         gone = gone or bool(root and await self._is_gone(keys, digits_of(root), asked_ms, remains=False))
-        erased = await self._marks.erased(tenant, anew=True)
+        erased = await self._marks.erased_until(tenant, anew=True)
         return Fate(asked_ms, FENCE_MS, there=bool(root) and not gone, gone=gone, erased=erased)
 
     async def _trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
@@ -309,7 +309,7 @@ class ArchivedTurns(ArchiveReader):
             return (digits_of(path[0]), await turns(scan, path)) if path else ("", ())
 
         root, found = await self._keeping.look(tenant, digits, look)
-        erased = await self._marks.erased(tenant) if found else 0
+        erased = await self._marks.erased_until(tenant) if found else 0
         if not found or found[-1].created <= erased or await self._is_gone(keys, root, asked_ms, remains):
             return None
         told = [as_of(turn, erased) for turn in found]

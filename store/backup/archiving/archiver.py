@@ -94,7 +94,7 @@ class Plan:
             at = above[at].parent
         self.nodes.update((node.digits, node) for node in reversed(way))
 
-    def continued(self, taken: int) -> set[str]:
+    def continued_ids(self, taken: int) -> set[str]:
         """The ids of deleted turns that those continue which will be archived after the first so many."""
         found = set[str | None]()
         for node in [*self.nodes.values()][: taken - 1 if taken else None : -1]:
@@ -220,7 +220,7 @@ class Archiver:
     async def _archive_turns(self, shard: ShardKeys, tree: Due, changes: Collection[str]) -> Collection[str]:
         """Archive changed turns in passes, until some of them are there with all above them; the others."""
         reader, changed = ShardReader(self._server, shard), [each[1:] for each in changes if each[0] == HERE]
-        plan = Plan(reader, tree.tenant, await self._marks.erased(tree.tenant))
+        plan = Plan(reader, tree.tenant, await self._marks.erased_until(tree.tenant))
         read, some, after = dict[str, Saved | None](), dict[str, Saved | None](), Index()
         left: Collection[str] = changed
 
@@ -231,7 +231,7 @@ class Archiver:
                 await plan.make(changed, index)
             some = await plan.read(len(read), self._pass_bytes)
             turns = [_used_since(turn, index.entries.get(turn.id)) for turn in some.values() if turn]
-            news = News(turns, *gone_in(changes), plan.continued(len(read) + len(some)))
+            news = News(turns, *gone_in(changes), plan.continued_ids(len(read) + len(some)))
             if news.takes_away or any(is_conversation(turn.id) and turn.id in index.entries for turn in turns):
                 await self._heads.raise_(shard_of(tree.root), gone=True)
             return news

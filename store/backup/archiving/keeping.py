@@ -23,10 +23,10 @@ from store.backup.archiving.parts import (
     Outline,
     Part,
     bytes_to_read,
-    decoded,
-    encoded,
+    decode,
+    encode,
     key_of,
-    outlined,
+    outline_of,
 )
 from store.backup.records import Saved
 from store.codec import THREAD_FROM_BYTES
@@ -134,7 +134,7 @@ class Scan:
         """A part that was read. Raises Moved. No other is held at the same time."""
         value = await self.value(number)
         self._hold(bytes_to_read(value))
-        return await _in_thread(decoded, value)
+        return await _in_thread(decode, value)
 
     async def turns(self, ids: Sequence[str]) -> list[Saved]:
         """Turns that were read, in this order; deleted ones as what is left of them. Raises Moved."""
@@ -189,7 +189,7 @@ class Scan:
         number, needed = len(self.etags), bytes_to_read(stored.value)
         self._largest = max(self._largest, len(stored.value))
         self._hold(needed + arrived)
-        self.index.add(await _in_thread(outlined, stored.value))
+        self.index.add(await _in_thread(outline_of, stored.value))
         self.etags.append(stored.etag)
         if number == 0 and self.index.parts > 1:
             more = self.index.parts * self.index.held
@@ -240,7 +240,7 @@ class Keeping:
                 return await self._archive.memory.with_share(work)
             except Moved:
                 continue
-        raise _contended()
+        raise _contention()
 
     async def change(self, tenant: str, digits: str, news: Callable[[Index], Awaitable[News]]) -> None:
         """Merge the news into the parts that may have the turn. `news` returns them, given the parts; it may be called
@@ -248,13 +248,13 @@ class Keeping:
         """
         least = 1
         for _ in range(TRIES):
-            clashed = await self._archive.memory.with_share(partial(self._changed, tenant, digits, news, least))
+            clashed = await self._archive.memory.with_share(partial(self._change_parts, tenant, digits, news, least))
             if clashed is None:
                 return
             least = max(least, clashed + 1)
-        raise _contended()
+        raise _contention()
 
-    async def _changed(
+    async def _change_parts(
         self, tenant: str, digits: str, news: Callable[[Index], Awaitable[News]], least: int, share: Share
     ) -> int | None:
         """Put the parts that change in their order; the number of the first that somebody else has changed, which ends
@@ -264,7 +264,7 @@ class Keeping:
         await scan.all(least)
         told = await news(scan.index)
         stored = len(scan.etags)
-        merge = await _merged(scan.index, told, self._part_bytes)
+        merge = await _merge(scan.index, told, self._part_bytes)
         for number in merge.numbers:
             try:
                 before = await scan.part(number) if number < stored else None
@@ -274,24 +274,24 @@ class Keeping:
             if part == before:
                 continue
             only_if = scan.etags[number] if number < stored else None
-            value = await _encoded(part)
+            value = await _encode(part)
             if await self._archive.put(key_of(tenant, digits, number), value, only_if=only_if) is None:
                 if number and not stored:  # its writer died before the first part, without which nobody reads it
-                    await self._archive.put(key_of(tenant, digits), encoded(Part()), only_if=None)
+                    await self._archive.put(key_of(tenant, digits), encode(Part()), only_if=None)
                 return number
         return None
 
 
-def _contended() -> ArchiveContended:
+def _contention() -> ArchiveContended:
     return ArchiveContended(f"others have changed the same tree {TRIES} times meanwhile")
 
 
-async def _merged(index: Index, news: News, part_bytes: int) -> Merge:
+async def _merge(index: Index, news: News, part_bytes: int) -> Merge:
     if len(index.entries) > THREAD_FROM_TURNS:
         return await asyncio.to_thread(Merge, index, news, part_bytes)
     return Merge(index, news, part_bytes)
 
 
-async def _encoded(part: Part) -> bytes:
+async def _encode(part: Part) -> bytes:
     large = sum(turn.payload for turn in part.turns) > THREAD_FROM_BYTES
-    return await asyncio.to_thread(encoded, part) if large else encoded(part)
+    return await asyncio.to_thread(encode, part) if large else encode(part)

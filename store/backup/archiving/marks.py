@@ -56,7 +56,7 @@ class Marks:
         self._archive, self._remembered_seconds, self._clock = archive, remembered_seconds, clock
         self._remembered: dict[str, tuple[float, int]] = {}
 
-    async def erased(self, tenant: str, *, anew: bool = False) -> int:
+    async def erased_until(self, tenant: str, *, anew: bool = False) -> int:
         """The time until which all of a tenant was erased, in µs since 1970; 0 where nothing was. It may be
         REMEMBERED_SECONDS old, unless it is asked for `anew`.
         """
@@ -77,20 +77,20 @@ class Marks:
             mark, etag = await self._read(GONE, tenant)
             if mark is not None and mark.at >= at:
                 return
-            if await self._archive.put(key_of(GONE, tenant), _encoded(at), only_if=etag) is not None:
+            if await self._archive.put(key_of(GONE, tenant), _encode(at), only_if=etag) is not None:
                 break
         else:
             raise ArchiveUnavailable(f"others have changed the mark {TRIES} times meanwhile")
         self._remembered.pop(tenant, None)
 
-    async def held(self, tenant: str) -> bool:
+    async def is_held(self, tenant: str) -> bool:
         """Whether a tenant's turns are on hold."""
         mark, _ = await self._read(HOLD, tenant)
         return mark is not None
 
     async def hold(self, tenant: str, at: int) -> bool:
         """Put all of a tenant on hold; False where it is already."""
-        return await self._archive.put(key_of(HOLD, tenant), _encoded(at), only_if=None) is not None
+        return await self._archive.put(key_of(HOLD, tenant), _encode(at), only_if=None) is not None
 
     async def release(self, tenant: str) -> None:
         """End a tenant's hold."""
@@ -119,5 +119,5 @@ def key_of(kind: str, tenant: str) -> str:
     return f"v1/{kind}/t.{checked_tenant(tenant)}"
 
 
-def _encoded(at: int) -> bytes:
+def _encode(at: int) -> bytes:
     return msgspec.json.encode(Mark(at))

@@ -53,7 +53,7 @@ class Merge:
         gone_trees = tuple(dict.fromkeys((*index.gone_trees, *news.gone_trees)))
         self._drop(_of_trees(self._entries, gone_trees))
         self._delete()
-        self._drop(_unneeded(self._entries, news.continued))
+        self._drop(_unneeded_ids(self._entries, news.continued))
         self._new = self._places(index.filled or [0], part_bytes)
         stored = len(index.filled)
         parts = max(stored, 1, *(number + 1 for number in self._new))
@@ -172,7 +172,7 @@ def _of_trees(entries: Mapping[str, Entry], roots: Collection[str]) -> list[str]
     return [id for id in entries if doomed[id]]
 
 
-def _unneeded(entries: Mapping[str, Entry], continued: Collection[str]) -> list[str]:
+def _unneeded_ids(entries: Mapping[str, Entry], continued: Collection[str]) -> list[str]:
     """The ids of deleted turns that nothing continues, or will, from the leaves up."""
     children = Counter[str | None](entry.parent for entry in entries.values())
     children.update(continued)

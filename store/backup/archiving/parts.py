@@ -121,19 +121,19 @@ def key_of(tenant: str, digits: str, number: int = 0) -> str:
     return f"{folder_of(tenant, digits)}{number}"
 
 
-def encoded(part: Part) -> bytes:
+def encode(part: Part) -> bytes:
     """The bytes of a part. Raises ValueError for one that is too large."""
     packed = _encoder.encode(part)
     _check(packed)
     return _HEAD + codec.squeeze(packed, NEWEST)
 
 
-def decoded(value: bytes) -> Part:
+def decode(value: bytes) -> Part:
     """The part of a value. Raises NewerFormat for that of a later release, ArchiveDamaged where it is no part."""
     return _read(value, _decoder)
 
 
-def outlined(value: bytes) -> Outline:
+def outline_of(value: bytes) -> Outline:
     """The part of a value without the content of its turns, which takes a fifth of the time. Raises as `decoded`; not
     for content that is damaged.
     """

@@ -140,7 +140,7 @@ async def waiting(
     return found
 
 
-async def failed(server: Server, keyspace: Keyspace, most: int) -> list[Failed]:
+async def failed_trees(server: Server, keyspace: Keyspace, most: int) -> list[Failed]:
     """Some of the trees that could not be archived. Raises StoreUnavailable."""
     found: list[Failed] = []
     for shard in keyspace.all_shards():

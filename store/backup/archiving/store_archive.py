@@ -137,7 +137,7 @@ class StoreArchive:
             return
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(self._opened)
+            self._opening.add_done_callback(self._end_opening)
         await asyncio.shield(self._opening)
 
     async def _usable(self) -> None:
@@ -180,7 +180,7 @@ class StoreArchive:
                 await ownership.doubt(self._server, self._keyspace, error)
             raise
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
+    def _end_opening(self, task: asyncio.Task[None]) -> None:
         self._opening = None
         if not task.cancelled():
             task.exception()  # nobody may be left who waits for it

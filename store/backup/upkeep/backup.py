@@ -92,10 +92,10 @@ class Backup:
             secret=secret is not None,
             layout=record.layout if record else None,
         )
-        total = await self._counted(tenant)
+        total = await self._count(tenant)
         target = Target(path)
         # without an archive nobody remembers what was deleted since, so memory is read anew
-        async with target.opened(header, resume=resume and self._archive is not None) as file:
+        async with target.opening(header, resume=resume and self._archive is not None) as file:
             if secret is not None:
                 await put(file, ownership.SECRET_KEY, secret)
             async for _ in self._all_of_it(file, tenant, digits):
@@ -180,7 +180,7 @@ class Backup:
                 if news.takes_away:
                     yield tree, news
 
-    async def _counted(self, tenant: str | None) -> int:
+    async def _count(self, tenant: str | None) -> int:
         """How many turns are in memory, of all tenants or of one."""
         found = 0
         for keys in self._keyspace.all_shards():
@@ -203,10 +203,10 @@ class Backup:
 async def _change(keeping: Keeping, tree: str, news: News) -> None:
     tenant, _, root = tree.partition("/")
 
-    async def told(index: Index) -> News:
+    async def same_news(index: Index) -> News:
         return news
 
-    await keeping.change(tenant, root, told)
+    await keeping.change(tenant, root, same_news)
 
 
 def _is_asked(tree: str, digits: str | None) -> bool:

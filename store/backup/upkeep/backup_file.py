@@ -27,7 +27,7 @@ from store.backup import records
 from store.backup.archiving.marks import GONE, HOLD, mark_in
 from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.merging import as_gone
-from store.backup.archiving.parts import Part, circular, decoded, folder_of
+from store.backup.archiving.parts import Part, circular, decode, folder_of
 from store.backup.heads import MOST
 from store.backup.ownership import SECRET_KEY
 from store.backup.records import Saved, are_json
@@ -103,7 +103,7 @@ class Tally:
         self.shards: set[int] = set()
         self._content = 0
 
-    def noted(self, header: Header) -> Header:
+    def header_with(self, header: Header) -> Header:
         """A header with these totals."""
         return msgspec.structs.replace(
             header,
@@ -159,7 +159,7 @@ class Contents:
             raise BadBackup("it has a mark from after its end")
         if (self.secret is not None) != header.secret:
             raise BadBackup("it has a secret that it doesn't name, or names one that it lacks")
-        yield self.checked(header, digest.value.decode())
+        yield self.header(header, digest.value.decode())
 
     async def read(self) -> AsyncGenerator[Progress]:
         """Read all of it and check each value. Raises BadBackup, NewerFormat."""
@@ -173,9 +173,9 @@ class Contents:
                     self._other(found.key, await self._value(found.key))
                 yield Progress(min(at, self._size), self._size)
 
-    def checked(self, header: Header, digest: str) -> Header:
+    def header(self, header: Header, digest: str) -> Header:
         """The header with what was found. Raises BadBackup where it says something else."""
-        found = self.tally.noted(header)
+        found = self.tally.header_with(header)
         if self._tenant is self._digits is None and found != header:
             raise BadBackup(f"it says that it has {header.turns:,} turns, and it has {found.turns:,}, or others")
         if any(shard >= header.shards for shard in self.tally.shards):
@@ -252,7 +252,7 @@ async def turns_of(
             continue
         missing.discard(number)
         try:
-            part = check_part(tree, decoded(stored.value))
+            part = check_part(tree, decode(stored.value))
         except (ArchiveDamaged, NewerFormat) as error:
             if faults is None:
                 raise
@@ -353,13 +353,13 @@ class Target:
         self.header: Header
 
     @asynccontextmanager
-    async def opened(self, header: Header, *, resume: bool) -> AsyncGenerator[Archive]:
+    async def opening(self, header: Header, *, resume: bool) -> AsyncGenerator[Archive]:
         """The archive to write to: an earlier backup's, if it is to be gone on with, or an empty one. It is closed with
         the block, and so is this. Raises BadBackup where the earlier one has another scope, or can't be read.
         """
         try:
             self._open()
-            begun = await self._begun() if resume else None
+            begun = await self._read_begun() if resume else None
             if begun is None:
                 await self._empty()
             elif any(getattr(header, name) != getattr(begun, name) for name in ("shards", "tenant", "tree", "secret")):
@@ -375,7 +375,7 @@ class Target:
         self._backend = OneFileBackend(self.partial, PATIENT, whole=False)
         self.archive = Archive(self._backend, PATIENT)
 
-    async def _begun(self) -> Header | None:
+    async def _read_begun(self) -> Header | None:
         """The header of an earlier backup's file; None where that can't be gone on with."""
         try:
             with refusing():
@@ -404,10 +404,10 @@ class Target:
         except BadBackup as error:
             raise BadBackup(f"{error.why}; remove {self.partial}") from error
         done = msgspec.structs.replace(self.header, finished=finished, broken=broken, unsettled=unsettled)
-        header = contents.tally.noted(done)
+        header = contents.tally.header_with(done)
         head = msgspec.json.encode(header)
         digest = contents.digest(head)
-        checked = contents.checked(header, digest)
+        checked = contents.header(header, digest)
         await put(self.archive, HEADER_KEY, head)
         await put(self.archive, DIGEST_KEY, digest.encode())
         await self._backend.settle()

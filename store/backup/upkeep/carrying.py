@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.merging import News, as_of, is_another, outdoes
-from store.backup.archiving.parts import Entry, Index, circular, decoded, outlined
+from store.backup.archiving.parts import Entry, Index, circular, decode, outline_of
 from store.backup.records import Saved
 from store.backup.upkeep.backup_file import check_part, is_whole, turns_of
 from store.backup.upkeep.walking import TreeParts, trees_of
@@ -67,14 +67,14 @@ class Carrier:
 
             async def read(scan: Scan) -> Carried:
                 await scan.all()
-                return await self._carried(scan, tree, until)
+                return await self._carry(scan, tree, until)
 
             return await self._from.look(tree.tenant, tree.digits, read, listed=tree.listed)
 
         async for some in batches(found):
             yield await side_by_side(map(carry, some)), sum(tree.size for tree in some)
 
-    async def _carried(self, scan: Scan, tree: TreeParts, erased: Erased) -> Carried:
+    async def _carry(self, scan: Scan, tree: TreeParts, erased: Erased) -> Carried:
         index, broken = scan.index, set[str]()
         async for number, part in scan.parts():
             try:
@@ -120,7 +120,7 @@ class _Merging:
 
     async def take(self, value: bytes, *, names: bool) -> None:
         """Merge a value of the tree: its conversations, or all else."""
-        part, outlines = decoded(value), outlined(value).turns
+        part, outlines = decode(value), outline_of(value).turns
         both = [each for each in zip(part.turns, outlines, strict=True) if is_conversation(each[0].id) == names]
         some = [(turn, Entry.of(outline)) for turn, outline in both if turn.id not in self._lost]
         before, alive, after = set[str](), set[str](), Index()

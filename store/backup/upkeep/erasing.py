@@ -12,7 +12,7 @@ from store.archive.archive import Archive
 from store.archive.port import MOST_DELETED, Stored
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import as_of
-from store.backup.archiving.parts import Part, decoded, encoded
+from store.backup.archiving.parts import Part, decode, encode
 from store.backup.heads import Heads
 from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
 from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal, StoreError
@@ -59,7 +59,7 @@ async def erase(
     Raises OnHold, ArchiveUnavailable, NewerFormat where it can't be told how old turns are, ValueError for a malformed
     tenant.
     """
-    if await marks.held(tenant):
+    if await marks.is_held(tenant):
         raise OnHold(tenant)
     await marks.erase(tenant, at)
     trees = under_way = 0
@@ -116,7 +116,7 @@ async def _parts(
         stored = await archive.get(tree.parts[number].key)
         if stored is not None:
             try:
-                part: Part | ArchiveDamaged | NewerFormat = decoded(stored.value)
+                part: Part | ArchiveDamaged | NewerFormat = decode(stored.value)
             except (ArchiveDamaged, NewerFormat) as error:
                 part = error
             yield number, stored, part
@@ -152,7 +152,7 @@ async def _cut(archive: Archive, tree: TreeParts, at: int, above: Collection[str
             continue
         left = tuple(as_of(turn, at) for turn in part.turns if turn.created > at or turn.id in above)
         if left != part.turns:
-            value = encoded(msgspec.structs.replace(part, turns=left))
+            value = encode(msgspec.structs.replace(part, turns=left))
             done.cut += await archive.put(tree.parts[number].key, value, only_if=stored.etag) is not None
 
 

@@ -20,7 +20,7 @@ import msgspec
 from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import GONE, Marks
-from store.backup.archiving.parts import Part, encoded
+from store.backup.archiving.parts import Part, encode
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.erasing import DAMAGED, clear
 from store.backup.upkeep.memory import Memory
@@ -107,7 +107,7 @@ async def expire(archive: Archive, memory: Memory, days: float, *, now: float) -
         may_be_empty = EMPTY_DAYS <= (now - tree.changed) / DAY_SECONDS < EMPTY_DAYS + EMPTY_LOOK_DAYS
         if tree.changed >= old and not may_be_empty:
             continue
-        if tree.tenant in held or await marks.held(tree.tenant):
+        if tree.tenant in held or await marks.is_held(tree.tenant):
             held.add(tree.tenant)
             done.held += 1
         else:
@@ -118,10 +118,10 @@ async def expire(archive: Archive, memory: Memory, days: float, *, now: float) -
 async def _clear(archive: Archive, marks: Marks, old: float) -> None:
     """Delete the rest of tenants that were erased, and damaged values that were moved away long ago."""
     async for tenant, _ in marks_of(archive, GONE):
-        if not await marks.held(tenant):
-            await clear(archive, tenant, await marks.erased(tenant))
+        if not await marks.is_held(tenant):
+            await clear(archive, tenant, await marks.erased_until(tenant))
     async for entry in entries_of(archive, DAMAGED):
-        if entry.changed < old and not await marks.held(entry.key.split("/")[2].removeprefix("t.")):
+        if entry.changed < old and not await marks.is_held(entry.key.split("/")[2].removeprefix("t.")):
             await archive.delete(entry.key)
 
 
@@ -142,7 +142,7 @@ async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expir
         done.in_memory += 1
         return
     if tops:
-        emptied = await archive.put(f"{tree.folder}0", encoded(Part()), only_if=scan.etags[0])
+        emptied = await archive.put(f"{tree.folder}0", encode(Part()), only_if=scan.etags[0])
         if emptied is None:  # somebody has it archived just now
             return
         await archive.delete(*[key for key in tree.keys if key != f"{tree.folder}0"])

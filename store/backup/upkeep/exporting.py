@@ -40,7 +40,7 @@ class Export:
 
         Raises ArchiveUnavailable, and ValueError for a malformed tenant.
         """
-        erased = await Marks(self._archive).erased(self._tenant)
+        erased = await Marks(self._archive).erased_until(self._tenant)
         async for tree in trees_of(self._archive, self._tenant, digits):
             self.done.trees += 1
             faults = list[Exception]()

@@ -56,7 +56,7 @@ class Memory:
             return {}
         return await ShardReader(self._server, self.keyspace.shard(digits[0])).nodes(tenant, digits, idle_us)
 
-    async def noted(self, tenant: str, root: str, digits: str) -> int:
+    async def changed_at(self, tenant: str, root: str, digits: str) -> int:
         """When a turn of a tree changed, in µs, so that the archive lacks that; 0 where it lacks nothing of it."""
         changes = self.keyspace.shard(root).changes_of(tenant, root)
         return int(await self._server.command("ZSCORE", changes, HERE + digits) or 0)
@@ -64,7 +64,7 @@ class Memory:
     async def note(self, tenant: str, root: str, digits: Sequence[str]) -> int:
         """Have turns of a tree archived again; how many of them are noted now."""
         await note_turns(self._server, self.keyspace.shard(root), f"{tenant}/{root}", digits)
-        return sum([await self.noted(tenant, root, each) > 0 for each in digits])
+        return sum([await self.changed_at(tenant, root, each) > 0 for each in digits])
 
     async def note_tree(self, tenant: str, root: str) -> int:
         """Have all turns of a tree archived again; how many are noted now."""

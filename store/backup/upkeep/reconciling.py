@@ -196,7 +196,7 @@ class Reconciler:
     async def _facts(self, tenant: str, root: str) -> Facts:
         """The facts that the archive has about a tree of Redis, as far as they can be read; `verify` finds the rest."""
         facts = await self._keeping.look(tenant, root, facts_of, listed=1)
-        if erased := await self._marks.erased(tenant):
+        if erased := await self._marks.erased_until(tenant):
             turns = [turn.digits async for some in self._memory.turns(tenant, root) for turn in some]
             nodes = await self._memory.nodes(tenant, turns, idle_us=0)
             old = {digits: True for digits, node in nodes.items() if node.created <= erased}
@@ -243,7 +243,7 @@ class Reconciler:
         here = None if node.deleted else await reader.turn(tenant, node)
         if here is None or all(getattr(here, name) == getattr(form, name) for name in CHANGING):
             return False
-        used = await self._memory.noted(tenant, node.root, node.digits)
+        used = await self._memory.changed_at(tenant, node.root, node.digits)
         if not is_conversation(form.id):
             return here.erased is None or not used
         at = node.parent

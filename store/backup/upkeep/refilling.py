@@ -177,7 +177,7 @@ class Refill:
         self, tenant: str, turns: Sequence[Saved], there: dict[str, str], words: dict[str, bytes], archived: Archived
     ) -> None:
         """Store turns, but for those that are refused, and those that continue one that is."""
-        erased, left = await self._marks.erased(tenant), list[Saved]()
+        erased, left = await self._marks.erased_until(tenant), list[Saved]()
         for turn in turns:
             above = words.get(turn.parent or "", b"ok")
             if there.get(turn.id, turn.digest) != turn.digest:
@@ -189,11 +189,11 @@ class Refill:
             else:
                 left.append(turn)
         if left:
-            told = await store_row(self._history, tenant, left, archived, self._used)
+            told = await store_row(self._history, tenant, left, archived, self._last_use)
             words.update({turn.id: word for turn, word in zip(left, told or [b"full"] * len(left), strict=True)})
 
-    def _used(self, turn: Saved) -> int:
-        return aged(turn.used, self._now, self._history.caps.idle_us)
+    def _last_use(self, turn: Saved) -> int:
+        return capped_use(turn.used, self._now, self._history.caps.idle_us)
 
     async def _fits(self, shard: ShardKeys, new: Sequence[Entry]) -> bool:
         """Whether a shard takes so many more turns without an eviction."""
@@ -204,7 +204,7 @@ class Refill:
         return all(not added or not most or int(there or 0) + added <= most for most, added, there in wanted)
 
 
-def aged(used: int, now: int, idle_us: int) -> int:
+def capped_use(used: int, now: int, idle_us: int) -> int:
     """The last use that a turn gets, in µs: its own, as long as that was no longer ago than a quarter of `idle_us`.
     Older ones come closer together the older they are, so that none is older than half of it. 0 is no limit.
     """

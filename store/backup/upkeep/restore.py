@@ -134,8 +134,8 @@ class Restore:
         ours, theirs = Marks(archive), Marks(file)
 
         async def erased(tenant: str) -> Erased:
-            there = await ours.erased(tenant)
-            return Erased(max(there, await theirs.erased(tenant)), there)
+            there = await ours.erased_until(tenant)
+            return Erased(max(there, await theirs.erased_until(tenant)), there)
 
         began = monotonic()
         async for some, size in Carrier(file, archive).carry_all(found, erased):
@@ -153,7 +153,7 @@ class Restore:
         ours = Marks(archive)
         for kind, note in ((GONE, ours.erase), (HOLD, ours.hold)):
             async for whose, value in marks(file, kind, tenant):
-                at, erased = mark_in(mark_key(kind, whose), value).at, await ours.erased(whose)
+                at, erased = mark_in(mark_key(kind, whose), value).at, await ours.erased_until(whose)
                 if kind == GONE and at > erased:
                     self._removed += await self._had(archive, whose, erased, at)
                 await note(whose, at)

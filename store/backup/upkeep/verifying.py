@@ -14,7 +14,7 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping
-from store.backup.archiving.parts import Part, encoded, folder_of
+from store.backup.archiving.parts import Part, encode, folder_of
 from store.backup.reading import Node
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.memory import Memory
@@ -131,11 +131,13 @@ class Verify:
             elif tree.key.startswith(DAMAGED):
                 report.moved += 1
         if self._memory is not None:
-            async for _ in self._compared(self._memory, most, report, repair):
+            async for _ in self._compare_trees(self._memory, most, report, repair):
                 yield report
         yield report
 
-    async def _compared(self, memory: Memory, most: int | None, report: Verified, repair: bool) -> AsyncGenerator[None]:
+    async def _compare_trees(
+        self, memory: Memory, most: int | None, report: Verified, repair: bool
+    ) -> AsyncGenerator[None]:
         """Compare the trees of Redis, or some of them, one after the other."""
         odds = 1.0 if most is None else most / max(1, await memory.number_of_trees())
         report.unjudged = await memory.unjudged()
@@ -153,22 +155,22 @@ class Verify:
         report.values += len(tree.parts)
         report.uncounted += sum(number >= facts.known.parts for number in tree.parts)
         report.turns += len(facts.known.entries)
-        first, returned = _faults(tree, facts), await self._returned(tree, facts)
+        first, returned = _faults(tree, facts), await self._returned_turns(tree, facts)
         again = await listed_at(self._archive, tree.folder) if first or returned else None
         if again is None:
             return
         facts = await self._read(again)
         for fault in _faults(again, facts):
             if fault in first:
-                report.add(fault, repair and await self._repaired(fault))
-        for fault, what in (await self._returned(again, facts)).items():
+                report.add(fault, repair and await self._repair(fault))
+        for fault, what in (await self._returned_turns(again, facts)).items():
             if fault in returned:
                 report.add(fault, repair and self._reconciler is not None and await self._reconciler.delete(what))
 
     async def _read(self, tree: TreeParts) -> Facts:
         return await self._keeping.look(tree.tenant, tree.digits, facts_of, listed=tree.listed)
 
-    async def _returned(self, tree: TreeParts, facts: Facts) -> dict[ArchiveFault, Returned]:
+    async def _returned_turns(self, tree: TreeParts, facts: Facts) -> dict[ArchiveFault, Returned]:
         """The faults of turns that are deleted in the archive and not in Redis."""
         if self._reconciler is None:
             return {}
@@ -185,7 +187,7 @@ class Verify:
             if root in facts.trees:  # a fault of the archive's tree
                 return
             lacking = [turn for turn in some if not _has(facts, turn)]
-            unnoted = [turn for turn in lacking if not await memory.noted(tenant, root, turn.digits)]
+            unnoted = [turn for turn in lacking if not await memory.changed_at(tenant, root, turn.digits)]
             if not unnoted:
                 continue
             facts = await self._known_at(tenant, root)  # it may have been archived in between
@@ -199,10 +201,10 @@ class Verify:
     async def _known_at(self, tenant: str, root: str) -> Facts:
         return await self._keeping.look(tenant, root, facts_of, listed=1)
 
-    async def _repaired(self, fault: ArchiveFault) -> bool:
+    async def _repair(self, fault: ArchiveFault) -> bool:
         """Repair a fault, if it can be: no readable turn is lost. Returns whether it is repaired."""
         if fault.what == "no-part":
-            return await self._archive.put(fault.key, encoded(Part()), only_if=None) is not None
+            return await self._archive.put(fault.key, encode(Part()), only_if=None) is not None
         if fault.what != "unreadable":
             return False
         stored = await self._archive.get(fault.key)
@@ -213,7 +215,7 @@ class Verify:
         # where it clashes, the same value was copied before
         await self._archive.put(f"{DAMAGED}{tenant}/{shard}/{tree}/{number}/{name}", stored.value, only_if=None)
         part = Part(parts=await self._parts(fault.key)) if number == "0" else Part()
-        return await self._archive.put(fault.key, encoded(part), only_if=stored.etag) is not None
+        return await self._archive.put(fault.key, encode(part), only_if=stored.etag) is not None
 
     async def _parts(self, key: str) -> int:
         """How many parts a tree has without a hole, whose first one doesn't say."""

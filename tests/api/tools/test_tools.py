@@ -200,7 +200,7 @@ def test_all_lists_together_keep_to_the_limits() -> None:
 def test_the_callees_are_what_the_rules_look_up() -> None:
     rules = Rules(callees=tools([TOOL, namespace("clock", {**TOOL, "name": "sleep"}), CUSTOM]).callees)
 
-    names = [rules.called(to, "commentary") for to in ("functions.f", "clock.sleep", "sleep", "c", "functions.c")]
+    names = [rules.callee_of(to, "commentary") for to in ("functions.f", "clock.sleep", "sleep", "c", "functions.c")]
     assert [callee.recipient for callee in names if isinstance(callee, Callee)] == [
         "functions.f",
         "clock.sleep",

@@ -12,7 +12,7 @@ from service.api.request import read_count
 from service.api.response import Compaction
 from service.errors import ApiError
 from service.harmony.render import message
-from service.responses.prompt.compaction import read_compact, triggered, window
+from service.responses.prompt.compaction import read_compact, window, with_trigger
 
 RESPONSE_ID = "resp_" + 48 * "0"
 TRIGGER = {"type": "compaction_trigger"}
@@ -32,18 +32,18 @@ def texts(shown: list[InputItem | Compaction]) -> list[str]:
 @given(items, st.integers(0, 4))
 def test_a_trigger_stands_behind_the_items_however_they_are_written(given: list[object], indent: int) -> None:
     raw = msgspec.json.format(msgspec.json.encode(given), indent=indent)
-    assert msgspec.json.decode(triggered(msgspec.Raw(raw))) == [*given, TRIGGER]
+    assert msgspec.json.decode(with_trigger(msgspec.Raw(raw))) == [*given, TRIGGER]
 
 
 @given(st.text(max_size=20))
 def test_a_text_becomes_a_message_of_the_user(text: str) -> None:
     text = text.encode("utf-8", "ignore").decode()
-    asked = msgspec.json.decode(triggered(msgspec.Raw(msgspec.json.encode(text))))
+    asked = msgspec.json.decode(with_trigger(msgspec.Raw(msgspec.json.encode(text))))
     assert asked == [{"type": "message", "role": "user", "content": text}, TRIGGER]
 
 
 def test_what_is_no_input_is_left_to_be_refused() -> None:
-    assert triggered(msgspec.Raw(b"7")) == msgspec.Raw(b"7")
+    assert with_trigger(msgspec.Raw(b"7")) == msgspec.Raw(b"7")
 
 
 def test_a_compaction_is_never_stored() -> None:

@@ -8,7 +8,7 @@ from service.api.events import Event
 from service.harmony import tokens
 from service.responses.output import machine as machines
 from service.responses.output.fold import Fold
-from service.responses.output.journal import journaled
+from service.responses.output.journal import batch_of
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
 from service.steps import in_one_go
@@ -25,9 +25,9 @@ CALL = "<|channel|>commentary to=functions.lookup<|message|>{}<|call|>"
 def restarted(*sampled: list[int]) -> Machine:
     """Another machine for the same response, after a replay of what was sampled."""
     machine = samples.machine()
-    machine.queued()
+    machine.queue()
     machine.start()
-    in_one_go(machine.replay(b"".join(map(journaled, sampled))))
+    in_one_go(machine.replay(b"".join(map(batch_of, sampled))))
     return machine
 
 
@@ -42,7 +42,7 @@ def rest(machine: Machine, ids: list[int], ending: Ending) -> list[Event]:
 
 def test_a_background_response_is_queued_before_it_is_in_progress() -> None:
     machine = samples.machine()
-    told = [as_json(event) for event in (*machine.queued(), *machine.start())]
+    told = [as_json(event) for event in (*machine.queue(), *machine.start())]
 
     assert [(event["type"], event["response"]["status"], event["sequence_number"]) for event in told] == [
         ("response.created", "queued", 0),
@@ -62,7 +62,7 @@ def test_but_for_its_beginning_it_is_the_stream_of_any_response(ids: list[int], 
 
 def test_one_that_ends_before_it_began_has_no_progress() -> None:
     machine = samples.machine()
-    stream = machine.queued() + machine.end(Ending.ABORT) + machine.terminal(machine.result(Ending.ABORT, now=NOW))
+    stream = machine.queue() + machine.end(Ending.ABORT) + machine.terminal(machine.result(Ending.ABORT, now=NOW))
 
     assert check_stream([as_json(event) for event in stream])["status"] == "cancelled"
 
@@ -87,7 +87,7 @@ def test_a_replay_takes_few_ids_at_a_step(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(machines, "REPLAY_IDS", 3)
     ids = harmony("<|channel|>final<|message|>one two three four five")
     machine = samples.machine()
-    machine.queued()
+    machine.queue()
     machine.start()
     fed = [machine.stretches.sampled for _ in machine.replay(tokens.pack(ids))]
 

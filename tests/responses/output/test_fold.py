@@ -126,7 +126,7 @@ def test_a_resumed_fold_leaves_the_response_that_it_was_given_alone() -> None:
 def test_a_fold_knows_the_number_of_its_last_event() -> None:
     machine, fold = samples.machine(), Fold()
     numbers = [fold.number]
-    for batch in (machine.queued(), [], machine.start()):
+    for batch in (machine.queue(), [], machine.start()):
         fold.add(batch)
         numbers.append(fold.number)
 
@@ -135,7 +135,7 @@ def test_a_fold_knows_the_number_of_its_last_event() -> None:
 
 def test_a_response_that_waits_folds_to_one_that_is_queued() -> None:
     machine, fold = samples.machine(), Fold()
-    fold.add(machine.queued())
+    fold.add(machine.queue())
     assert fold.response.status == "queued"
     fold.add(machine.start())
     assert fold.response.status == "in_progress"

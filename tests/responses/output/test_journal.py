@@ -15,7 +15,7 @@ from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.markup.chat import Piece
 from service.responses.output import journal
-from service.responses.output.journal import Batch, decode_batch, decode_sampled, encode_batch, journaled
+from service.responses.output.journal import Batch, batch_of, decode_batch, decode_sampled, encode_batch
 from service.responses.output.machine import Ending
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
@@ -130,7 +130,7 @@ def test_a_batch_may_be_tokens_alone() -> None:
 
 @given(st.lists(st.integers(-(2**40), 2**40)))
 def test_any_ids_can_be_journaled(ids: list[int]) -> None:
-    back = tokens.unpack(journaled(ids)).tolist()
+    back = tokens.unpack(batch_of(ids)).tolist()
 
     assert len(back) == len(ids)
     assert all(was == now or not 0 <= now <= tokens.LAST_LEGAL for was, now in zip(ids, back, strict=True))

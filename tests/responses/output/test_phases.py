@@ -34,9 +34,9 @@ SAMPLED = {
 def at(phase: Phase) -> Machine:
     machine = samples.machine(RULES)
     if phase is Phase.QUEUED:
-        machine.queued()
+        machine.queue()
     elif phase is Phase.DIVERGED:
-        machine.queued()
+        machine.queue()
         machine.diverge(7)
     elif phase is not Phase.NEW:
         machine.begin()
@@ -51,7 +51,7 @@ def at(phase: Phase) -> Machine:
 CANCELLED = msgspec.structs.replace(samples.created(), status=ResponseStatus.CANCELLED)
 CALLS: dict[Move, Callable[[Machine], object]] = {
     Move.BEGIN: Machine.begin,
-    Move.QUEUED: Machine.queued,
+    Move.QUEUED: Machine.queue,
     Move.START: Machine.start,
     Move.FEED: lambda machine: machine.feed(tokens.encode("a")),
     Move.GIVE_FEEDBACK: Machine.give_feedback,

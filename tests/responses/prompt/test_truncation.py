@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.errors import InvalidRequest
 from service.harmony.render import message
 from service.harmony.tokens import decode
-from service.responses.prompt.build import ANSWER_RESERVE_TOKENS, RESERVE_SHARE, Prompt, reserve, shortened
+from service.responses.prompt.build import ANSWER_RESERVE_TOKENS, RESERVE_SHARE, Prompt, drop_oldest, reserve
 from store.turn import StoredMessage
 from tests.support.responses.requests import Json, prompt
 
@@ -160,7 +160,7 @@ conversations = st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers
 def test_the_rest_is_a_whole_end_that_fits_or_the_newest_turn(kinds: list[tuple[bool, int, int]], room: int) -> None:
     messages = _turns(kinds)
     head = 1 if messages[0].role == "developer" else 0
-    rest = shortened(messages, room)[head:]
+    rest = drop_oldest(messages, room)[head:]
     size = sum(len(each.tokens) for each in (*messages[:head], *rest)) // 4
     starts = [0, *accumulate(developer + 2 + 2 * calls for developer, calls, _ in kinds)]
 

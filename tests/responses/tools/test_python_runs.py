@@ -111,7 +111,7 @@ async def test_calls_that_follow_each_other_look_for_their_container_once() -> N
     assert (asked, records.asked) == (2, 4)
     assert len(cells.ran) == 6
     assert [FOLDER in outcome.told for outcome in outcomes] == [True, False, False, False, False]
-    record = await containers.known(TENANT, "cntr_1")
+    record = await containers.find(TENANT, "cntr_1")
     assert record is not None
     assert record.active_at == clock.now
 
@@ -121,7 +121,7 @@ async def test_a_container_was_used_until_its_code_ended() -> None:
     cells.seconds = IDLE_MINUTES * 60 - 1
     await run.call(call())
     clock.now += 60
-    record = await containers.known(TENANT, "cntr_1")
+    record = await containers.find(TENANT, "cntr_1")
 
     assert record is not None
     assert containers.lives(record)

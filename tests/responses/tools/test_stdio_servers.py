@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from service.settings.mcp import Connection, Program, trusted
+from service.settings.mcp import Connection, Program, trusted_connection
 from service.settings.protocol import servers_in
 from service.settings.settings import Settings
 from service.tools.port import ToolFailure, ToolLimits, Unreachable
@@ -91,7 +91,7 @@ async def test_a_program_knows_nothing_of_our_environment(monkeypatch: pytest.Mo
     command = json.dumps(list(program(during=said).command))
     path = tmp_path / "mcp.toml"
     path.write_text(f"[s]\ncommand = {command}\ncwd = {json.dumps(str(tmp_path))}\n[s.env]\nMINE = 'yes'\n")
-    connection = trusted("s", servers_in(path)["s"])
+    connection = trusted_connection("s", servers_in(path)["s"])
     assert connection.program is not None
     async with running(connection.program) as session:
         names, mine, folder = json.loads((await session.call("t", {})).text)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.backup.upkeep.refilling import aged
+from store.backup.upkeep.refilling import capped_use
 
 DAY = 86_400_000_000
 NOW = 20_000 * DAY
@@ -11,7 +11,7 @@ NOW = 20_000 * DAY
 
 @given(st.lists(st.integers(1, NOW + DAY), min_size=1, max_size=20), st.sampled_from([0, DAY, 30 * DAY]))
 def test_the_order_survives_and_no_age_is_more_than_half_of_what_may_be(uses: list[int], idle: int) -> None:
-    found = [aged(used, NOW, idle) for used in sorted(uses)]
+    found = [capped_use(used, NOW, idle) for used in sorted(uses)]
     assert found == sorted(found)
     if idle:
         assert all(used >= NOW - idle // 2 for used in found)
@@ -19,9 +19,9 @@ def test_the_order_survives_and_no_age_is_more_than_half_of_what_may_be(uses: li
 
 @given(st.integers(NOW - 7 * DAY, NOW + DAY))
 def test_a_recent_use_is_as_it_was(used: int) -> None:
-    assert aged(used, NOW, 30 * DAY) == used
+    assert capped_use(used, NOW, 30 * DAY) == used
 
 
 def test_where_nothing_expires_all_uses_are_as_they_were_and_else_old_ones_stay_apart() -> None:
-    assert aged(1, NOW, 0) == 1
-    assert aged(NOW - 401 * DAY, NOW, 30 * DAY) < aged(NOW - 400 * DAY, NOW, 30 * DAY) < NOW - 14 * DAY
+    assert capped_use(1, NOW, 0) == 1
+    assert capped_use(NOW - 401 * DAY, NOW, 30 * DAY) < capped_use(NOW - 400 * DAY, NOW, 30 * DAY) < NOW - 14 * DAY

@@ -149,7 +149,7 @@ class Passed(ShardReader):
         if self.change is not None:
             change, self.change = self.change, None
             await change()
-        return await super()._used(member)
+        return await super()._last_use(member)
 
 
 async def test_a_conversation_that_goes_on_while_it_is_read_is_read_where_it_stands_then(

@@ -120,8 +120,8 @@ async def test_what_was_held_too_long_is_due_again_and_counts_its_tries(box: Box
 async def test_what_is_done_is_gone_with_all_that_was_noted_of_it(box: Box) -> None:
     await box.put()
     (webhook,) = await box.take(hold_ms=SOON_MS)
-    await box.outbox.done(webhook)
-    await box.outbox.done(webhook)
+    await box.outbox.remove(webhook)
+    await box.outbox.remove(webhook)
     await box.outbox.later(webhook, 1)
     assert await box.keys() == set()
     assert await box.waiting() == 0
@@ -151,7 +151,7 @@ async def test_who_was_too_slow_and_was_heard_all_the_same_has_done_it(box: Box)
     id = await box.put()
     (slow,) = await box.take(hold_ms=SOON_MS)
     (fast,) = await box.takes(id)
-    await box.outbox.done(slow)
+    await box.outbox.remove(slow)
     await box.outbox.later(fast, 1)
     assert await box.keys() == set()
 
@@ -199,7 +199,7 @@ async def test_no_lost_reply_changes_anything(box: Box) -> None:
     taken = await box.take()
     assert {(each.id, each.tries) for each in taken} == {(first, 1), (second, 1)}
     await box.outbox.later(taken[0], 1)
-    await box.outbox.done(taken[1])
+    await box.outbox.remove(taken[1])
     assert [each.tries for each in await box.takes(taken[0].id)] == [2]
     assert await box.waiting() == 1
 
@@ -214,7 +214,7 @@ async def test_what_nobody_could_read_or_date_is_taken_away(box: Box) -> None:
 
 async def test_an_id_that_can_not_exist_is_in_no_outbox(box: Box) -> None:
     nonsense = Webhook(TENANT, "resp_nonsense", "completed", 0, 1)
-    for attempt in (box.outbox.later(nonsense, 1), box.outbox.done(nonsense)):
+    for attempt in (box.outbox.later(nonsense, 1), box.outbox.remove(nonsense)):
         with pytest.raises(NotFound):
             await attempt
 
@@ -225,7 +225,7 @@ async def test_a_server_without_memory_still_gives_out_what_waits(box: Box) -> N
     try:
         (webhook,) = await box.take()
         await box.outbox.later(webhook, 1)
-        await box.outbox.done((await box.takes(id))[0])
+        await box.outbox.remove((await box.takes(id))[0])
     finally:
         await box.redis.config_set("maxmemory", 0)
     assert await box.keys() == set()
@@ -234,7 +234,7 @@ async def test_a_server_without_memory_still_gives_out_what_waits(box: Box) -> N
 async def test_an_outbox_without_a_server_is_unavailable(tmp_path: Path) -> None:
     history = ConversationHistoryStore(connect(f"unix://{tmp_path}/none.sock"), timeout_seconds=0.3)
     outbox, webhook = Outbox(history), Webhook(TENANT, history.new_id(), "completed", 0, 1)
-    for attempt in (outbox.take(outbox.shards[0], 1, 1), outbox.later(webhook, 1), outbox.done(webhook)):
+    for attempt in (outbox.take(outbox.shards[0], 1, 1), outbox.later(webhook, 1), outbox.remove(webhook)):
         with pytest.raises(StoreUnavailable):
             await attempt
     await history.close()
@@ -252,6 +252,6 @@ async def test_on_a_cluster_every_shard_has_its_own(nodes: Cluster, prefix: str)
         for webhook in await outbox.take(shard, MANY, HOLD_MS):
             assert outbox.shard(webhook.id) == shard
             ids.remove(webhook.id)
-            await outbox.done(webhook)
+            await outbox.remove(webhook)
     assert ids == set()
     await history.close()

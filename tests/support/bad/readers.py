@@ -10,7 +10,7 @@ from starlette.types import Message
 
 from service.api.request import CreateRequest, read_count, read_create
 from service.errors import ApiError
-from service.responses.prepare import prepared
+from service.responses.prepare import prepare
 from service.responses.prompt.compaction import read_compact
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
@@ -60,7 +60,7 @@ async def refusal(service: Service, bad: Bad) -> ApiError:
             receive, None, limit=settings.max_body_bytes, seconds=settings.send_seconds, take=lambda size: None
         )
         async with AsyncExitStack() as resources:
-            await prepared(service, Caller("default"), await _read(service, bad.path, body), resources)
+            await prepare(service, Caller("default"), await _read(service, bad.path, body), resources)
             raise AssertionError("nothing refused it")
     except ApiError as error:
         return error

@@ -100,7 +100,7 @@ class Aftermath:
         for shard in range(spending.shards):
             hour = now - HOURS
             while hour <= now + 1:
-                rows, hour = await spending.told(shard, hour, now + 1)
+                rows, hour = await spending.sums(shard, hour, now + 1)
                 for row in rows:
                     counted[row.spender.tenant] = counted.get(row.spender.tenant, Sums()).plus(row.sums)
         return counted

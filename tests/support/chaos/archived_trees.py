@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from service.settings.core import DEFAULT_TENANT
 from store.archive.archive import Archive
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.parts import PART_BYTES, decoded
+from store.backup.archiving.parts import PART_BYTES, decode
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of
 from store.backup.upkeep.reconciling import Reconciler
@@ -157,7 +157,7 @@ class Trees:
         async for entry in entries(self.archive.archive, "v1/00/"):
             found = await self.archive.archive.get(entry.key)
             assert found is not None
-            for kept in () if entry.key == key_of(0) else decoded(found.value).turns:
+            for kept in () if entry.key == key_of(0) else decode(found.value).turns:
                 if kept.id in self.gone:
                     assert kept.response is None, entry.key
                     assert kept.id in above, entry.key

@@ -16,7 +16,7 @@ from service.engine.port import TokenLogprobs
 from service.harmony.header import JSON_TYPE
 from service.harmony.segments import Closed, Opened
 from service.harmony.tokens import CALL, END, RETURN
-from service.responses.output.journal import Batch, decode_sampled, encode_batch, journaled
+from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.output.reading import TemplatedReading
@@ -189,20 +189,20 @@ class ReadingConformance(MarkupHooks):
         tokens = self.tokens(self.written(self.able(TURNS[turn])))
         rules = Rules(top_logprobs=1)
         first = self.machine(rules)
-        made = [[*first.queued(), *first.start()], *self.fed(first, tokens)]
+        made = [[*first.queue(), *first.start()], *self.fed(first, tokens)]
         whole = [*chain.from_iterable(made), *ended(first)]
         check_stream([as_json(event) for event in whole])
         for place in range(len(tokens) + 1):
             events = list(chain.from_iterable(made[: place + 1]))
             second = self.machine(rules)
-            second.queued()
+            second.queue()
             second.start()
             self.replay(second, events, tokens[:place])
             assert [*events, *chain.from_iterable(self.fed(second, tokens[place:])), *ended(second)] == whole, place
 
     def replay(self, machine: Machine, events: list[Event], tokens: Sequence[Token]) -> None:
         """What a second worker does with the journal of the first."""
-        ids, logprobs = journaled([token.id for token in tokens]), tuple(map(likely, tokens))
+        ids, logprobs = batch_of([token.id for token in tokens]), tuple(map(likely, tokens))
         known = decode_sampled(encode_batch(Batch(events, ids, 0, logprobs, (), self.pieces(tokens))))
         for _ in machine.replay(known.tokens, known.logprobs, known.outcomes, known.pieces):
             pass

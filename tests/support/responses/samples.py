@@ -278,7 +278,7 @@ def run(
     machine: Machine, chunks: Sequence[Sequence[int]], ending: Ending = Ending.STOP, *, background: bool = False
 ) -> list[Event]:
     """Every event of the response that samples `chunks` and ends so; in the background, it waits before."""
-    events = machine.queued() + machine.start() if background else machine.begin()
+    events = machine.queue() + machine.start() if background else machine.begin()
     for chunk in chunks:
         events += fed(machine, chunk)
     events += machine.end(ending)

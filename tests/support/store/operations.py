@@ -108,7 +108,7 @@ SPENT = Expense("key_1", "gpt-oss-20b", 10, 4, 5, 2)
 
 SPENDING_OPERATIONS: dict[str, Callable[[Spending, str], Awaitable[Any]]] = {
     "count": lambda spending, id: spending.count(TENANT, id, SPENT),
-    "told": lambda spending, id: spending.told(0, 0, 10),
+    "told": lambda spending, id: spending.sums(0, 0, 10),
 }
 
 CONTAINER_OPERATIONS: dict[str, Callable[[Containers], Awaitable[Any]]] = {

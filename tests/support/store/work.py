@@ -120,7 +120,7 @@ async def age(jobs: Jobs, id: str, seconds: float, tenant: str = TENANT) -> None
     async with jobs.history.server.operation() as operation:
         level = (await operation.command("HGET", keys.key("job"), "level")).decode()
         accepted = await operation.command("HINCRBY", keys.key("job"), "submitted", -round(1000 * seconds))
-        place = keys.shard.named(f"accepted:{level}")
+        place = keys.shard.key_named(f"accepted:{level}")
         await operation.command("ZADD", place, "XX", accepted, f"{tenant}/{keys.digits}")
 
 

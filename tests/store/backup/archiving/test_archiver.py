@@ -5,7 +5,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.backup.archiving.archiver import Due
-from store.backup.archiving.parts import Part, decoded, encoded, key_of
+from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.archiving.shards import begin_archive
 from store.errors import ParentNotFound, StoreFull
 from store.history.caps import Caps
@@ -153,9 +153,9 @@ async def test_a_conversation_that_was_archived_by_a_clock_ahead_is_archived_as_
     await archived.archive_all()
     stored = await archived.archive.get(key := key_of(TENANT, digits_of(id)))
     assert stored is not None
-    root, name = decoded(stored.value).turns
+    root, name = decode(stored.value).turns
     ahead = Part((root, msgspec.structs.replace(name, used=name.used + 3_600_000_000)))
-    assert await archived.archive.put(key, encoded(ahead), only_if=stored.etag) is not None
+    assert await archived.archive.put(key, encode(ahead), only_if=stored.etag) is not None
     await named.amend(TENANT, id, b'{"metadata":{"a":"new"}}')
     await archived.archive_all()
     way = await archived.turns.way(TENANT, digits_of(id))

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from store import codec
 from store.archive.opening import open_archive
 from store.archive.port import MOST_VALUE_BYTES
-from store.backup.archiving.parts import Part, encoded, key_of
+from store.backup.archiving.parts import Part, encode, key_of
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveUnavailable, StoreUnarchived
@@ -114,7 +114,7 @@ async def test_no_conversation_keeps_others_from_the_archive(
     failures: list[str] = []
     monkeypatch.setattr(UNWATCHED, "not_archived", lambda root, reason: failures.append(root))
     ids = [(await grow(archive.history, str(number)))[0] for number in range(8)]
-    no_text = encoded(Part(gone_trees=("resp_1",)))[:3] + codec.squeeze(packed(Part(gone_trees=("resp_1",))))
+    no_text = encode(Part(gone_trees=("resp_1",)))[:3] + codec.squeeze(packed(Part(gone_trees=("resp_1",))))
     await archive.archive.put(key_of(TENANT, digits_of(ids[0])), no_text.replace(b"resp_1", b"resp\xff1"), only_if=None)
     large = Turn(archive.history.new_id(), None, Status.COMPLETED, (), b"{}", random.Random(1).randbytes(TOO_LARGE))
     await archive.history.append(TENANT, large)
@@ -124,4 +124,4 @@ async def test_no_conversation_keeps_others_from_the_archive(
 
 def packed(part: Part) -> bytes:
     """A part before it is compressed."""
-    return codec.unsqueeze(encoded(part)[3:])
+    return codec.unsqueeze(encode(part)[3:])

@@ -19,7 +19,7 @@ from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Due
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.merging import News
-from store.backup.archiving.parts import Index, decoded
+from store.backup.archiving.parts import Index, decode
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, ChainTooLong
 from store.history.history import ConversationHistoryStore
@@ -55,7 +55,7 @@ class Puts:
         archive.put = self.put  # type: ignore[method-assign]
 
     async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None:
-        turns = () if key.startswith("v1/store/") or key.endswith("/head") else decoded(value).turns
+        turns = () if key.startswith("v1/store/") or key.endswith("/head") else decode(value).turns
         new = [turn for turn in turns if turn.id not in self._seen]
         self._seen.update(turn.id for turn in new)
         self.added.append(sum(turn.payload for turn in new))
@@ -131,7 +131,7 @@ async def test_a_tree_whose_first_part_was_never_put_is_gone_on_with(tmp_path: P
     changed = [msgspec.structs.replace(turn, used=9) for turn in turns]
     await keep(archive, changed, part_bytes=80 * KIB)
     kept = [
-        decoded(stored.value)
+        decode(stored.value)
         for stored in [await archive.get(entry.key) for entry in await archive.list("v1/")]
         if stored
     ]

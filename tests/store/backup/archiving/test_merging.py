@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from store import codec
 from store.backup.archiving.merging import Merge, News, as_gone
-from store.backup.archiving.parts import Index, Part, bytes_to_read, decoded, encoded, outlined
+from store.backup.archiving.parts import Index, Part, bytes_to_read, decode, encode, outline_of
 from store.backup.records import Erased, Saved
 from store.errors import ArchiveDamaged, NewerFormat
 from store.keys import CONVERSATION_MARK, OMISSION_MARK
@@ -39,7 +39,7 @@ def index(parts: Iterable[Part]) -> Index:
     """The index of what is archived."""
     made = Index()
     for part in parts:
-        made.add(outlined(encoded(part)))
+        made.add(outline_of(encode(part)))
     return made
 
 
@@ -212,22 +212,22 @@ def test_a_turn_whose_way_has_a_hole_has_no_path() -> None:
 def test_what_is_no_part_is_refused_by_name(value: bytes) -> None:
     for each in (value, b"hA\x01" + value, b"hA\x01\x01" + value):
         with suppress(ArchiveDamaged, NewerFormat):
-            assert isinstance(decoded(each), Part)
+            assert isinstance(decode(each), Part)
 
 
-@pytest.mark.parametrize("value", [b"", b"hA", b"hB\x01\x00\x80", encoded(Part())[:-1], b"hA\x01\x01nothing"])
+@pytest.mark.parametrize("value", [b"", b"hA", b"hB\x01\x00\x80", encode(Part())[:-1], b"hA\x01\x01nothing"])
 def test_a_damaged_part_is_refused(value: bytes) -> None:
     with pytest.raises(ArchiveDamaged):
-        decoded(value)
+        decode(value)
 
 
 def test_a_part_is_refused_by_name_whichever_of_its_bytes_is_damaged() -> None:
-    whole = encoded(Part(gone={"resp_1": True}, gone_trees=("resp_2",)))
+    whole = encode(Part(gone={"resp_1": True}, gone_trees=("resp_2",)))
     packed = codec.unsqueeze(whole[3:])
     damaged = [changed(whole, place) for place in range(3, len(whole))]
     damaged += [whole[:3] + codec.squeeze(changed(packed, place)) for place in range(len(packed))]
     for value in damaged:
-        for read in (decoded, outlined, bytes_to_read):
+        for read in (decode, outline_of, bytes_to_read):
             with suppress(ArchiveDamaged, NewerFormat):
                 read(value)
 
@@ -239,7 +239,7 @@ def changed(value: bytes, place: int) -> bytes:
 
 def test_a_later_releases_part_is_refused() -> None:
     with pytest.raises(NewerFormat):
-        decoded(b"hA\x02" + encoded(Part())[3:])
+        decode(b"hA\x02" + encode(Part())[3:])
 
 
 class Accounts(RuleBasedStateMachine):
@@ -274,7 +274,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule()
     def write_and_read(self) -> None:
-        self.parts = [decoded(encoded(part)) for part in self.parts]
+        self.parts = [decode(encode(part)) for part in self.parts]
 
     @invariant()
     def nothing_is_lost_and_nothing_comes_back(self) -> None:

@@ -178,8 +178,8 @@ async def test_the_file_of_no_shard_has_no_mark_that_an_older_copy_of_it_could_l
     process = machine.start()
     await process.archive.open()
     marks = Marks(process.archive.archive)
-    assert await marks.held(TENANT)
-    assert await marks.erased("globex") == 7
+    assert await marks.is_held(TENANT)
+    assert await marks.erased_until("globex") == 7
 
 
 async def test_an_archive_that_the_store_has_left_hears_of_no_deletion_and_has_to_be_accepted(machine: Machine) -> None:

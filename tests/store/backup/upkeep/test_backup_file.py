@@ -15,7 +15,7 @@ import zstandard
 from store import codec
 from store.archive.archive import Archive
 from store.backup.archiving.marks import Mark
-from store.backup.archiving.parts import MAGIC, MOST_HELD_BYTES, MOST_PART_BYTES, Part, decoded, encoded, key_of
+from store.backup.archiving.parts import MAGIC, MOST_HELD_BYTES, MOST_PART_BYTES, Part, decode, encode, key_of
 from store.backup.records import Erased, Saved
 from store.backup.upkeep.backup_file import (
     DIGEST_KEY,
@@ -49,13 +49,13 @@ def saved(number: int, above: int | None = None, **changed: object) -> Saved:
 
 
 def values_of(*turns: Saved, tenant: str = TENANT) -> dict[str, bytes]:
-    return {f"v1/00/t.{tenant}/{1:018x}/0": encoded(Part(turns))}
+    return {f"v1/00/t.{tenant}/{1:018x}/0": encode(Part(turns))}
 
 
 async def write(path: Path, values: dict[str, bytes], header: Header = HEAD) -> Header:
     """A file with these values, and with right sums, whatever they are."""
     target = Target(path)
-    async with target.opened(header, resume=False) as file:
+    async with target.opening(header, resume=False) as file:
         await put_all(file, values)
         steps = [step async for step in target.finish(finished=7, broken=0, unsettled=0)]
     assert all(isinstance(step, Progress) for step in steps[:-1])
@@ -78,7 +78,7 @@ def overwrite(path: Path, content: bytes) -> None:
 
 SOUND = {
     **values_of(saved(1), saved(2, 1), saved(3, 1, erased=Erased(1, 9), background="stream", submission="cd")),
-    key_of("b", f"01{2:046x}"): encoded(
+    key_of("b", f"01{2:046x}"): encode(
         Part((saved(4, id=f"resp_01{2:046x}", messages=(StoredMessage("user", b"x"),)),))
     ),
     "v1/00/gone/t.acme": b'{"at":5,"version":1}',
@@ -182,7 +182,7 @@ MADE = {
     "a parent in another tree": values_of(saved(1), saved(2, parent=id_for(2, tree=2))),
     "a parent that is none": values_of(saved(1), saved(2, parent="resp_../x")),
     "an id that is none": values_of(saved(1, id="resp_00")),
-    "a shard that there is not": {key_of(TENANT, f"02{1:046x}"): encoded(Part((saved(1, id=f"resp_02{1:046x}"),)))},
+    "a shard that there is not": {key_of(TENANT, f"02{1:046x}"): encode(Part((saved(1, id=f"resp_02{1:046x}"),)))},
     "one that is under way": values_of(saved(1, status=Status.IN_PROGRESS)),
     "a number below zero": values_of(saved(1, created=-1)),
     "a number that is too large": values_of(saved(1, used=1 << 63)),
@@ -196,12 +196,12 @@ MADE = {
     "a response of brackets": values_of(saved(1, response=b'{"a":' + b"[" * 100_000)),
     "items that are no JSON": values_of(saved(1), saved(2, 1, items=b"no")),
     "items with a text that is none": values_of(saved(1, items=b'["\xff"]')),
-    "a deleted turn that is none": {AT: encoded(Part((saved(1),), gone={"resp_1": True}))},
-    "a part that is missing": {AT: encoded(Part((saved(1),), parts=2))},
-    "a tree without its first part": {AT[:-1] + "1": encoded(Part((saved(1),)))},
+    "a deleted turn that is none": {AT: encode(Part((saved(1),), gone={"resp_1": True}))},
+    "a part that is missing": {AT: encode(Part((saved(1),), parts=2))},
+    "a tree without its first part": {AT[:-1] + "1": encode(Part((saved(1),)))},
     "a secret that was not announced": {"v1/store/secret": b"x" * 32},
     "a secret that is too short": {"v1/store/secret": b"x"},
-    "more parts than there can be": {AT: encoded(Part((saved(1),), parts=1 << 40))},
+    "more parts than there can be": {AT: encode(Part((saved(1),), parts=1 << 40))},
     "a mark from after its end": {"v1/00/gone/t.acme": msgspec.json.encode(Mark(1 << 52))},
     "a mark that is none": {"v1/00/gone/t.acme": b"5"},
     "a count of deletions": {"v1/store/deletions/00": b"5"},
@@ -238,9 +238,9 @@ def test_nothing_is_made_that_is_too_large_to_be_read(monkeypatch: pytest.Monkey
     monkeypatch.setattr("store.backup.archiving.parts.MOST_HELD_BYTES", 8 << 20)
     for size, count in ((3 << 20, 0), (0, 15_000)):
         turn = saved(1, response=b"x" * size, items=b"[]", messages=(StoredMessage("user", tokens=b"x" * 90),) * count)
-        assert decoded(encoded(Part((turn,)))).turns == (turn,)
+        assert decode(encode(Part((turn,)))).turns == (turn,)
         with pytest.raises(ValueError, match="bytes of memory"):
-            encoded(Part((turn, saved(2, response=b"x" * 2 * size, items=b"[]", messages=turn.messages))))
+            encode(Part((turn, saved(2, response=b"x" * 2 * size, items=b"[]", messages=turn.messages))))
 
 
 async def _believe(contents: Contents, tree: TreeParts) -> None:
@@ -249,7 +249,7 @@ async def _believe(contents: Contents, tree: TreeParts) -> None:
         value = await contents._value(key)
         contents._sum(key, sha256(value).digest())
         with suppress(ArchiveDamaged):
-            for turn in decoded(value).turns if len(value) < 10_000 else ():
+            for turn in decode(value).turns if len(value) < 10_000 else ():
                 contents.tally.add(tree.tenant, turn)
 
 
@@ -272,14 +272,14 @@ async def test_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
 
 async def test_a_backup_that_was_cut_short_is_gone_on_with_and_has_no_name_until_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with Target(path).opened(HEAD, resume=False) as file:
+    async with Target(path).opening(HEAD, resume=False) as file:
         await put_all(file, SOUND)
     assert os.listdir(tmp_path) == ["backup.partial"]
     with pytest.raises(BadBackup, match="has not come to the end"):
         await contents_of(tmp_path / "backup.partial")
     later = msgspec.structs.replace(HEAD, created=9, release="2")
     target = Target(path)
-    async with target.opened(later, resume=True) as file:
+    async with target.opening(later, resume=True) as file:
         assert {entry.key for entry in await file.list("v1/")} == SOUND.keys()
         steps = [step async for step in target.finish(finished=12, broken=0, unsettled=0)]
     assert (steps[-1].created, steps[-1].turns) == (HEAD.created, 4)
@@ -288,21 +288,21 @@ async def test_a_backup_that_was_cut_short_is_gone_on_with_and_has_no_name_until
 
 async def test_a_partial_file_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with Target(path).opened(HEAD, resume=False) as file:
+    async with Target(path).opening(HEAD, resume=False) as file:
         await put_all(file, SOUND)
     with pytest.raises(BadBackup, match="begun for something else"):
-        async with Target(path).opened(msgspec.structs.replace(HEAD, tenant="b"), resume=True):
+        async with Target(path).opening(msgspec.structs.replace(HEAD, tenant="b"), resume=True):
             pass
-    async with Target(path).opened(HEAD, resume=False) as file:
+    async with Target(path).opening(HEAD, resume=False) as file:
         assert not await file.list("v1/")
     overwrite(tmp_path / "other.partial", b"something")
-    async with Target(tmp_path / "other").opened(HEAD, resume=True) as file:
+    async with Target(tmp_path / "other").opening(HEAD, resume=True) as file:
         assert not await file.list("v1/")
 
 
 async def test_a_file_that_is_there_is_not_replaced_and_two_backups_do_not_write_one(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with Target(path).opened(HEAD, resume=False):
+    async with Target(path).opening(HEAD, resume=False):
         with pytest.raises(BlockingIOError, match="another backup writes"):
             Target(path)
     overwrite(path, b"precious")

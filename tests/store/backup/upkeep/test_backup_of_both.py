@@ -11,7 +11,7 @@ from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup import ownership
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.parts import Part, decoded, encoded, key_of
+from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.heads import Heads, Standing
 from store.backup.upkeep.backup import BackupScope
 from store.backup.upkeep.backup_file import Header, reading
@@ -199,7 +199,7 @@ async def test_the_mark_of_an_erased_tenant_is_restored_into_an_archive_and_kept
     for id in (gone, unarchived):
         assert await second.kept.told(id, OTHER) is None
     assert (await moved(both, second)).removed == 0
-    assert await second.kept.marks.held(TENANT)
+    assert await second.kept.marks.is_held(TENANT)
 
 
 async def test_turns_that_only_the_file_knows_as_deleted_are_deleted_and_counted(both: Both, second: Both) -> None:
@@ -235,7 +235,7 @@ async def test_marks_of_another_store_and_of_what_was_not_asked_for_stay_in_the_
     for only in ({"tree": kept_one}, {"tenant": TENANT}) if same else ({},):
         await moved(both, second, only=only)
         assert await second.kept.told(stays, OTHER) == [stays]
-    assert await second.kept.marks.held(TENANT) == same  # it was asked for with the tenant
+    assert await second.kept.marks.is_held(TENANT) == same  # it was asked for with the tenant
 
 
 async def test_a_store_whose_clock_was_ahead_is_restored_and_what_it_stores_then_is_later_than_its_marks(
@@ -259,15 +259,15 @@ async def test_what_of_the_archive_can_not_be_read_is_counted_and_all_else_is_sa
     archive = both.kept.archive
     stored = await archive.get(key := key_of(TENANT, digits_of(forged[0])))
     assert stored is not None
-    first, *rest = decoded(stored.value).turns
+    first, *rest = decode(stored.value).turns
     turns = (first, msgspec.structs.replace(rest[0], response=b"no JSON"), *rest[1:])
-    await archive.put(key, encoded(Part(turns)), only_if=stored.etag)
+    await archive.put(key, encode(Part(turns)), only_if=stored.etag)
     stored = await archive.get(key := key_of(TENANT, digits_of(other[0])))
     assert stored is not None
     await archive.put(key, stored.value[:-1], only_if=stored.etag)
     await archive.put(key_of(TENANT, digits_of(ids[0]), 1), b"never counted", only_if=None)
     missing = key_of(TENANT, digits_of(both.store.new_id()))
-    await archive.put(missing, encoded(Part(parts=2)), only_if=None)
+    await archive.put(missing, encode(Part(parts=2)), only_if=None)
     end = await both.save()
     assert (end.turns, end.broken) == (3, 4)
     assert await contents_of(both.file) == end
@@ -383,10 +383,10 @@ async def test_another_turn_of_the_same_id_is_reported_with_what_continues_it_an
     await moved(both, second)
     stored = await forged.get(key := key_of(TENANT, digits_of(ids[0])))
     assert stored is not None
-    one, two = decoded(stored.value).turns
+    one, two = decode(stored.value).turns
     changed = msgspec.structs.replace(one, digest="0" * 32, response=b"{}", messages=())
     below = msgspec.structs.replace(two, id=both.store.new_id(one.id), parent=one.id)
-    assert await forged.put(key, encoded(Part((changed, two, below))), only_if=stored.etag) is not None
+    assert await forged.put(key, encode(Part((changed, two, below))), only_if=stored.etag) is not None
     second.file.unlink(missing_ok=True)
     await second.save()
     done = await moved(second, both)

@@ -6,7 +6,7 @@ import pytest
 
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.marks import GONE, HOLD, Marks, key_of
-from store.backup.archiving.parts import decoded
+from store.backup.archiving.parts import decode
 from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all
 from store.backup.upkeep.walking import marks
 from store.errors import ArchiveDamaged, NewerFormat, NotFound
@@ -45,7 +45,7 @@ async def test_who_still_has_turns_from_before_archives_none_of_them(both: Kept)
 
 async def test_what_a_late_archiver_wrote_is_not_told_and_goes_with_the_next_round(both: Kept) -> None:
     (id,) = await grow(both.store, "one")
-    await both.archiver._marks.erased(TENANT)  # it remembers that nothing was erased
+    await both.archiver._marks.erased_until(TENANT)  # it remembers that nothing was erased
     at = micros()
     await erase(both.archive, both.marks, TENANT, at)
     await both.archive_all()
@@ -138,7 +138,7 @@ async def test_what_continues_a_turn_from_before_the_mark_goes_on_without_its_wo
         await both.store.get(TENANT, root)
     (stored,) = [await both.archive.get(key) for key in await both.keys(f"v1/00/t.{TENANT}/")]
     assert stored is not None
-    said_by = {turn.id: bool(turn.messages) for turn in decoded(stored.value).turns}
+    said_by = {turn.id: bool(turn.messages) for turn in decode(stored.value).turns}
     assert said_by == {root: False, later: True, last: True}
     assert (await erase(both.archive, both.marks, TENANT, at)).cut == 0
 
@@ -165,11 +165,11 @@ async def test_a_tenant_that_has_nothing_is_erased_all_the_same(both: Kept) -> N
 async def test_a_mark_is_remembered_for_a_while(both: Kept) -> None:
     now = [0.0]
     marks = Marks(both.archive, clock=lambda: now[0])
-    assert await marks.erased(TENANT) == 0
+    assert await marks.erased_until(TENANT) == 0
     await both.marks.erase(TENANT, 7)
-    assert await marks.erased(TENANT) == 0
+    assert await marks.erased_until(TENANT) == 0
     now[0] = 60.0
-    assert await marks.erased(TENANT) == 7
+    assert await marks.erased_until(TENANT) == 7
 
 
 @pytest.mark.parametrize(("value", "error"), [(b"{", ArchiveDamaged), (b'{"at":1,"version":9}', NewerFormat)])

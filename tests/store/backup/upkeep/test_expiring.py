@@ -113,7 +113,7 @@ async def test_what_can_not_be_read_stays(both: Kept) -> None:
 
 async def test_what_is_left_of_a_tenant_that_was_erased_goes_with_a_round(both: Kept) -> None:
     (root,) = await grow(both.store, "one")
-    await both.archiver._marks.erased(TENANT)
+    await both.archiver._marks.erased_until(TENANT)
     await erase(both.archive, both.marks, TENANT, micros())
     await both.archive_all()
     await later(both, 1)

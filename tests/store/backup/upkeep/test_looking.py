@@ -5,7 +5,7 @@ import json
 from redis.asyncio import Redis
 
 from store.backup.archiving.parts import key_of
-from store.backup.archiving.shards import Failed, failed, waiting
+from store.backup.archiving.shards import Failed, failed_trees, waiting
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import Heads
 from store.backup.upkeep.erasing import erase
@@ -58,13 +58,13 @@ async def test_a_tree_that_cannot_be_archived_is_named_until_it_can(both: Kept) 
     await archive.archive_due()
     (shard,) = await waiting(server, keyspace)
     assert (shard.trees, shard.failed) == (1, 1)
-    assert await failed(server, keyspace, 10) == [
+    assert await failed_trees(server, keyspace, 10) == [
         Failed(TENANT, id, "what the archive has of a tree is damaged: it is no part of a tree")
     ]
     await both.archive.delete(key)
     await archive.archive_due()
     (shard,) = await waiting(server, keyspace)
-    assert (shard.trees, shard.failed, await failed(server, keyspace, 10)) == (0, 0, [])
+    assert (shard.trees, shard.failed, await failed_trees(server, keyspace, 10)) == (0, 0, [])
 
 
 async def test_deletions_of_the_last_minute_and_a_shard_that_is_behind_are_told(both: Kept, redis: Redis) -> None:

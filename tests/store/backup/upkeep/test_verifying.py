@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from store.backup.archiving.keeping import MOST_FAULTS
-from store.backup.archiving.parts import Part, decoded, encoded
+from store.backup.archiving.parts import Part, decode, encode
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.verifying import MEANINGS, Verified, Verify
 from store.errors import NotFound
@@ -68,9 +68,9 @@ async def test_other_parts_can_be_read_after_the_first_one_was_damaged(both: Kep
     (key,) = await both.keys()
     stored = await both.archive.get(key)
     assert stored is not None
-    first, second = decoded(stored.value).turns
-    await write(both, key, encoded(Part((first,), parts=2)))
-    await write(both, f"{key[:-1]}1", encoded(Part((second,))))
+    first, second = decode(stored.value).turns
+    await write(both, key, encode(Part((first,), parts=2)))
+    await write(both, f"{key[:-1]}1", encode(Part((second,))))
     assert await both.told(ids[1]) == ids
     await write(both, key, b"")
     assert (await verified(both, repair=True)).left == 0
@@ -96,11 +96,11 @@ async def test_a_part_that_is_missing_is_told_and_an_empty_one_takes_its_place(b
     (key,) = await both.keys()
     stored = await both.archive.get(key)
     assert stored is not None
-    await write(both, key, encoded(Part(decoded(stored.value).turns, parts=2)))
+    await write(both, key, encode(Part(decode(stored.value).turns, parts=2)))
     assert await whats(both) == ["no-part"]
     assert (await verified(both, repair=True)).left == 0
     assert await whats(both) == []
-    await write(both, key, encoded(Part(parts=1 << 40)))
+    await write(both, key, encode(Part(parts=1 << 40)))
     assert MOST_FAULTS <= (await verified(both, memory=False)).found < 2 * MOST_FAULTS
 
 
@@ -110,7 +110,7 @@ async def test_a_turn_without_its_parent_is_told(both: Kept) -> None:
     (key,) = await both.keys()
     stored = await both.archive.get(key)
     assert stored is not None
-    await write(both, key, encoded(Part(decoded(stored.value).turns[1:])))
+    await write(both, key, encode(Part(decode(stored.value).turns[1:])))
     assert await whats(both, memory=False) == ["no-parent"]
     assert (await verified(both, repair=True)).left == 1
     await both.archive_all()
@@ -135,8 +135,8 @@ async def test_a_turn_that_is_other_in_the_archive_is_told(both: Kept) -> None:
     stored = await both.archive.get(key)
     assert stored is not None
     await write(both, key, stored.value)
-    (turn,) = decoded(stored.value).turns
-    await write(both, key, encoded(Part((replace(turn, digest="00" * 16),))))
+    (turn,) = decode(stored.value).turns
+    await write(both, key, encode(Part((replace(turn, digest="00" * 16),))))
     assert await whats(both) == ["not-archived"]
 
 
@@ -144,7 +144,7 @@ async def test_what_is_gone_and_readable_in_redis_is_told(both: Kept) -> None:
     (id,) = await grow(both.store, "one")
     await both.archive_all()
     (key,) = await both.keys()
-    await write(both, key, encoded(Part(gone={id: False})))
+    await write(both, key, encode(Part(gone={id: False})))
     assert await whats(both) == ["gone-readable"]
     assert await whats(both, memory=False) == []
     assert (await verified(both, repair=True)).left == 0
@@ -166,7 +166,7 @@ async def test_what_was_written_and_never_counted_is_no_fault(both: Kept) -> Non
     await grow(both.store, "one")
     await both.archive_all()
     (key,) = await both.keys()
-    await write(both, f"{key[:-1]}1", encoded(Part()))
+    await write(both, f"{key[:-1]}1", encode(Part()))
     report = await verified(both)
     assert (report.found, report.uncounted) == (0, 1)
 
