@@ -112,13 +112,13 @@ class Chain(msgspec.Struct, frozen=True):
 
     def messages(self) -> list[StoredMessage]:
         """Every message of the chain that a prompt may have, oldest first."""
-        return self.parted()[0]
+        return self.part()[0]
 
     def notes(self) -> Notes:
         """Every note by its role, oldest first."""
-        return self.parted()[1]
+        return self.part()[1]
 
-    def parted(self) -> tuple[list[StoredMessage], Notes]:
+    def part(self) -> tuple[list[StoredMessage], Notes]:
         """The messages and the notes of the chain."""
         all_of_it, notes = list(chain.from_iterable(self.turns)), Notes()
         for note in [message for message in all_of_it if not message.tokens]:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from service.api.tools.callee import Callers, check_callers
 from service.decoding import decode
-from service.errors import missing, unsupported
+from service.errors import missing, not_served
 
 MAX_NAME_CHARS = 256
 MAX_MINUTES = 20
@@ -148,13 +148,13 @@ def read_container(sent: msgspec.Raw, where: str) -> str:
 def check_policy(policy: Policy | None, where: str) -> None:
     """Raise InvalidRequest where code is to have a network."""
     if policy is not None and policy.type != "disabled":
-        raise unsupported(f"{where}.type", policy.type, "Code has no network here. Give 'disabled', or leave it out.")
+        raise not_served(f"{where}.type", policy.type, "Code has no network here. Give 'disabled', or leave it out.")
 
 
 def check_files(ids: Any, where: str) -> None:
     """Raise InvalidRequest for files that are stored elsewhere."""
     if ids:
-        raise unsupported(where, ids, "Upload files to a container: POST /v1/containers/{container_id}/files.")
+        raise not_served(where, ids, "Upload files to a container: POST /v1/containers/{container_id}/files.")
 
 
 def container_of(options: str) -> Wanted:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from service.decoding import decode, decode_list
-from service.errors import invalid_value, missing, not_allowed, unsupported
+from service.errors import invalid_value, missing, not_allowed, not_served
 
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
 MAX_FILE_NAME_CHARS = 256
@@ -46,7 +46,7 @@ def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | 
     """
     for member, value in elsewhere.items():
         if value is not None:
-            raise unsupported(f"{where}.{member}", value, "Send the file itself, as 'file_data'.")
+            raise not_served(f"{where}.{member}", value, "Send the file itself, as 'file_data'.")
     if data is None:
         raise missing(f"{where}.file_data", "Send the file as base64.")
     if name is not None and (len(name) > MAX_FILE_NAME_CHARS or not name.isprintable()):
@@ -149,7 +149,7 @@ def _list_part(part: Part, kind: str, where: str, images: bool) -> dict[str, Any
         return _image(part, where)
     if part.type == "input_file" and kind == "input_text":
         return checked_file(part.file_data, part.filename, {"file_id": part.file_id, "file_url": part.file_url}, where)
-    raise unsupported(f"{where}.type", part.type, _TEXT_ONLY)
+    raise not_served(f"{where}.type", part.type, _TEXT_ONLY)
 
 
 def _image(part: Part, where: str) -> dict[str, Any]:

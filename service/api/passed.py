@@ -281,17 +281,17 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
                 yield
         _check_tools(members, limits)
     elif endpoint is Endpoint.COMPLETIONS:
-        prompts = _count(_required(members, "prompt"), "prompt", MAX_ANSWERS)
+        prompts = _count(_require(members, "prompt"), "prompt", MAX_ANSWERS)
     elif endpoint is Endpoint.EMBEDDINGS:
-        _count(_required(members, "input"), "input", MAX_INPUTS)
+        _count(_require(members, "input"), "input", MAX_INPUTS)
     elif endpoint is Endpoint.DECISIONS:
-        for number, _ in enumerate(_decided(members, limits.messages)):
+        for number, _ in enumerate(_decision_parts(members, limits.messages)):
             if number % LOOKED_AT == 0:
                 yield
     else:
         if endpoint is Endpoint.RERANK:
-            _required(members, "query")
-            _required(members, "documents")
+            _require(members, "query")
+            _require(members, "documents")
         for name in _COMPARABLE:
             if name in members:
                 _texts(members[name], name)
@@ -321,7 +321,7 @@ def _unknown(name: str, known: frozenset[str]) -> InvalidRequest:
     )
 
 
-def _required(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
+def _require(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
     if bytes(members.get(name, ABSENT)) == b"null":
         raise missing(name, "It is what the model is given.")
     return members[name]
@@ -343,7 +343,7 @@ def _beginning(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
     Raises InvalidRequest for a message that can't go on.
     """
     spoken = False
-    for place, each in enumerate(decode_list(_required(members, "messages"), most, "messages")):
+    for place, each in enumerate(decode_list(_require(members, "messages"), most, "messages")):
         where = f"messages[{place}]"
         message = decode(each, _Message, where)
         yield b"" if spoken else bytes(each)
@@ -370,7 +370,7 @@ def _conversation(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]
     yield bytes(system)
     if _is_list(system):
         yield from _check_blocks(system, "system")
-    for place, each in enumerate(decode_list(_required(members, "messages"), most, "messages")):
+    for place, each in enumerate(decode_list(_require(members, "messages"), most, "messages")):
         message = decode(each, _Message, f"messages[{place}]")
         yield b"" if spoken else bytes(each)
         spoken = spoken or message.role == "user"
@@ -378,12 +378,12 @@ def _conversation(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]
             yield from _check_blocks(message.content, f"messages[{place}].content")
 
 
-def _decided(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
+def _decision_parts(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
     """Raises InvalidRequest for what nothing can be decided about; b"" for each item and block."""
     lists = [("questions", MAX_QUESTIONS)]
-    if _is_list(_required(members, "input")):
+    if _is_list(_require(members, "input")):
         lists.append(("input", most))
-    _required(members, "questions")
+    _require(members, "questions")
     for name, limit in lists:
         for place, each in enumerate(decode_list(members[name], limit, name)):
             item, where = decode(each, _Item, f"{name}[{place}]"), f"{name}[{place}]"

@@ -35,7 +35,7 @@ from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
 from service.decoding import ABSENT, Json, Kind, decode, decode_list
-from service.errors import InvalidRequest, invalid_value, missing, not_allowed, unsupported
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
 
 ITEMS_A_STEP = 128
 """The number of items that are read before others get a turn."""
@@ -442,7 +442,7 @@ def _reader_of(raw: Raw, where: str) -> Reader:
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
     if name not in READERS:
-        raise unsupported(f"{where}.type", name, f"Items that the model reads are: {', '.join(_SHOWN)}.")
+        raise not_served(f"{where}.type", name, f"Items that the model reads are: {', '.join(_SHOWN)}.")
     return READERS[name]
 
 

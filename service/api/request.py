@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from service.decoding import ABSENT, decode, shown_raw
-from service.errors import InvalidRequest, brief, invalid_value, missing, not_allowed, unsupported
+from service.errors import InvalidRequest, brief, invalid_value, missing, not_allowed, not_served
 
 MAX_INSTRUCTIONS_CHARS = 10_485_760
 MIN_OUTPUT_TOKENS = 16
@@ -352,7 +352,7 @@ def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
     """As read_create, for a frame: it is streamed, runs in the foreground, and may continue an unstored response."""
     sent = decode(frame, CreateFrame)
     if sent.background:
-        raise unsupported("background", "true", "A WebSocket has no background responses; POST it.")
+        raise not_served("background", "true", "A WebSocket has no background responses; POST it.")
     if sent.stream is False:
         raise invalid_value("stream", "false", "What a WebSocket answers is always a stream. Leave it out.")
     sent.stream = True
@@ -436,11 +436,11 @@ def _refuse_what_is_not_served(sent: CreateBody) -> None:
     for name, (harmless, advice) in UNSERVED.items():
         value: msgspec.Raw = getattr(sent, name)
         if value != ABSENT and bytes(memoryview(value)[: len(harmless) + 1]) != harmless:
-            raise unsupported(name, shown_raw(value), advice)
+            raise not_served(name, shown_raw(value), advice)
     if sent.client_metadata != ABSENT and bytes(memoryview(sent.client_metadata)[:1]) != b"{":
         raise invalid_value("client_metadata", shown_raw(sent.client_metadata), "It is an object.")
     if sent.reasoning and sent.reasoning.mode not in (None, "standard"):
-        raise unsupported("reasoning.mode", sent.reasoning.mode, _LATER)
+        raise not_served("reasoning.mode", sent.reasoning.mode, _LATER)
 
 
 def _template_options(raw: msgspec.Raw) -> dict[str, TemplateOption]:
@@ -474,13 +474,13 @@ def _refuse_what_does_not_go_together(
     continues = sent.previous_response_id and not remembers
     if not store and (sent.store or continues or sent.conversation is not None):
         param = "store" if sent.store else "previous_response_id" if continues else "conversation"
-        raise unsupported(param, "given", "This service stores no responses; send the whole conversation as input.")
+        raise not_served(param, "given", "This service stores no responses; send the whole conversation as input.")
     if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
         raise invalid_value(
             "previous_input_messages", "given with previous_response_id", "Continue from the one or from the other."
         )
     if sent.background and not keeps:
-        raise unsupported("background", "true with store: false", "background can only be used when `store` is true.")
+        raise not_served("background", "true with store: false", "background can only be used when `store` is true.")
     if sent.service_tier is not None and sent.service_tier not in TIERS:
         raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
 

@@ -194,8 +194,8 @@ _listed = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def settings_of(request: CreateRequest, instructions: str | None, standing: Sequence[bytes]) -> bytes:
-    """The settings that a response's successor takes over, in the form that `settled` reads; the rest is as for
-    `succeeding`. Never take a member of CreateRequest away that these bytes may have.
+    """The settings that a response's successor takes over, in the form that `successor_request` reads; the rest is as
+    for `succeeding`. Never take a member of CreateRequest away that these bytes may have.
     """
     return msgspec.json.encode(succeeding(request, "", instructions, standing, ()))
 

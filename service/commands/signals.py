@@ -4,7 +4,7 @@ The first Ctrl-C lets open streams finish, the second one cuts them off: their r
 process ends as it does otherwise. With several workers the terminal's Ctrl-C is for the supervisor alone, which tells
 them. Nothing here may know a route or a request.
 
-A process whose event loop stands still ends too (`watched`), so that it is started again and others take over its
+A process whose event loop stands still ends too (`watching_loop`), so that it is started again and others take over its
 responses. A call into C that doesn't return holds Python's lock: no thread runs any more, and no handler of a signal
 either, so that not even SIGTERM ends the process. The kernel still counts. It sends SIGPROF once the process has used
 so many seconds of processor time and the loop has not set the timer anew; the log then says where Python stood. Time

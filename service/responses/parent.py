@@ -33,7 +33,7 @@ class Parent:
         self.id = chain.tip
         self.pin = chain.pin
         self._remembers = remembers
-        self._messages, self._notes = chain.parted()
+        self._messages, self._notes = chain.part()
         notes = self._notes
         self.servers = frozenset(note.name for note in notes.get(SERVER, ()))
         """The servers whose tools the conversation has shown."""

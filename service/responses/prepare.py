@@ -37,7 +37,7 @@ from service.api.tools.mcp import declarations, declared_types
 from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
-from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, unsupported
+from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, not_served
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
@@ -243,7 +243,7 @@ class _Preparation:
         read, notes = await self._read(opener, looked)
         if model.speech is None:
             if request.template_options:
-                raise unsupported("chat_template_kwargs", ", ".join(request.template_options), NO_TEMPLATE)
+                raise not_served("chat_template_kwargs", ", ".join(request.template_options), NO_TEMPLATE)
             prompt = await self._prompt(read, parent.take_history(), created_at, model.context_tokens)
             rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
         else:
@@ -367,7 +367,7 @@ class _Preparation:
         service, model, request = self.service, self.model, self.request
         for callee in read.rules.callees:
             if callee.kind == "custom" and not callee.wrapped:
-                raise unsupported("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
+                raise not_served("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
         noted = not self.parent.cut
         known = await self._known_part() if noted else NOTHING
         history = self.parent.take_history()

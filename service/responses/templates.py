@@ -29,7 +29,7 @@ from msgspec import Meta
 from service.api.read import led_by
 from service.api.request import CreateRequest, PromptParam
 from service.decoding import decode
-from service.errors import ApiError, InvalidRequest, brief, invalid_value, missing, unsupported
+from service.errors import ApiError, InvalidRequest, brief, invalid_value, missing, not_served
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ async def fill(prompt: PromptParam, folder: str) -> Filled:
     for one whose file is broken, which is the service's fault: the log has the reason.
     """
     if not folder:
-        raise unsupported("prompt", prompt.id, "This service has no stored prompts. Send the text itself.")
+        raise not_served("prompt", prompt.id, "This service has no stored prompts. Send the text itself.")
     return await asyncio.to_thread(_fill, Path(folder), prompt)
 
 
@@ -184,7 +184,7 @@ def _values(variables: Mapping[str, msgspec.Raw]) -> dict[str, str]:
         where = f"prompt.variables.{brief(name)}"
         value = decode(raw, str | _Text | _Image | _File, where)
         if isinstance(value, (_Image, _File)):
-            raise unsupported(where, value.__struct_config__.tag, "Give a string or an input_text.")
+            raise not_served(where, value.__struct_config__.tag, "Give a string or an input_text.")
         values[name] = value if isinstance(value, str) else value.text
     return values
 

@@ -137,7 +137,7 @@ def _as_user(uid: int | None) -> Generator[None]:
 
 
 def _files_of(pid: int, name: bytes) -> tuple[dict[int, int], set[int], int]:
-    """The open files of a process, and as `_mapped`, as any of its threads shows them: they share both."""
+    """The open files of a process, and as `_mapped_files`, as any of its threads shows them: they share both."""
     for thread in _list(task := f"/proc/{pid}/task"):
         try:
             mapped, lines = _mapped_files(f"{task}/{thread}/maps", name)

@@ -232,8 +232,8 @@ class Session:
             over=content.over or others[0].over or others[1].over,
         )
 
-    async def _left(self) -> Content:
-        """As `used`, of a session that was told to stop. Raises OSError where it doesn't."""
+    async def _last_content(self) -> Content:
+        """As `content`, of a session that was told to stop. Raises OSError where it doesn't."""
         deadline = time.monotonic() + STOP_SECONDS
         while not await looking(stopped, self.pid):
             if time.monotonic() > deadline:
@@ -322,7 +322,7 @@ class Session:
         no thread, until the next cell does: nobody would see what it takes.
         """
         self._send(signal.SIGSTOP)
-        content = await self._left()
+        content = await self._last_content()
         if reason := self._excess(content):
             self.kill(reason)
         if self.why:

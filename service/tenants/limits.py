@@ -310,10 +310,10 @@ class Limiter:
         known = self._known_of(allowance)
         if not known.checks:
             return nullcontext()
-        return self._reserved(allowance, known, model, id, reads, writes, succeeds=succeeds)
+        return self._reserving(allowance, known, model, id, reads, writes, succeeds=succeeds)
 
     @asynccontextmanager
-    async def _reserved(
+    async def _reserving(
         self, allowance: Allowance, known: KnownLimits, model: str, id: str, reads: int, writes: int, *, succeeds: bool
     ) -> AsyncGenerator[Reservation]:
         checks = [each.with_one_more() for each in known.checks] if succeeds else known.checks

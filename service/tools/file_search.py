@@ -20,7 +20,7 @@ from service.api.tools.callee import FILE_SEARCH, MSEARCH
 from service.api.tools.hosted import MAX_QUERIES, queries_of
 from service.api.tools.mcp import Routed
 from service.decoding import decode
-from service.errors import InvalidRequest, invalid_value, unsupported
+from service.errors import InvalidRequest, invalid_value, not_served
 from service.harmony.typescript import Function
 from service.logs import event
 from service.tools.port import ListedTool, ProtocolFailure, ToolFailure, ToolServer
@@ -140,7 +140,7 @@ def read_options(sent: msgspec.Raw, where: str, *, takes: frozenset[str]) -> str
         if value is None:
             continue
         if name not in takes:
-            raise unsupported(f"{where}.{name}", value, "The server that searches files here takes none. Leave it out.")
+            raise not_served(f"{where}.{name}", value, "The server that searches files here takes none. Leave it out.")
         options[name] = value
     return msgspec.json.encode(options).decode()
 

@@ -1,6 +1,6 @@
 """A request and its answer, as they are noted: whose it is, its id, its facts for the log, its count and its span.
 
-One over HTTP has a slot while it is served (`admitted`), and so has each response that a WebSocket asks for.
+One over HTTP has a slot while it is served (`admitting`), and so has each response that a WebSocket asks for.
 """
 
 import logging

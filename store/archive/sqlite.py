@@ -268,7 +268,7 @@ def _alone(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 def _whole(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """A file that nobody writes any more, to read it: nothing is made beside it. Somebody may have forged it, so that
-    it has to have the one table and nothing else. Raises as `_opened`, and sqlite3.DatabaseError.
+    it has to have the one table and nothing else. Raises as `_open`, and sqlite3.DatabaseError.
     """
     name = f"{path.absolute().as_uri()}?immutable=1"
     file = _prepare(sqlite3.connect(name, timeout=busy_seconds, isolation_level=None, uri=True), "", "")

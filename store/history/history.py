@@ -259,7 +259,7 @@ class ConversationHistoryStore:
         refuse: Callable[[scripts.Reply], None],
         **own: object,
     ) -> Coroutine[Any, Any, scripts.Reply]:
-        """The reply of a `script` that adds a turn, with its `own` arguments, as `stored` returns it."""
+        """The reply of a `script` that adds a turn, with its `own` arguments, as `await_safety` returns it."""
         shared = addition.arguments(self.caps, self.max_depth)
         values = partial(script, **{name: shared[name] for name in script.arguments if name in shared}, **own)
         return self.await_safety(
@@ -419,7 +419,7 @@ class ConversationHistoryStore:
             blobs = first_within(most_bytes, FOUND_AT_ONCE, blobs)
             path = path[: len(blobs)]
         told = [NOTHING_LISTED if blob is None else await codec.unpack_response(blob) for blob in blobs]
-        left = await self._left(keys, path, blobs)
+        left = await self._places_left(keys, path, blobs)
         for start in range(0, len(left), FOUND_AT_ONCE):
             some = left[start : start + FOUND_AT_ONCE]
             found = await asyncio.gather(*(self.elsewhere.find(tenant, path[at]) for at in some))
@@ -427,7 +427,7 @@ class ConversationHistoryStore:
                 told[at] = NOTHING_LISTED if gone is None else (gone.response, gone.items)
         return told
 
-    async def _left(self, keys: TurnKeys, path: Sequence[str], blobs: Sequence[bytes | None]) -> list[int]:
+    async def _places_left(self, keys: TurnKeys, path: Sequence[str], blobs: Sequence[bytes | None]) -> list[int]:
         """The places in `path` of turns without a blob that left the store: the others were deleted, and are needed."""
         lacking = [] if self.elsewhere is NO_ARCHIVE else [at for at, blob in enumerate(blobs) if blob is None]
         if not lacking:

@@ -97,7 +97,7 @@ class TurnCache:
 
         With `erased`, where messages of their tree were erased, nothing is read from the cache.
         """
-        if not erased and (known := self._known(family, path)) is not None:
+        if not erased and (known := self._known_chain(family, path)) is not None:
             return known
         digits, half = split_path(path), self._new
         turns = await self._turns(operation, [family + each for each in digits], erased=erased)
@@ -108,7 +108,7 @@ class TurnCache:
             self._keep(family, known)
         return known
 
-    def _known(self, family: str, path: bytes) -> KnownChain | None:
+    def _known_chain(self, family: str, path: bytes) -> KnownChain | None:
         """A chain that is kept, or one of which all but the newest turn is, which then is kept in its place."""
         tip, parent = path[:HEX_DIGITS].decode(), path[HEX_DIGITS : 2 * HEX_DIGITS].decode()
         known = self._chains.get(family + tip)
@@ -122,13 +122,13 @@ class TurnCache:
             return None
         longer = KnownChain(path, (*known.ids, ID_PREFIX + tip), codec.StoredTurns((*known.turns, messages)))
         if self._chains.pop(family + parent, None) is not None:  # else the halves have changed
-            self._new_bytes -= _chained(known)
+            self._new_bytes -= _chain_bytes(known)
             self._keep(family, longer)
         return longer
 
     def _keep(self, family: str, known: KnownChain) -> None:
         """Keep a long chain whose turns are all cached, where there is room in the new half."""
-        size = _chained(known)
+        size = _chain_bytes(known)
         if len(known.ids) >= LONG_CHAIN and self._new_bytes + size <= self.max_bytes // 2:
             self._chains[family + known.path[:HEX_DIGITS].decode()] = known
             self._new_bytes += size
@@ -136,7 +136,7 @@ class TurnCache:
     def _forget_chains(self) -> int:
         """Drop all chains; the bytes that they had."""
         chains, self._chains = self._chains, {}
-        return sum(map(_chained, chains.values()))
+        return sum(map(_chain_bytes, chains.values()))
 
     async def _turns(self, operation: Operation, keys: list[str], *, erased: bool) -> codec.StoredTurns | None:
         """The messages under `keys`, those that aren't cached as they were fetched; None when one is gone."""
@@ -185,7 +185,7 @@ def _size(messages: Messages) -> int:
     return TURN_BYTES + sum(MESSAGE_BYTES + message.size for message in messages)
 
 
-def _chained(known: KnownChain) -> int:
+def _chain_bytes(known: KnownChain) -> int:
     return CHAINED_BYTES * len(known.ids)
 
 

@@ -50,7 +50,7 @@ class Outbox:
     async def take(self, shard: ShardKeys, limit: int, hold_ms: int) -> list[Webhook]:
         """At most `limit` webhooks that are due, the longest due first. Nobody else gets them for `hold_ms`, 1 or more.
 
-        Call `done` or `later` for each by then; else it is due again.
+        Call `remove` or `later` for each by then; else it is due again.
         """
         _, *taken = await self._server.run(
             scripts.take_webhooks, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms

@@ -105,6 +105,11 @@ OLD_WORDS = {
 }
 """Figures of speech, with the plain word. Only phrases that mean nothing else in English stand here."""
 
+PARTICIPLE = re.compile(
+    r"(?!_?(?:read|feed|embed|succeed|need|exceed|proceed|seed)$)_?(?:[a-z]+ed|told|kept|said|held|gone|known|shown|given|taken"
+    r"|made|sent|left|begun|done|seen|built|spent|lost|met|heard|written|drawn|chosen|broken|brought|driven|hidden|forgotten)"
+)
+
 Rule = Callable[[str, str], Iterator[str]]
 
 
@@ -170,6 +175,19 @@ def docstrings_begin_with_their_subject(path: str, text: str) -> Iterator[str]:
     yield from (found[0] for found in re.finditer(r'"""(?:What|Who|Whose|That|Whoever|Whatever) .*', text))
 
 
+def values_have_verbs_or_nouns(path: str, text: str) -> Iterator[str]:
+    """A function that gives a value is called by a verb or by a noun. A participle says what is so (`matched`), or what
+    has happened (`ended`): it is for properties, truths and notes.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and PARTICIPLE.fullmatch(node.name):
+            gives = "None" if node.returns is None else ast.unparse(node.returns)
+            if gives not in ("bool", "None") and not any(
+                "property" in ast.unparse(each) for each in node.decorator_list
+            ):
+                yield node.name
+
+
 def locks_name_no_registry(path: str, text: str) -> Iterator[str]:
     """A lock file says what is installed, never from where: that is each machine's own affair."""
     if LOCKS.fullmatch(path):
@@ -189,6 +207,7 @@ CODE_RULES: tuple[Rule, ...] = (
     settings_alone_read_the_environment,
     one_thing_has_one_name,
     docstrings_begin_with_their_subject,
+    values_have_verbs_or_nouns,
 )
 TEXT_RULES: tuple[Rule, ...] = (prose_is_plain, locks_name_no_registry, no_file_knows_a_machine)
 
@@ -256,6 +275,8 @@ def test_the_tree_keeps_the_rule(rule: Rule) -> None:
         (one_thing_has_one_name, "store/x.py", "f(mending=1)"),
         (prose_is_plain, "service/x.py", "# a grammar is taken at its word"),
         (docstrings_begin_with_their_subject, "service/x.py", 'def f() -> int:\n    """What is left."""\n    return 1'),
+        (values_have_verbs_or_nouns, "service/x.py", "def _told() -> str: ..."),
+        (values_have_verbs_or_nouns, "service/x.py", "class A:\n    async def shortened(self) -> str: ..."),
         (prose_is_plain, "README.md", "More are Told to come back."),
         (locks_name_no_registry, "requirements/x.txt", "--index-url https://host/simple"),
         (locks_name_no_registry, "package-lock.json", '"resolved": "https://host/x.tgz"'),
@@ -278,6 +299,9 @@ def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> N
         (one_thing_has_one_name, "service/x.py", "repair = turns.mended # poke"),
         (prose_is_plain, "docs/x.md", "It is told what to do."),
         (docstrings_begin_with_their_subject, "service/x.py", 'def f() -> int:\n    """The rest of what is left."""'),
+        (values_have_verbs_or_nouns, "service/x.py", "def ended() -> None: ...\ndef matched() -> bool: ..."),
+        (values_have_verbs_or_nouns, "service/x.py", "class A:\n    @property\n    def cached(self) -> int: ..."),
+        (values_have_verbs_or_nouns, "service/x.py", "def read() -> str: ...\ndef embed() -> str: ..."),
         (locks_name_no_registry, "README.md", "https://example.com"),
         (no_file_knows_a_machine, "README.md", "tests/work/ and network/root/x"),
     ],

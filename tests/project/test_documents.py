@@ -141,7 +141,7 @@ def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> 
     channel, recipient, rules = SHOWN[kind]
     header = Header("assistant", channel, recipient, None, None, "", True)
     shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
-    making, target = Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), rules.called(recipient, channel)
+    making, target = Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), rules.callee_of(recipient, channel)
     assert shown == emitted(emitter_for(making, header, target, 0))
 
 

@@ -125,7 +125,7 @@ async def test_looks_at_cells_take_a_bounded_share_of_a_processor_together(
         taken.append(time.thread_time() - begun)
         return Content({}, 0, 0, "")
 
-    monkeypatch.setattr(Session, "used", dear)
+    monkeypatch.setattr(Session, "content", dear)
     begun = time.monotonic()
     await asyncio.gather(*(sandbox.run(name, "sleep", "import time; time.sleep(1)") for name in "abc"))
     at_the_end = 3 * DEAR_SECONDS

@@ -108,7 +108,7 @@ async def test_what_can_not_run_python_is_no_sandbox(
             (CALLS, *SOCKET, "root", "a session can: call socket|didn't say what came"),
             (CALLS, *TIMER, "user", "call timer_create"),
             (CALLS, *CHMOD, "user", "another process or file was changed"),
-            (CALLS, *allowing("FCNTL", "_unlocked()"), "user", "signalled by a pipe"),
+            (CALLS, *allowing("FCNTL", "_without_locks()"), "user", "signalled by a pipe"),
             (CALLS, *allowing("KILL", "own"), "user", "see it|signal"),
             (CALLS, *allowing("PRLIMIT", "nobody_else"), "user", "read its limits"),
             (CALLS, *allowing("SENDTO", "_to_nobody_by_name()"), "user", "message to a path"),

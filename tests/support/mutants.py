@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant("budget", "store/redis/lua/limits.lua", "math.max(0, used + amount)", "math.max(0, used)", LIMITS),
     Mutant("tenant", "service/web/auth.py", "Entry(tenant, project", 'Entry("acme", project', AUTH),
     Mutant("header", "service/web/auth.py", "names.count(name) > 1", "False", ERRORS),
-    Mutant("seal", "service/responses/seal.py", "_derived(tenant,", '_derived("",', SEALING),
+    Mutant("seal", "service/responses/seal.py", "_derive(tenant,", '_derive("",', SEALING),
     Mutant("address", "service/ssrf.py", "not (may_reach or is_public)(address)", "not address", ADDRESSES),
 )
 

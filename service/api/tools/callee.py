@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from service.errors import unsupported
+from service.errors import not_served
 
 FUNCTIONS = "functions"
 """The namespace of tools that name none."""
@@ -91,4 +91,4 @@ class Callee(msgspec.Struct, frozen=True):
 def check_callers(callers: Callers, where: str) -> None:
     """Raise InvalidRequest unless the model itself may call the tool at `where`."""
     if callers is not None and "direct" not in callers:
-        raise unsupported(f"{where}.allowed_callers", callers, "Leave it out, or add 'direct'.")
+        raise not_served(f"{where}.allowed_callers", callers, "Leave it out, or add 'direct'.")

@@ -15,7 +15,7 @@ from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
 from service.decoding import Json, Kind, decode, decode_list
-from service.errors import InvalidRequest, invalid_value, missing, unsupported
+from service.errors import InvalidRequest, invalid_value, missing, not_served
 
 MAX_ALLOWED = 128
 """The most tools that an `allowed_tools` may name."""
@@ -95,7 +95,7 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
         raise invalid_value("tool_choice.type", sent.type, _SPECIFIC)
     recipients, echo = _named_recipients(raw, sent.type, tools, "tool_choice", "Declare that tool in 'tools'.")
     if not recipients:
-        raise unsupported("tool_choice.type", sent.type, _NOT_RUN)
+        raise not_served("tool_choice.type", sent.type, _NOT_RUN)
     return Chosen("required", frozenset(recipients), parallel_one=True, echo=echo)
 
 

@@ -24,7 +24,7 @@ from msgspec import Meta
 from service.api.tools.callee import Callee, Callers, check_callers
 from service.api.tools.hosted import echo_of_hosted, within_size
 from service.decoding import ABSENT, Json, Kind, decode
-from service.errors import invalid_value, missing, unsupported
+from service.errors import invalid_value, missing, not_served
 from service.grammar.grammars import enforced_grammar
 from service.grammar.regex import enforced_regex
 from service.grammar.schemas import enforced_schema
@@ -204,7 +204,7 @@ def _content(form: _Text | _Grammar, where: str) -> Generator[None, None, str]:
 def _check(tool: FunctionTool | CustomTool, where: str) -> None:
     check_name(tool.name, where, "tool")
     if tool.async_:
-        raise unsupported(f"{where}.async", "true", "Leave it out.")
+        raise not_served(f"{where}.async", "true", "Leave it out.")
     check_callers(tool.allowed_callers, where)
 
 

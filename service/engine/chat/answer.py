@@ -293,7 +293,7 @@ class ChatAnswer(Answer):
         return self._begin_call(call) + ("" if call.argued else self._writing.arguments("{}"))
 
     def _ended_calls(self) -> str:
-        """The text that ends the open calls, where another part begins or the stream ends. Raises as `_ended` does."""
+        """The text that ends the open calls, where another part begins or the stream ends. Raises as `_end_call`."""
         calls, self._calls = self._calls, []
         return "".join(map(self._end_call, calls))
 

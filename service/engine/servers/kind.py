@@ -276,7 +276,7 @@ def read_event(
     payload: bytes,
     refused: Callable[[str, int, bytes], EngineError] = read_refusal,
 ) -> E:
-    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event, by `refused`."""
+    """An event of a stream. Raises EngineError if it isn't one, and the error of an error event, by `refusal`."""
     event = decode(decoder, payload, EngineError(f"the {name} server sent something that is no event"))
     if event.error is not None or event.object == "error":
         raise refused(name, 500, payload)

@@ -4,7 +4,7 @@ Folding the first n events of a stream gives the response as it stood then, so a
 and so does one whose beginning was folded before, anywhere, and written down since (`Fold.resume`).
 The terminal event's response is authoritative, and equals the fold up to it; tests hold us to that.
 
-`unfolded` gives events for a response whose own are no longer kept: those of its items, with each text as one delta.
+`unfold` gives events for a response whose own are no longer kept: those of its items, with each text as one delta.
 """
 
 from collections.abc import Iterable, Iterator
@@ -177,7 +177,7 @@ _LOGPROB = msgspec.json.Decoder(events.Logprob)
 _encode = msgspec.json.Encoder().encode
 
 
-def unfolded(response: Response, after: int) -> Iterator[list[Event]]:
+def unfold(response: Response, after: int) -> Iterator[list[Event]]:
     """The substitutes of the events behind number `after` of a response that has ended, where these are no longer kept:
     its last events, and before them all others for a follower that has none. They come one by one, and as no event at
     all between pieces of work.

@@ -118,10 +118,10 @@ def ending_of(machine: Machine, max_tokens: int) -> Ending | None:
     stopped = reading.last in reading.ends and not may_call and machine.phase is not Phase.FEEDBACK
     if stopped or machine.phase is Phase.FULL:
         return Ending.STOP
-    return Ending.LENGTH if _left(machine, max_tokens) < 1 else None
+    return Ending.LENGTH if _ids_left(machine, max_tokens) < 1 else None
 
 
-def _left(machine: Machine, max_tokens: int) -> int:
+def _ids_left(machine: Machine, max_tokens: int) -> int:
     """How many more ids may be sampled: of a response that compacts first, no more than its context has room for."""
     stretches, behind = machine.stretches, machine.after_compaction
     left = max_tokens - stretches.length
@@ -135,7 +135,7 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
     `initial` is how it would be asked at the beginning. Raises ValueError where nothing is left to ask for, as
     `ending_of` tells.
     """
-    left, reading, rules = _left(machine, initial.sampling.max_tokens), machine.stretches, machine.rules
+    left, reading, rules = _ids_left(machine, initial.sampling.max_tokens), machine.stretches, machine.rules
     if left < 1:
         raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
     prompt, sampling = initial.prompt, msgspec.structs.replace(initial.sampling, max_tokens=left)

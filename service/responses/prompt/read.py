@@ -18,7 +18,7 @@ from service.api.tools.format import WHERE, AnswerFormat, read_format
 from service.api.tools.mcp import Offer, Routed
 from service.api.tools.read import LOADED_EARLIER, Tools, read_tools
 from service.decoding import ABSENT
-from service.errors import invalid_value, unsupported
+from service.errors import invalid_value, not_served
 from service.responses.output.rules import Rules
 from service.responses.output.sealed import Opener
 
@@ -101,7 +101,7 @@ def read_request(
         routed=routed,
     )
     if tools.left_out and refuses:
-        raise unsupported("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
+        raise not_served("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
     chosen = read_choice(request.tool_choice, tools)
     asked = request.format if standing.format == ABSENT else standing.format
     form = yield from read_format(*(gathered.format or (asked, WHERE)))

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import Field
 
-from service.errors import invalid_value, missing, unsupported
+from service.errors import invalid_value, missing, not_served
 from service.tenants.audit import Actor, Wanted, page_of_entries
 from service.tenants.directory import Directory, RecordPage, not_found
 from service.tenants.limits import Limit, fill_limit
@@ -407,7 +407,7 @@ async def completions(request: Received, query: UsageQuery) -> object:
     if query.start_time is None:
         raise missing("start_time", "Give the seconds since 1970 from which usage is wanted.")
     if query.bucket_width == "1m":
-        raise unsupported("bucket_width", query.bucket_width, "Hours are what is kept. Use 1h or 1d.")
+        raise not_served("bucket_width", query.bucket_width, "Hours are what is kept. Use 1h or 1d.")
     width = 1 if query.bucket_width == "1h" else DAY_HOURS
     usual, most = LIMITS[width]
     if query.limit is not None and query.limit > most:
@@ -443,7 +443,7 @@ def _grouping(names: list[str] | None) -> tuple[str, ...]:
     """The store's names of the fields to group by. Raises InvalidRequest."""
     for name in names or ():
         if name in ("user_id", "service_tier", "api_source"):
-            raise unsupported("group_by[]", name, "Usage is kept by project, key and model.")
+            raise not_served("group_by[]", name, "Usage is kept by project, key and model.")
         if name not in FIELDS:
             raise invalid_value("group_by[]", name, f"Use {', '.join(FIELDS)}.")
     return tuple(dict.fromkeys(FIELDS[name] for name in names or ()))

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.decoding import ABSENT, decode
-from service.errors import invalid_value, missing, not_allowed, unsupported
+from service.errors import invalid_value, missing, not_allowed, not_served
 from service.settings.core import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.tenants.limits import WHOLE_PROJECT, Limit
@@ -196,7 +196,7 @@ def _read_project(body: bytes) -> _Project:
     sent = decode(body, _Project)
     for name in _ELSEWHERE:
         if getattr(sent, name) != ABSENT:
-            raise unsupported(name, "…", "Leave it out: data is where this service runs.")
+            raise not_served(name, "…", "Leave it out: data is where this service runs.")
     if isinstance(sent.weight, float):
         checked_weight(sent.weight)
     return sent
@@ -217,7 +217,7 @@ def read_account(body: bytes) -> tuple[str, Wish | None]:
     sent = decode(body, _Account)
     name, seconds = _name(sent.name), _seconds(sent.expires_in_seconds)
     if sent.role is not None:
-        raise unsupported("role", sent.role, "A new service account is a member. Leave it out.")
+        raise not_served("role", sent.role, "A new service account is a member. Leave it out.")
     if sent.create_service_account_only:
         if seconds is not None:
             message = "Without a key nothing expires: leave 'expires_in_seconds' out, or make a key."
@@ -230,7 +230,7 @@ def read_renamed_account(body: bytes) -> str:
     """The new name of a service account. Raises InvalidRequest."""
     sent = decode(body, _Account)
     if sent.role not in (None, "member"):
-        raise unsupported("role", sent.role, "Service accounts are members: keys administer only as admin keys.")
+        raise not_served("role", sent.role, "Service accounts are members: keys administer only as admin keys.")
     return _name(sent.name)
 
 
@@ -246,7 +246,7 @@ def read_changed_key(body: bytes) -> ChangedKey:
     """The requested changes of a key. Raises InvalidRequest."""
     sent = decode(body, _Key)
     if sent.name is not None:
-        raise unsupported("name", sent.name, "A key keeps its name. Leave it out.")
+        raise not_served("name", sent.name, "A key keeps its name. Leave it out.")
     return ChangedKey(_scopes(sent.scopes), _seconds(sent.expires_in_seconds), _limit(sent.limits))
 
 
@@ -254,9 +254,9 @@ def read_admin_key(body: bytes) -> Wish:
     """The requested properties of a new administrator's key. Raises InvalidRequest."""
     sent = decode(body, _Key)
     if sent.scopes is not None:
-        raise unsupported("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
+        raise not_served("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
     if sent.limits is not UNSET:
-        raise unsupported("limits", "…", "Administering isn't limited. Leave it out.")
+        raise not_served("limits", "…", "Administering isn't limited. Leave it out.")
     return Wish(_name(sent.name), seconds=_seconds(sent.expires_in_seconds))
 
 
@@ -322,7 +322,7 @@ def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
     sent, prefix = decode(body, _SentLimits, where), f"{where}." if where else ""
     for name in _LIMITED_ELSEWHERE:
         if getattr(sent, name) != ABSENT:
-            raise unsupported(prefix + name, "…", "There is no such limit here. Leave it out.")
+            raise not_served(prefix + name, "…", "There is no such limit here. Leave it out.")
     found = {name: getattr(sent, name) for name in LIMITS if getattr(sent, name) is not UNSET}
     if not found:
         raise missing(prefix + LIMITS[0], f"Give it, or another one of {', '.join(LIMITS)}.")

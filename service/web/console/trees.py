@@ -83,12 +83,12 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
         model=found.model,
         usage=found.usage or Usage(),
         metadata=found.metadata or {},
-        input=_asked(_ITEMS.decode(items)),
+        input=_first_words(_ITEMS.decode(items)),
         output=_answer(found.output),
     )
 
 
-def _asked(items: list[msgspec.Raw]) -> str:
+def _first_words(items: list[msgspec.Raw]) -> str:
     """The beginning of the user's first words among items; else of the first words of anybody, else of what a tool
     gave, else the first call.
     """
@@ -389,14 +389,14 @@ class Search:
                 return self._end(found, more=False)
             if len(found) >= limit:
                 return self._end(found, more=True)
-            if (stopped := self._stopped()) is not None:
+            if (stopped := self._stop_reason()) is not None:
                 return self._end(found, more=True, stopped=stopped)
             await asyncio.sleep(0)
 
     def _is_in_time(self, place: ScoredDigits) -> bool:
         return self._wanted.since is None or place.score >= self._wanted.since * US
 
-    def _stopped(self) -> Literal["rows", "time", "bytes"] | None:
+    def _stop_reason(self) -> Literal["rows", "time", "bytes"] | None:
         if self._looked_at >= self._box.trees:
             return "rows"
         if self._size >= self._box.bytes:

@@ -22,7 +22,7 @@ from service.api.containers import (
     ExpiresAfter,
     read_new,
 )
-from service.errors import ApiError, InvalidRequest, invalid_value, missing, unavailable, unsupported
+from service.errors import ApiError, InvalidRequest, invalid_value, missing, not_served, unavailable
 from service.sandbox.port import Full, Gone, Unusable
 from service.tools.containers import Containers, KeptFile, Record, not_found
 from service.web.received import Received
@@ -52,7 +52,7 @@ async def create(request: Received) -> object:
     tenant, sent = request.tenant, read_new(await request.body())
     containers = _containers(request)
     if containers is None or not containers.usable:
-        raise unsupported("name", sent.name, "There is no sandbox here; its operator can set one up.")
+        raise not_served("name", sent.name, "There is no sandbox here; its operator can set one up.")
     minutes = (sent.expires_after or ExpiresAfter()).minutes
     try:
         made = await containers.open(

@@ -14,7 +14,7 @@ from service.api.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
 from service.api.response import CodeInterpreterCall, Message, Response, decode_response
 from service.decoding import Kind
-from service.errors import invalid_value, unsupported
+from service.errors import invalid_value, not_served
 from service.responses.output.emitter import Seal
 from service.responses.output.sealed import REASONING, TooLong, reasoning
 from service.tools.python import OUTPUTS
@@ -89,13 +89,13 @@ async def answer_page(request: Received, page: Page[msgspec.Raw], wanted: frozen
 def _check_logprobs(response: Response) -> None:
     answers = [item for item in response.output if isinstance(item, Message) and item.status != "in_progress"]
     if any(part.text and not part.logprobs for item in answers for part in item.content):
-        raise unsupported("include", LOGPROBS, _MADE_WITHOUT)
+        raise not_served("include", LOGPROBS, _MADE_WITHOUT)
 
 
 def _check_outputs(response: Response) -> None:
     calls = [item for item in response.output if isinstance(item, CodeInterpreterCall)]
     if any(item.outputs is None and item.status != "in_progress" and item.container_id for item in calls):
-        raise unsupported("include", OUTPUTS, _MADE_WITHOUT)
+        raise not_served("include", OUTPUTS, _MADE_WITHOUT)
 
 
 def _with_seal(raw: msgspec.Raw, seal: Seal) -> msgspec.Raw:

@@ -22,7 +22,7 @@ from service.background.control import cancel as cancel_response
 from service.background.control import steer as steer_response
 from service.background.follow import find
 from service.errors import invalid_value
-from service.responses.output.fold import unfolded
+from service.responses.output.fold import unfold
 from service.spans import Fact, Span, conversation
 from service.web.event_stream import EventStream
 from service.web.received import Received
@@ -93,7 +93,7 @@ def stream_events(request: Received, id: str, found: Found, after: int = -1, *, 
     """
     if not found.logged and not found.under_way:
         request.admitted.slot.take_body(len(found.response))
-        substitutes = unfolded(decode_response(found.response), after)
+        substitutes = unfold(decode_response(found.response), after)
         return EventStream(substitutes, request.admitted, request.service.settings, obfuscate=obfuscate)
     request.admitted.slot.take_follower()
     return request.follow(id, after, obfuscate=obfuscate)

@@ -114,7 +114,7 @@ class Plan:
                     break
         return found
 
-    async def left(self, read: Mapping[str, Saved | None], index: Index) -> set[str]:
+    async def turns_left(self, read: Mapping[str, Saved | None], index: Index) -> set[str]:
         """Those of the changed turns that an archive with this index has not got, of those that were `read`."""
         unread = [digits for digits in self.changed if read.get(digits) is None]
         there = await self._reader.nodes(self._tenant, unread)
@@ -239,7 +239,7 @@ class Archiver:
         for _ in range(self._passes):
             await self._keeping.change(tree.tenant, tree.root, news)
             read |= some
-            left = await plan.left(read, after)
+            left = await plan.turns_left(read, after)
             if len(left) < len(changed) or len(read) == len(plan.nodes):
                 break
         return left

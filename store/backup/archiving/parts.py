@@ -134,7 +134,7 @@ def decode(value: bytes) -> Part:
 
 
 def outline_of(value: bytes) -> Outline:
-    """The part of a value without the content of its turns, which takes a fifth of the time. Raises as `decoded`; not
+    """The part of a value without the content of its turns, which takes a fifth of the time. Raises as `decode`; not
     for content that is damaged.
     """
     return _read(value, _outlines)

@@ -128,11 +128,11 @@ class Backup:
                     if (tenant is None or tree.startswith(f"{tenant}/")) and _is_asked(tree, digits):
                         await _change(keeping, tree, news)
 
-        async def erased(tenant: str) -> Erased:
+        async def erase(tenant: str) -> Erased:
             return Erased()  # the marks are in the file, too
 
         carrier = Carrier(self._archive, file)
-        async for some, _ in carrier.carry_all(trees_of(self._archive, tenant, digits), erased):
+        async for some, _ in carrier.carry_all(trees_of(self._archive, tenant, digits), erase):
             for done in some:
                 words = Counter(done.words.values())
                 self._turns += words[b"ok"]

@@ -19,7 +19,7 @@ class Memory:
         self.keyspace = keyspace
         self._server, self._turns_per_second = server, turns_per_second
 
-    async def unjudged(self) -> list[int]:
+    async def unjudged_shards(self) -> list[int]:
         """The shards that nobody has told of an archive yet, or in which trees from before it aren't all noted: a turn
         of these that the archive lacks is no fault.
         """

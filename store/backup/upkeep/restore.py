@@ -133,12 +133,12 @@ class Restore:
         """Put trees into the archive, but for what the file knows as deleted. Yields the bytes of some."""
         ours, theirs = Marks(archive), Marks(file)
 
-        async def erased(tenant: str) -> Erased:
+        async def erase(tenant: str) -> Erased:
             there = await ours.erased_until(tenant)
             return Erased(max(there, await theirs.erased_until(tenant)), there)
 
         began = monotonic()
-        async for some, size in Carrier(file, archive).carry_all(found, erased):
+        async for some, size in Carrier(file, archive).carry_all(found, erase):
             for carried in some:
                 done.count(carried.tenant, carried.words)
                 self._removed += carried.removed

@@ -140,7 +140,7 @@ class Verify:
     ) -> AsyncGenerator[None]:
         """Compare the trees of Redis, or some of them, one after the other."""
         odds = 1.0 if most is None else most / max(1, await memory.number_of_trees())
-        report.unjudged = await memory.unjudged()
+        report.unjudged = await memory.unjudged_shards()
         for number in range(memory.keyspace.shards):
             if number in report.unjudged:
                 continue

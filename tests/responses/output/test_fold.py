@@ -26,7 +26,7 @@ from service.responses.output.calls import (
     ToolSearchCallEmitter,
 )
 from service.responses.output.emitter import Emitter
-from service.responses.output.fold import LOGPROBS_A_STEP, Fold, unfolded
+from service.responses.output.fold import LOGPROBS_A_STEP, Fold, unfold
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, HostedCallEmitter, listing_events
 from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules, ServerTools
@@ -149,7 +149,7 @@ def test_the_events_of_a_stored_response_are_those_of_its_stream_with_each_text_
     ids: list[int], ending: Ending, rules: Rules
 ) -> None:
     stream = run(samples.machine(rules), [ids], ending)
-    again = [event for batch in unfolded(stored(terminal(stream)), -1) for event in batch]
+    again = [event for batch in unfold(stored(terminal(stream)), -1) for event in batch]
 
     assert in_one_delta(again) == in_one_delta(stream)
     assert [event.sequence_number for event in again] == list(range(len(again)))
@@ -163,7 +163,7 @@ def test_log_probabilities_come_with_the_delta_and_with_what_is_done() -> None:
     known = [TokenLogprobs(-0.5, ((token, -0.5),)) for token in ids]
     stream = [*machine.begin(), *machine.feed(ids, known), *machine.end(Ending.STOP)]
     stream += machine.terminal(machine.result(Ending.STOP, now=samples.NOW))
-    again = [event for batch in unfolded(stored(terminal(stream)), -1) for event in batch]
+    again = [event for batch in unfold(stored(terminal(stream)), -1) for event in batch]
 
     assert in_one_delta(again) == in_one_delta(stream)
 
@@ -194,7 +194,7 @@ CALLS: list[list[Event]] = [
 def test_calls_come_again_with_all_that_became_of_them(made: list[Event]) -> None:
     done = cast(events.OutputItemDone, made[-1]).item
     base = msgspec.structs.replace(samples.created(), output=[done], status=ResponseStatus.COMPLETED)
-    again = [event for batch in unfolded(stored(base), -1) for event in batch]
+    again = [event for batch in unfold(stored(base), -1) for event in batch]
 
     assert in_one_delta(again[2:-1]) == in_one_delta(made)
 

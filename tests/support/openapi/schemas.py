@@ -97,7 +97,7 @@ def schemas() -> Schemas:
     for left_out in ("HostedTool", "Container"):
         components[left_out]["additionalProperties"] = True
     for member, words in CREATE.items():
-        for body in ("CreateResponse", "CompactConversation"):
+        for body in ("CreateResponse", "CompactConversation", "BackgroundParam"):
             if member in components[body]["properties"]:
                 components[body]["properties"][member]["description"] = words
     return Schemas(components, lambda kind: everything["described"][repr(kind)])

@@ -109,4 +109,4 @@ CREATE = {
     "session_id": "Requests with the same one go to the same vLLM server.",
     "chat_template_kwargs": "The variables of the chat template, of a model that has one.",
 }
-"""What each member of a create request is for."""
+"""The purpose of each member of a create request, and of its `background_options`."""

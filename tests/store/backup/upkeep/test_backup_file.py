@@ -222,7 +222,7 @@ async def test_a_file_that_somebody_made_is_refused_for_what_it_says(what: str, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Contents, "_tree", _believe)
         patch.setattr(Contents, "_other", lambda self, key, value: self._sum(key, sha256(value).digest()))
-        patch.setattr(Contents, "checked", lambda self, head, digest: head)
+        patch.setattr(Contents, "header", lambda self, head, digest: head)
         await write(path, MADE[what])
     tracemalloc.start()
     with pytest.raises(BadBackup) as refused:
