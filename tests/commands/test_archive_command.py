@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from service.commands.command_line import app
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from store.backup.archiving.marks import key_of
+from store.backup.archiving.marks import GONE, HOLD, key_of
 from store.backup.archiving.parts import key_of as part_key
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of as head_key
@@ -61,7 +61,7 @@ def in_archive(folder: Path, *, harm: bool = False) -> list[str]:
     async def look(archive: Archive) -> list[str]:
         keys = [entry.key for entry in await archive.list("v1/")]
         if harm:
-            tree = next(key for key in keys if "/t." in key)
+            tree = next(key for key in keys if key.count("/") == 4)
             found = await archive.get(tree)
             assert found is not None
             await archive.put(tree, b"damaged", only_if=found.etag)
@@ -225,7 +225,7 @@ def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], fol
     assert result.output == "erased: 1 trees in Redis, 1 values in the archive\n"
     assert told("export", "--tenant", TENANT).stdout == ""
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 1
-    assert {key_of("gone", TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known
+    assert {key_of(GONE, TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known
 
 
 def test_what_comes_after_an_erasure_by_a_machine_whose_clock_is_ahead_is_archived(
@@ -309,4 +309,4 @@ def test_a_hold_needs_no_redis(monkeypatch: pytest.MonkeyPatch, folder: Path) ->
     monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "sqlite")
     held = told("hold", "--tenant", TENANT)
     assert held.exit_code == 0, held.output
-    assert in_archive(folder) == [key_of("hold", TENANT)]
+    assert in_archive(folder) == [key_of(HOLD, TENANT)]

@@ -178,7 +178,7 @@ async def test_a_broken_file_is_the_fault_of_the_service_whose_log_says_why(
 async def test_files_are_read_by_a_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[int] = []
     monkeypatch.setattr(
-        templates, "_decoded", lambda path, mark: readers.append(threading.get_ident()) or templates.Template()
+        templates, "_decode", lambda path, mark: readers.append(threading.get_ident()) or templates.Template()
     )
     await fill(prompt("bare"), str(folder))
     (reader,) = readers

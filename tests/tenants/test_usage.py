@@ -20,7 +20,7 @@ class Hours(Spending):
     def shards(self) -> int:
         return len(self.spent)
 
-    async def told(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
+    async def sums(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
         """What one hour has, and the next one that has something."""
         self.asked.append((shard, first, last))
         hours = sorted({row.hour for row in self.spent[shard] if first <= row.hour <= last})

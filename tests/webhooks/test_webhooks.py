@@ -175,7 +175,7 @@ async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
                 raise failures.pop()
             await done(webhook)
 
-        monkeypatch.setattr(desk.outbox, "done", away_once)
+        monkeypatch.setattr(desk.outbox, "remove", away_once)
         await delivering.settled(2)
         await until(lambda: not box.under_way)
     assert len(box.letters) == 2

@@ -145,7 +145,7 @@ class Passed(ShardReader):
 
     change: Callable[[], Awaitable[object]] | None = None
 
-    async def _used(self, member: str) -> str:
+    async def _last_use(self, member: str) -> str:
         if self.change is not None:
             change, self.change = self.change, None
             await change()

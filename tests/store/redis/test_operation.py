@@ -84,7 +84,7 @@ def test_the_operations_that_are_tried_are_all_there_are() -> None:
         "note_written",
         "note_removed",
         "add",
-        "stored",
+        "await_safety",
         "settle",
         "refuse_long",
     }

@@ -28,7 +28,7 @@ BULK = {"bulk": "x" * 512, "more": "y" * 512, "most": "z" * 512}
 LENGTHY = "a" * 6_000
 """Instructions that make the first event and the last one large."""
 
-NARROW_BYTES = 4096
+NARROW_BYTES = 1 << 16
 """How much the system of a slow reader takes in for it."""
 
 SEND_SECONDS = 0.5

@@ -124,9 +124,8 @@ async def test_no_key_of_an_administrator_opens_any_other_route(settings: Settin
         for method, template in OTHERS:
             for key in (ADMIN, made.json()["value"]):
                 answer = await http.request(method, victim.path(template), json={}, headers=head(key))
-                assert (answer.status_code, answer.json()["error"]["code"]) == (403, "insufficient_permissions"), (
-                    template
-                )
+                refusal = "permission_error" if "/v1/messages" in template else "insufficient_permissions"
+                assert (answer.status_code, refusal in answer.text) == (403, True), template
                 assert "Use a project's key: this one is an administrator's" in answer.text
 
 
