@@ -164,3 +164,18 @@ def test_what_would_be_passed_on_is_refused_where_no_server_is_behind():
     body = models.CreateEmbedding.from_dict({"model": MODEL, "input": "Hi."})
     answer = import_module("made.api.passed_on.create_embedding").sync_detailed(client=client, body=body)
     assert answer.status_code == 404
+    body = models.CreateMessage.from_dict({**said, "max_tokens": 9})
+    answer = import_module("made.api.passed_on.create_message").sync_detailed(client=client, body=body)
+    assert (answer.status_code, answer.parsed.error.type_) == (404, "not_found_error")
+    body = models.CountMessageTokens.from_dict(said)
+    answer = import_module("made.api.passed_on.count_message_tokens").sync_detailed(client=client, body=body)
+    assert (answer.status_code, answer.parsed.error.type_) == (404, "not_found_error")
+    body = models.CreateRerank.from_dict({"model": MODEL, "query": "Hi.", "documents": ["Ho."]})
+    answer = import_module("made.api.passed_on.create_rerank").sync_detailed(client=client, body=body)
+    assert answer.status_code == 404
+    body = models.CreateScore.from_dict({"model": MODEL, "text_1": "Hi.", "text_2": "Ho."})
+    answer = import_module("made.api.passed_on.create_score").sync_detailed(client=client, body=body)
+    assert answer.status_code == 404
+    body = models.CreateDecision.from_dict({"model": MODEL, "input": "Hi.", "questions": []})
+    answer = import_module("made.api.passed_on.create_decision").sync_detailed(client=client, body=body)
+    assert answer.status_code == 404

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 
 NEEDED = (
     *("compose.yaml", "Dockerfile", ".dockerignore", "pyproject.toml", "setup.py", "README.md", "requirements"),
-    *("store", "service", "deploy", "scripts"),
+    *("docs", "store", "service", "deploy", "scripts"),
 )
 """What of the checkout the stack is made of."""
 

@@ -35,6 +35,21 @@ class Error(Struct):
     error: ErrorDetail
 
 
+class MessagesErrorDetail(Struct):
+    """What was wrong: the kind of error, and a message for people."""
+
+    type: str
+    message: str
+
+
+class MessagesError(Struct):
+    """The error envelope of Anthropic's API, which what is passed on to it has."""
+
+    type: Literal["error"]
+    error: MessagesErrorDetail
+    request_id: str
+
+
 class PassedOn(Struct):
     """What the engine's server answers, or one event of its stream: as OpenAI has it, and what else it says."""
 
@@ -230,5 +245,5 @@ ALL: tuple[Any, ...] = (
     *(conversation.Conversation, ConversationList, conversation.ConversationDeleted, Model, ModelList),
     *(containers.ContainerResource, ContainerList, containers.ContainerDeleted),
     *(containers.ContainerFile, ContainerFileList, containers.ContainerFileDeleted),
-    *(Health, Readiness, Welcome, Error, PassedOn),
+    *(Health, Readiness, Welcome, Error, MessagesError, PassedOn),
 )

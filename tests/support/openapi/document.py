@@ -95,7 +95,7 @@ def _complete(operation: Json, known: Operation, schemas: Schemas) -> None:
     operation["responses"] = {
         **{str(status): _answer(kind, known, schemas) for status, kind in known.answers.items()},
         **({"304": _UNCHANGED} if known.validated else {}),
-        **{str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(known)},
+        **{str(status): _refusal_of(operation, status) for status in _refusals(known)},
     }
     if operation["operationId"] in LINKS:
         given, to = LINKS[operation["operationId"]]
@@ -127,11 +127,21 @@ def _answer(kind: Any, known: Operation, schemas: Schemas) -> Json:
     }
 
 
-def _refusal(status: int) -> Json:
+OF_MESSAGES = ("createMessage", "countMessageTokens")
+"""The operations of Anthropic's API, which has errors of its own."""
+
+
+def _refusal_of(operation: Json, status: int) -> Json:
+    if operation["operationId"] in OF_MESSAGES:
+        return _refusal(status, "MessagesError")
+    return {"$ref": f"#/components/responses/{status}"}
+
+
+def _refusal(status: int, error: str = "Error") -> Json:
     return {
         "description": MEANINGS[status],
         "headers": _headers("x-request-id", "x-should-retry", *(("retry-after",) if status in (429, 503) else ())),
-        "content": _json({"$ref": f"{REF}Error"}),
+        "content": _json({"$ref": f"{REF}{error}"}),
     }
 
 
