@@ -15,7 +15,7 @@ from tests.support.service.process import MODEL, ServiceProcess
 pytestmark = pytest.mark.clients
 
 DRAWN_MS = 300
-"""What a conversation of 1,000 turns may take of a processor until it is drawn, with its graph."""
+"""The processor time that a conversation of 1,000 turns may take until it is drawn, with its graph."""
 
 
 def mocked(page: Page, tree: dict[str, object]) -> None:

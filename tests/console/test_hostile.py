@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.clients
 
 HARD_MS = 2_000
-"""What a page with such an answer may take of a processor."""
+"""The processor time that a page with such an answer may take."""
 
 MARKUP = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script><a href='javascript:hit=1'>x</a>"
 TURNED = "\u202egnp.exe \u2066x \u0007 \u200b \u0000"[:-1]

@@ -1,4 +1,4 @@
-"""What tests of webhooks share: a desk with a store of its own."""
+"""The things that tests of webhooks share: a desk with a store of its own."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""What is left when processes are killed: clients in the middle of an append, and the server under load.
+"""The rest when processes are killed: clients in the middle of an append, and the server under load.
 
 What was acknowledged is there, what was not is there whole or not at all, and nothing else is left for ever: pins run
 out, and a turn whose deletion was cut short goes when it is deleted again.

@@ -21,7 +21,7 @@ UNSET = msgspec.UNSET
 
 
 class ErrorDetail(Struct):
-    """What was wrong: a message for people, a code for programs, and the parameter that it is about."""
+    """A message for people, a code for programs, and the parameter that it is about."""
 
     message: str
     type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
@@ -36,7 +36,7 @@ class Error(Struct):
 
 
 class MessagesErrorDetail(Struct):
-    """What was wrong: the kind of error, and a message for people."""
+    """The kind of error, and a message for people."""
 
     type: str
     message: str

@@ -1,4 +1,4 @@
-"""What is left when processes are killed: clients at work, and a server under load, with or without its file's end.
+"""The rest when processes are killed: clients at work, and a server under load, with or without its file's end.
 
 A subclass says what the clients do, by a program of forked.py, what they tell of it, and what must be true afterwards.
 """
@@ -30,7 +30,7 @@ from tests.support.waiting import until
 
 BATCH, AT_ONCE = 10, 4
 UNSYNCED_SECONDS = 2.0
-"""What a server may lose with appendfsync everysec: it begins an fsync each second, and while one is under way it
+"""The loss of a server with appendfsync everysec: it begins an fsync each second, and while one is under way it
 holds back what it would write for up to two."""
 
 TAIL_BYTES = 60_000
@@ -64,7 +64,7 @@ class Store:
 
 
 class Told(Protocol):
-    """What processes said they were about to do, and what they were told was done."""
+    """The things that processes said they were about to do, and those that they were told were done."""
 
     ended: list[float]
     """When processes found no server any more."""
@@ -95,7 +95,7 @@ async def opened(url: str, prefix: str) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def talkers(program: str, url: str, prefix: str, *numbers: int) -> AsyncIterator[asyncio.StreamReader]:
-    """What a program of forked.py tells, on connections that have the prefix for a name; it ends as it should."""
+    """The words of a program of forked.py, on connections that have the prefix for a name; it ends as it should."""
     command = [sys.executable, "-m", f"tests.support.store.programs.{program}", f"{url}?client_name={prefix}", prefix]
     process = await asyncio.create_subprocess_exec(
         *command, *map(str, numbers), cwd=ROOT, stdout=asyncio.subprocess.PIPE, start_new_session=True
@@ -123,7 +123,7 @@ class Crashes(Generic[T]):
     async def check(self, store: Store, told: T, *, since: float | None = None) -> set[str]:
         """Assert all that must be true of a store once nobody uses it; what it lacks of what was acknowledged.
 
-        What was done after `since`, if that is given, may be lost.
+        Things done after `since`, if that is given, may be lost.
         """
         raise NotImplementedError
 

@@ -98,7 +98,7 @@ DEEDS: dict[Callable[[Talker], Awaitable[None]], int] = {
 
 @dataclass
 class Told:
-    """What processes said they were about to do, and what they were told was done."""
+    """The things that processes said they were about to do, and those that they were told were done."""
 
     parents: dict[str, str | None] = field(default_factory=dict)
     """Of every turn whose append had begun."""
