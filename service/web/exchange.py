@@ -1,6 +1,6 @@
 """A request and its answer, as they are noted: whose it is, its id, its facts for the log, its count and its span.
 
-One over HTTP has a slot while it is served (`admitting`), and so has each response that a WebSocket asks for.
+One over HTTP has a slot while it is served (`admit`), and so has each response that a WebSocket asks for.
 """
 
 import logging
@@ -290,7 +290,7 @@ def nobody_says(call: Callable[[], None] | None) -> None:
     """Nobody says when a client disconnects."""
 
 
-async def admitting(
+async def admit(
     exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = nobody_says
 ) -> Admitted:
     """A request for a response, once it is its turn. Raises ApiError, ClientGone, as the admission does."""
@@ -302,7 +302,7 @@ async def admitting(
         raise
 
 
-async def admitted_aside(exchange: Exchange, admission: Admission, pacing: Pacing) -> Admitted:
+async def admit_aside(exchange: Exchange, admission: Admission, pacing: Pacing) -> Admitted:
     """A request that asks no model, which waits for nobody. Raises ApiError 503."""
     work = await pacing.begin(exchange.tenant)
     try:

@@ -32,7 +32,7 @@ from service.web.auth import (
 )
 from service.web.body import break_off
 from service.web.errors import JsonResponse
-from service.web.exchange import Admitted, Exchange, admitted_aside, admitting, nobody_says
+from service.web.exchange import Admitted, Exchange, admit, admit_aside, nobody_says
 from service.web.http_protocol import BREAK_OFF, WHEN_GONE
 from service.web.received import Process, Received
 from service.web.routing import Found, Routes, Way, read_query
@@ -141,9 +141,9 @@ class Gate:
         if found.way in OPEN:
             return nullcontext()
         if found.route is None or found.way is Way.ASIDE:
-            return await admitted_aside(exchange, admission, pacing)
+            return await admit_aside(exchange, admission, pacing)
         when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", nobody_says)
-        return await admitting(exchange, admission, pacing, when_gone)
+        return await admit(exchange, admission, pacing, when_gone)
 
     async def _identify(self, exchange: Exchange, method: str) -> None:
         """Identify the caller, also later on, where its connection stays open. Raises ApiError."""

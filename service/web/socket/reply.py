@@ -24,7 +24,7 @@ from service.responses.run import Taken
 from service.responses.service import Service
 from service.web.admission.slots import Admission
 from service.web.event_stream import Noting
-from service.web.exchange import CREATE, Admitted, Exchange, admitting
+from service.web.exchange import CREATE, Admitted, Exchange, admit
 from service.web.gate import Visit
 from service.web.socket.frames import error_frame, event_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
@@ -74,7 +74,7 @@ class Reply:
         try:
             await opened.visit.identify()
             exchange.entry = opened.visit.exchange.entry
-            async with await admitting(exchange, opened.admission, opened.service.tenants.pacing) as place:
+            async with await admit(exchange, opened.admission, opened.service.tenants.pacing) as place:
                 successor = await self._respond(asked, place)
         except ClientDisconnected:
             exchange.facts["client"] = "gone"
