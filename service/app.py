@@ -90,7 +90,7 @@ def create_app(
     for limit in (MAX_ITEMS, MAX_TOOLS, MAX_PARTS):
         bounded_list(limit)
     # engines in a file may change to servers for Chat Completions and their like
-    passes_on = settings.pass_through and (bool(settings.engines) or service.engine.passes_on(""))
+    passes_on = settings.chats != "refused" and (bool(settings.engines) or service.engine.passes_on(""))
     routes = all_routes(passes_on=passes_on, administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(

@@ -310,9 +310,10 @@ class CoreSettings(Part):
     engines: WholePath = Field("", max_length=4096)
     """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
     place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
-    pass_through: bool = True
-    """Whether /v1/chat/completions, /v1/messages and their like are passed on to the engine's server. `demo` and
-    `vllm-local` have none."""
+    chats: Literal["passed-on", "remembered", "refused"] = "passed-on"
+    """Treatment of clients that send their whole history: /v1/chat/completions, /v1/messages and their like are passed
+    on to the engine's server, of which `demo` and `vllm-local` have none; conversations are recognised by what they
+    say, and continued and stored, Chat Completions among them; or such paths are refused."""
     local_model: str = Field("", max_length=4096)
     """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
     openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""

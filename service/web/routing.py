@@ -158,7 +158,7 @@ NOTHING = "Nothing is there; /openapi.json lists each path."
 
 PASSED_ON = ("/completions", "/embeddings", "/messages", "/count_tokens", "/rerank", "/score", "/decisions")
 NOT_PASSED_ON = (
-    "Nothing here passes it on to a server: the engine has none, or HARMONIUM_PASS_THROUGH is false. Each engine "
+    "Nothing here passes it on to a server: the engine has none, or HARMONIUM_CHATS is refused. Each engine "
     "serves the Responses API: POST /v1/responses."
 )
 """Paths, by their ends, that are there only where an engine has servers for them; and the advice where it has none."""

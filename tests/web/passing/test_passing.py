@@ -229,7 +229,7 @@ async def test_several_answers_are_as_many_requests(settings: Settings) -> None:
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
 async def test_nothing_is_passed_on_where_the_operator_says_so(settings: Settings, path: str) -> None:
-    async with standing_before(settings, pass_through=False) as behind, behind.inside.http() as http:
+    async with standing_before(settings, chats="refused") as behind, behind.inside.http() as http:
         assert (await http.post(path, json={"model": "talker"})).status_code == 404
 
 
