@@ -48,6 +48,42 @@ export const going = (answer: Answer, text: string | Item[]): Body => {
   return { ...rest, previous_response_id: answer.id, input: text };
 };
 
+/** What a conversation begins with, as it was chosen: empty where the service's own default holds. */
+export interface Settings {
+  model: string;
+  effort: string;
+  instructions: string;
+  /** Tools of the service, by their types. */
+  hosted: string[];
+  /** Others, as a JSON array. */
+  tools: string;
+}
+
+export const NO_SETTINGS: Settings = { model: "", effort: "", instructions: "", hosted: [], tools: "" };
+
+/** The first words of a conversation. Throws Error where the tools aren't a JSON array. */
+export function beginning({ model, effort, instructions, hosted, tools }: Settings, text: string): Body {
+  const own = hosted.map((type) => (type === "code_interpreter" ? { type, container: { type: "auto" } } : { type }));
+  const all = [...own, ...toolsIn(tools)];
+  return {
+    ...(model && { model }),
+    ...(effort && { reasoning: { effort } }),
+    ...(instructions.trim() && { instructions }),
+    ...(all.length && { tools: all }),
+    input: text,
+  };
+}
+
+function toolsIn(text: string): unknown[] {
+  try {
+    const found: unknown = JSON.parse(text.trim() || "[]");
+    if (Array.isArray(found)) return found;
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  throw new Error('More tools should be a JSON array, such as [{"type": "function", "name": "look", "parameters": {}}], or empty.');
+}
+
 /** The text of the last message of the user, or null where it isn't plain text. */
 export function asked(items: Item[]): string | null {
   const last = items.findLast((item) => item.role === "user");

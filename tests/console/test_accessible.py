@@ -42,6 +42,10 @@ def test_axe_finds_nothing_in_any_view(full: tuple[ServiceProcess, str, str], vi
     page.get_by_label("Status").select_option("failed")
     expect(page.locator(".empty")).to_be_visible()
     assert complaints(page) == []
+    page.get_by_role("link", name="New conversation").click()
+    page.get_by_text("The same as curl").click()
+    expect(page.locator(".code .text")).to_be_visible()
+    assert complaints(page) == []
     page.goto(f"{service.url}/console#/c/{right}")
     expect(page.locator(".here .item.assistant")).to_be_visible()
     assert complaints(page) == []
@@ -54,7 +58,7 @@ def test_axe_finds_nothing_in_any_view(full: tuple[ServiceProcess, str, str], vi
     page.locator(".here").get_by_role("button", name="Compare").click()
     assert complaints(page) == []
     page.locator(".here").get_by_role("button", name="Delete…").click()
-    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
     assert complaints(page) == []
     page.keyboard.press("Escape")
     expect(page.locator("dialog")).to_have_count(0)
@@ -104,7 +108,7 @@ def test_a_conversation_is_opened_and_continued_by_keys_alone(
             break
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    expect(page.get_by_label("What to say")).to_be_focused()
+    expect(page.get_by_label("Message")).to_be_focused()
     page.keyboard.type("Count to 2.")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".row.selected")).to_contain_text("Count to 2.")

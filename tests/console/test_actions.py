@@ -1,6 +1,8 @@
 """What can be done with a turn in a browser: going on, again, with other words, stopping, comparing, taking away."""
 
+import json
 import re
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +10,7 @@ from openai import NotFoundError
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Open
+from tests.support.console.samples import WEATHER
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import wait_until
 
@@ -31,7 +34,7 @@ def send(page: Page, action: str, words: str | None, *, background: bool = False
     """Ask for another turn of the one that is looked at."""
     page.locator(".here").get_by_role("button", name=action, exact=True).click()
     if words is not None:
-        page.get_by_label("What to say").fill(words)
+        page.get_by_label("Message").fill(words)
         if background:
             page.get_by_label("in the background").check()
         page.locator(".composer").get_by_role("button", name="Send", exact=True).click()
@@ -46,7 +49,7 @@ def test_a_turn_is_continued_and_the_answer_is_shown_in_the_graph(service: Servi
     assert (made.previous_response_id, made.instructions) == (root, "Be brief.")
     assert made.max_output_tokens is None, "how long one answer may be is no word about the next"
     expect(page.locator(".here .item.assistant")).to_contain_text("Your name is Ada.")
-    expect(page.get_by_label("What to say")).to_have_value("")
+    expect(page.get_by_label("Message")).to_have_value("")
 
 
 def test_the_same_is_asked_again_beside_it(service: ServiceProcess, visit: Open) -> None:
@@ -67,9 +70,9 @@ def test_words_are_edited_and_a_fork_begins(service: ServiceProcess, visit: Open
     leaf = said(service, "What is my name?", root)
     page = visit(service, f"#/c/{leaf}")
     page.locator(".here").get_by_role("button", name="Edit and fork").click()
-    expect(page.get_by_label("What to say")).to_have_value("What is my name?")
-    page.get_by_label("What to say").fill("Count to 3.")
-    page.get_by_label("What to say").press("Control+Enter")
+    expect(page.get_by_label("Message")).to_have_value("What is my name?")
+    page.get_by_label("Message").fill("Count to 3.")
+    page.get_by_label("Message").press("Control+Enter")
     expect(page.locator(".row.selected")).to_contain_text("Count to 3.")
     made = service.client().responses.retrieve(selected(page))
     assert (made.previous_response_id, made.output_text.split()) == (root, ["1", "2", "3"])
@@ -82,7 +85,7 @@ def test_a_refusal_is_shown_in_the_services_words_and_the_words_stay(service: Se
     service.client().responses.delete(root)
     send(page, "Continue from here", "What is my name?")
     expect(page.locator(".composer [role=alert]")).to_contain_text("not found")
-    expect(page.get_by_label("What to say")).to_have_value("What is my name?")
+    expect(page.get_by_label("Message")).to_have_value("What is my name?")
 
 
 def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(start: START, visit: Open) -> None:
@@ -105,7 +108,7 @@ def test_whoever_leaves_while_a_stream_is_shown_is_not_brought_back(start: START
     send(page, "Continue from here", "Count to 500.")
     expect(page.locator(".coming .piece.answer")).to_contain_text("2")
     page.get_by_role("link", name="← Conversations").click()
-    expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
     wait_until(lambda: len(service.http().get(f"/console/api/trees/{root}").json()["turns"]) == 2)
     page.get_by_role("button", name="Refresh").click()
     expect(page.locator(".trees li")).to_contain_text("Count to 500.")
@@ -121,7 +124,7 @@ def test_a_background_response_is_followed_over_a_restart(start: START, visit: O
     expect(page.locator(".coming .piece.answer")).to_contain_text("2")
     expect(page.locator(".row")).to_have_count(2)
     service.kill()
-    expect(page.get_by_text("The connection was lost; trying again.")).to_be_visible()
+    expect(page.get_by_text("The connection was lost. Trying again…")).to_be_visible()
     service.start()
     expect(page.locator(".row.selected")).to_contain_text("Count to 60.", timeout=60_000)
     made = service.client().responses.retrieve(selected(page))
@@ -228,7 +231,7 @@ def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProce
     page.locator(".here").get_by_role("button", name="Delete…").click()
     page.get_by_role("dialog").get_by_title("Copy").click()
     expect(page.locator("[aria-live=polite]")).to_have_text("Copied")
-    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Cancel").click()
     assert service.client().responses.retrieve(root).id == root
     page.locator(".here").get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete", exact=True).click()
@@ -244,21 +247,103 @@ def test_a_response_is_erased_also_for_what_continues_it(service: ServiceProcess
     leaf = said(service, "Hello.", root)
     page = visit(service, f"#/c/{root}")
     page.locator(".here").get_by_role("button", name="Delete…").click()
-    page.get_by_label("Erase this response").check()
+    page.get_by_label("Erase the response").check()
     page.get_by_role("button", name="Erase", exact=True).click()
     expect(page.locator("dialog")).to_have_count(0)
     later = service.client().responses.create(model=MODEL, input="What is my name?", previous_response_id=leaf)
     assert "Ada" not in later.output_text
 
 
-def test_a_whole_conversation_is_erased(service: ServiceProcess, visit: Open) -> None:
+def test_a_whole_conversation_is_deleted_by_a_turn_of_it(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     leaf = said(service, "What is my name?", root)
     page = visit(service, f"#/c/{leaf}")
     page.locator(".here").get_by_role("button", name="Delete…").click()
-    page.get_by_label("Erase the whole conversation").check()
-    page.get_by_role("button", name="Erase", exact=True).click()
-    expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+    page.get_by_label("Delete the conversation").check()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
     for id in (root, leaf):
         with pytest.raises(NotFoundError):
             service.client().responses.retrieve(id)
+
+
+def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "What is my name?", root)
+    page = visit(service, f"#/c/{leaf}")
+    page.locator(".heading").get_by_role("button", name="Delete…").click()
+    dialog = page.get_by_role("dialog", name="Delete this conversation?")
+    expect(dialog).to_contain_text("All 2 turns, with every branch.")
+    expect(dialog).to_contain_text("This can't be undone.")
+    expect(dialog.get_by_role("button")).to_have_text(["Cancel", "Delete"])
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Delete…").first).to_be_focused()
+    assert service.client().responses.retrieve(leaf).id == leaf
+    page.keyboard.press("Enter")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
+    with pytest.raises(NotFoundError):
+        service.client().responses.retrieve(root)
+
+
+def test_a_conversation_is_begun_with_what_was_chosen(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service)
+    page.get_by_role("link", name="New conversation").click()
+    expect(page.get_by_label("Message")).to_be_focused()
+    page.get_by_label("Model").select_option(MODEL)
+    page.get_by_label("Reasoning effort").select_option("low")
+    page.get_by_label("Instructions").fill("Be brief.")
+    page.get_by_label("More tools").fill('{"type": "function"}')
+    page.get_by_label("Message").fill("My name is Ada.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert").first).to_contain_text("More tools should be a JSON array")
+    page.get_by_label("More tools").fill(json.dumps([WEATHER]))
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".row.selected")).to_contain_text("My name is Ada.")
+    made = service.client().responses.retrieve(selected(page))
+    assert made.reasoning is not None
+    assert (made.model, made.reasoning.effort, made.instructions) == (MODEL, "low", "Be brief.")
+    assert [tool.to_dict()["name"] for tool in made.tools] == ["get_weather"]
+    page.get_by_role("link", name="← Conversations").click()
+    page.get_by_role("link", name="New conversation").click()
+    expect(page.get_by_label("Message")).to_have_value("")
+
+
+def test_the_draft_of_a_new_conversation_survives_a_reload_and_a_refusal(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service, "#/new")
+    page.get_by_label("Instructions").fill("Be brief.")
+    page.get_by_label("Reasoning effort").select_option("high")
+    page.get_by_label("Message").fill("Hello.")
+    page.reload()
+    expect(page.get_by_label("Instructions")).to_have_value("Be brief.")
+    expect(page.get_by_label("Reasoning effort")).to_have_value("high")
+    expect(page.get_by_label("Message")).to_have_value("Hello.")
+    page.get_by_label("More tools").fill('[{"type": "none"}]')
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".composer [role=alert]")).to_contain_text("none")
+    expect(page.get_by_label("Message")).to_have_value("Hello.")
+
+
+def test_a_new_conversation_is_stopped_and_what_was_said_is_kept(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=50)
+    page = visit(service, "#/new")
+    page.get_by_label("Message").fill("Count to 500.")
+    page.get_by_label("Message").press("Control+Enter")
+    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".row.selected")).to_contain_text("Count to 500.")
+    assert service.client().responses.retrieve(selected(page)).output_text.startswith("1")
+    expect(page.locator(".here").get_by_role("button", name="Retry")).to_be_enabled()
+    page.locator(".here").get_by_role("button", name="Edit and fork").click()
+    expect(page.get_by_label("Message")).to_have_value("Count to 500.")
+
+
+def test_an_empty_console_shows_how_to_begin_here_and_by_a_shell(start: START, visit: Open) -> None:
+    service = start()
+    page = visit(service)
+    line = page.locator(".empty .code .text").inner_text()
+    answer = json.loads(subprocess.run(["bash", "-c", line], capture_output=True, check=True, timeout=30).stdout)
+    assert answer["status"] == "completed"
+    page.get_by_role("button", name="Refresh").click()
+    expect(page.locator(".trees li")).to_contain_text("Hello!")

@@ -69,7 +69,7 @@ def test_projects_are_listed_with_archived_ones_where_that_is_wished(
     expect(row(page, "Projects", "Letters")).to_contain_text(letters.project)
     expect(row(page, "Projects", "acme")).to_contain_text("in the settings")
     expect(row(page, "Projects", "Trial of last year")).to_have_count(0)
-    page.get_by_label("with archived ones").check()
+    page.get_by_label("Show archived").check()
     expect(row(page, "Projects", "Trial of last year").locator("time")).to_have_count(2)
     expect(page.get_by_text("Conversations")).to_have_count(0)
 
@@ -89,7 +89,9 @@ def test_a_project_shows_its_keys_accounts_limits_and_usage(
     expect(first).to_contain_text(f"...{letters.key[-4:]}")
     assert letters.key not in page.content()
     expect(row(page, "Service accounts", "mailer")).to_be_visible()
-    expect(row(page, "Limits", "all together").locator("td")).to_have_text(["600", "200,000", *[NONE] * 3, "Change…"])
+    expect(row(page, "Limits", "all models together").locator("td")).to_have_text(
+        ["600", "200,000", *[NONE] * 3, "Change…"]
+    )
     expect(row(page, "Usage in all", "demo").locator("td").first).to_have_text("3")
     expect(page.get_by_role("img", name="Tokens of the last week")).to_be_visible()
     page.get_by_label("Grouped by").select_option("key")
@@ -110,7 +112,7 @@ def test_usage_is_bars_and_the_same_numbers_in_tables(
     expect(row(page, "Usage in all", "Travel").locator("td").first).to_have_text("1")
     heights = chart.locator("rect").evaluate_all("all => all.map((each) => +each.getAttribute('height'))")
     assert heights[0] == pytest.approx(3 * heights[1])
-    page.get_by_text("The numbers of").click()
+    page.get_by_text("in numbers (UTC)").click()
     name = "Usage by hours" if bars == 24 else "Usage by days"
     requests = page.get_by_role("region", name=name).locator("tbody td:nth-child(2)").all_inner_texts()
     assert (len(requests), sum(map(int, requests))) == (bars, 4)
@@ -123,9 +125,9 @@ def test_health_shows_how_full_the_store_is_and_the_engines(start: START, visit:
     page = entered(visit, service, "#/health")
     shards = page.get_by_role("region", name="Shards").locator("tbody tr")
     expect(shards.first.locator("td").first).to_have_text(re.compile(r"^[0-4] of 4 \d+%$"))
-    evicted = row(page, "Evicted", "for the cap on responses").locator("td")
+    evicted = row(page, "Evicted", "limit of responses").locator("td")
     expect(evicted).to_have_text(re.compile(r"[1-9]"))
-    expect(row(page, "Evicted", "unused for too long").locator("td")).to_have_text("0")
+    expect(row(page, "Evicted", "idle for too long").locator("td")).to_have_text("0")
     expect(page.get_by_role("heading", name="Engines")).to_be_visible()
 
 
@@ -137,7 +139,7 @@ def test_health_tells_of_servers_that_are_down_and_a_store_that_is_away(empty: S
     page.get_by_role("link", name="Health").click()
     expect(page.get_by_role("alert")).to_contain_text("can't be read now")
     expect(row(page, "Engines", MARKUP).locator("td")).to_have_text(["down", "12", NONE])
-    expect(page.get_by_text("3 generations wait")).to_be_visible()
+    expect(page.get_by_text("3 requests waiting")).to_be_visible()
     untouched(page)
 
 
@@ -147,9 +149,9 @@ def test_nothing_yet_says_so(empty: ServiceProcess, visit: Open) -> None:
     page.get_by_role("link", name="Usage").click()
     expect(page.get_by_text("Nothing was used in the last week.")).to_be_visible()
     page.get_by_role("link", name="Audit log").click()
-    expect(page.get_by_text("Nothing has been done yet.")).to_be_visible()
+    expect(page.get_by_text("No entries yet.")).to_be_visible()
     page.get_by_label("Type").select_option("project.created")
-    expect(page.get_by_text("No entry has this type.")).to_be_visible()
+    expect(page.get_by_text("No entries of this type.")).to_be_visible()
 
 
 def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty: ServiceProcess, visit: Open) -> None:
@@ -159,7 +161,7 @@ def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty:
     page.get_by_label("Name").fill("Letters")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="Letters")).to_be_visible()
-    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    expect(page.get_by_text("No API keys yet.")).to_be_visible()
     page.get_by_role("button", name="New key").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name", exact=True).fill("for the mail")
@@ -173,7 +175,7 @@ def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty:
     dialog.get_by_role("button", name="Copy").click()
     assert page.evaluate("navigator.clipboard.readText()") == value
     assert empty.client(value).responses.create(model=MODEL, input="Hi").status == "completed"
-    dialog.get_by_role("button", name="I have it").click()
+    dialog.get_by_role("button", name="Done").click()
     expect(page.get_by_role("button", name="New key")).to_be_focused()
     expect(row(page, "API keys", "for the mail")).to_contain_text("api.responses.write")
     expect(row(page, "Service accounts", "mailer")).to_be_visible()
@@ -181,7 +183,7 @@ def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty:
     assert value not in page.evaluate("JSON.stringify([localStorage, sessionStorage, location.href])")
     revoke = page.get_by_role("button", name="Revoke the key")
     revoke.click()
-    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
     page.keyboard.press("Enter")
     expect(dialog).to_have_count(0)
     expect(revoke).to_be_focused()
@@ -189,7 +191,7 @@ def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty:
     revoke.click()
     dialog.get_by_role("button", name="Revoke").click()
     expect(page.locator("[aria-live=polite]")).to_have_text("The key is revoked.")
-    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    expect(page.get_by_text("No API keys yet.")).to_be_visible()
     assert empty.http(value).get("/v1/responses/resp_1").status_code == 401
 
 
@@ -200,7 +202,7 @@ def test_an_account_is_deleted_and_a_project_archived(empty: ServiceProcess, vis
     page.get_by_role("button", name="Delete the account").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.get_by_text("No service accounts yet.")).to_be_visible()
-    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    expect(page.get_by_text("No API keys yet.")).to_be_visible()
     page.get_by_role("button", name="Archive…").click()
     page.get_by_role("button", name="Archive", exact=True).click()
     expect(page.locator(".about .over")).to_contain_text("archived")
@@ -276,7 +278,7 @@ def test_control_characters_are_refused_and_would_be_named(empty: ServiceProcess
     page.keyboard.press("Escape")
     project = {"id": "proj_1", "name": HOSTILE, "created_at": 1, "archived_at": 2, "static": False}
     answered(page, "/v1/organization/projects?", {"data": [project], "has_more": False, "last_id": None})
-    page.get_by_label("with archived ones").check()
+    page.get_by_label("Show archived").check()
     expect(page.locator("tbody .unseen").first).to_have_text("U+202E")
     untouched(page)
 
@@ -299,7 +301,7 @@ def test_a_projects_key_sees_no_administration(administered: tuple[ServiceProces
     service, letters = administered
     page = visit(service, "#/audit")
     opened(page, letters.key)
-    expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
     expect(page.get_by_text("project.created")).to_have_count(0)
     page.get_by_role("button", name="Forget the key").click()
     opened(page, ADMIN_KEY)
@@ -334,7 +336,7 @@ def test_a_project_that_is_not_there_and_a_service_that_fails_say_so_and_are_tri
     expect(page.get_by_role("alert")).to_contain_text("The store is away.")
     page.unroute_all()
     page.get_by_role("button", name="Try again").click()
-    expect(page.get_by_text("Nothing has been done yet.")).to_be_visible()
+    expect(page.get_by_text("No entries yet.")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -355,7 +357,7 @@ def test_axe_finds_nothing_in_the_administration(
         assert (button, complaints(page)) == (button, [])
         page.keyboard.press("Escape")
     page.goto(f"{service.url}/console#/usage")
-    page.get_by_text("The numbers of").click()
+    page.get_by_text("in numbers (UTC)").click()
     assert complaints(page) == []
     page.goto(f"{service.url}/console#/audit")
     expect(page.get_by_role("region", name="Audit log")).to_be_visible()

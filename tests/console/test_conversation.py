@@ -227,7 +227,7 @@ def test_an_answer_is_shown_as_what_it_is(service: ServiceProcess, visit: Open) 
     read.get_by_role("button", name="Copy").click()
     assert page.evaluate("navigator.clipboard.readText()") == "days = [1, 2]"
     expect(page.locator("img")).to_have_count(0)
-    expect(page.locator(".attached")).to_contain_text("image/png, 1 kB")
+    expect(page.locator(".attached")).to_contain_text("image/png, 79 B")
     page.get_by_role("button", name="Show", exact=True).click()
     assert page.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 10
 

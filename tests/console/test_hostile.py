@@ -71,7 +71,7 @@ def test_in_what_is_asked_and_comes_and_is_compared(service: ServiceProcess, vis
     root = said(service, "My name is Ada.")
     page = visit(service, f"#/c/{root}")
     page.get_by_role("button", name="Continue from here").click()
-    page.get_by_label("What to say").fill(HOSTILE)
+    page.get_by_label("Message").fill(HOSTILE)
     page.get_by_label("in the background").check()
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".row.selected")).to_contain_text("<img src=x")

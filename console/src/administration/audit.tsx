@@ -1,6 +1,7 @@
 // The audit log: who did what, the newest first. It has no key's value, and nothing that users said.
 import { useState } from "preact/hooks";
 import { toProject } from "../state";
+import { Choice } from "../views/dialog";
 import { useLoaded } from "../views/loading";
 import { Ago, Failure, Line } from "../views/text";
 import { Pages } from "./pages";
@@ -42,15 +43,7 @@ export function Audit() {
         <button onClick={() => setVersion(version + 1)}>Refresh</button>
       </header>
       <div class="filters">
-        <label>
-          <span>Type</span>
-          <select value={type} onChange={(event) => setType(event.currentTarget.value)}>
-            <option value="">any</option>
-            {TYPES.map((each) => (
-              <option value={each}>{each}</option>
-            ))}
-          </select>
-        </label>
+        <Choice name="Type" value={type} options={[["", "any"], ...TYPES.map((each): [string, string] => [each, each])]} onChange={setType} />
       </div>
       <Failure error={error} again={again} />
       <Pages
@@ -60,17 +53,9 @@ export function Audit() {
         load={(after, signal) => entries(type, after, signal)}
         next="Older"
         previous="Newer"
-        head={
-          <tr>
-            <th scope="col">When</th>
-            <th scope="col">What</th>
-            <th scope="col">Who</th>
-            <th scope="col">Project</th>
-            <th scope="col">To what</th>
-          </tr>
-        }
+        titles={["Time", "Type", "Actor", "Project", "Target"]}
         row={(entry) => <Row key={entry.id} entry={entry} names={names} />}
-        empty={<p>{type ? "No entry has this type." : "Nothing has been done yet."}</p>}
+        empty={<p>{type ? "No entries of this type." : "No entries yet."}</p>}
       />
     </>
   );

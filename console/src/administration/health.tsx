@@ -1,31 +1,27 @@
 // How full the store is, what waits in it, and whether the engine's servers are up: read again and again.
 import { useLoaded } from "../views/loading";
-import { Failure, Line, Loading } from "../views/text";
-import { Table } from "./pages";
+import { Failure, Line, Loading, count, size } from "../views/text";
+import { Cell, Table } from "./pages";
 import { type Health, type Shard, health } from "./requests";
 
 const REFRESH_MS = 5_000;
 
-/** What a shard holds, the setting that bounds it, and what both are called. */
-const HELD: [string, string, (shard: Shard) => number][] = [
+/** What a shard holds, the setting that bounds it, and what both are called; whether it is in bytes. */
+const HELD: [string, string, (shard: Shard) => number, boolean?][] = [
   ["Responses", "max_responses", (shard) => shard.responses],
-  ["Bytes of conversations", "max_bytes", (shard) => shard.bytes],
-  ["Queued", "max_queued", queued],
-  ["Bytes of event logs", "max_log_bytes", (shard) => shard.log_bytes],
+  ["Conversations", "max_bytes", (shard) => shard.bytes, true],
+  ["Queued", "max_queued", (shard) => Object.values(shard.queued).reduce((sum, each) => sum + each, 0)],
+  ["Event logs", "max_log_bytes", (shard) => shard.log_bytes, true],
   ["Webhooks", "max_webhooks_pending", (shard) => shard.webhooks_pending],
 ];
 
 const REASONS: Record<string, string> = {
-  responses: "for the cap on responses",
-  trees: "for the cap on conversations",
-  bytes: "for the cap on bytes",
-  memory: "for the server's memory",
-  idle: "unused for too long",
+  responses: "limit of responses",
+  trees: "limit of conversations",
+  bytes: "limit of bytes",
+  memory: "memory of the server",
+  idle: "idle for too long",
 };
-
-function queued(shard: Shard): number {
-  return Object.values(shard.queued).reduce((sum, each) => sum + each, 0);
-}
 
 const short = (number: number): string => number.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 
@@ -55,33 +51,19 @@ function Shards({ value }: { value: Health }) {
     <section>
       <h2>Store</h2>
       {value.shards === null ? (
-        <Failure error="What the shards hold can't be read now." />
+        <Failure error="The store can't be read now." />
       ) : (
-        <Table name="Shards">
-          <thead>
-            <tr>
-              <th scope="col">Shard</th>
-              {HELD.map(([title]) => (
-                <th scope="col" class="number">
-                  {title}
-                </th>
+        <Table name="Shards" titles={["Shard"]} numbers={[...HELD.map(([title]) => title), "Running", "Longest wait"]}>
+          {value.shards.map((shard) => (
+            <tr key={shard.shard}>
+              <th scope="row">{shard.shard}</th>
+              {HELD.map(([, setting, of, isBytes]) => (
+                <Filled held={of(shard)} most={value.limits[setting]} show={isBytes ? size : short} />
               ))}
-              <th scope="col" class="number">Running</th>
-              <th scope="col" class="number">Longest wait</th>
+              <Cell number={shard.running} />
+              <td class="number">{Math.round(shard.oldest_seconds).toLocaleString("en")} s</td>
             </tr>
-          </thead>
-          <tbody>
-            {value.shards.map((shard) => (
-              <tr key={shard.shard}>
-                <th scope="row">{shard.shard}</th>
-                {HELD.map(([, setting, of]) => (
-                  <Filled held={of(shard)} most={value.limits[setting]} />
-                ))}
-                <td class="number">{shard.running.toLocaleString("en")}</td>
-                <td class="number">{Math.round(shard.oldest_seconds).toLocaleString("en")} s</td>
-              </tr>
-            ))}
-          </tbody>
+          ))}
         </Table>
       )}
     </section>
@@ -89,14 +71,14 @@ function Shards({ value }: { value: Health }) {
 }
 
 /** How much there is of how much there may be, and how full that is. */
-function Filled({ held, most }: { held: number; most: number | undefined }) {
+function Filled({ held, most, show }: { held: number; most: number | undefined; show: (number: number) => string }) {
   const part = most ? held / most : 0;
   return (
     <td class="number">
-      {short(held)}
+      {show(held)}
       {most !== undefined && (
         <>
-          {` of ${short(most)} `}
+          {` of ${show(most)} `}
           <span class={part >= 0.9 ? "over" : "hint"}>{part.toLocaleString("en", { style: "percent" })}</span>
         </>
       )}
@@ -108,16 +90,14 @@ function Removed({ value }: { value: Health }) {
   return (
     <section>
       <h2>Evicted</h2>
-      <p class="hint">Turns that nobody deleted and that went, since the processes behind this port started.</p>
-      <Table name="Evicted">
-        <tbody>
-          {Object.entries(value.removed).map(([reason, number]) => (
-            <tr key={reason}>
-              <th scope="row">{REASONS[reason] ?? <Line text={reason} />}</th>
-              <td class="number">{number.toLocaleString("en")}</td>
-            </tr>
-          ))}
-        </tbody>
+      <p class="hint">Turns that the service evicted since it started, by reason. Nobody deleted them.</p>
+      <Table name="Evicted" titles={[]}>
+        {Object.entries(value.removed).map(([reason, number]) => (
+          <tr key={reason}>
+            <th scope="row">{REASONS[reason] ?? <Line text={reason} />}</th>
+            <Cell number={number} />
+          </tr>
+        ))}
       </Table>
     </section>
   );
@@ -127,33 +107,21 @@ function Servers({ value }: { value: Health }) {
   return (
     <section>
       <h2>Engines</h2>
-      <p class="hint">
-        As the process that answered sees them; {value.engine_waiting.toLocaleString("en")} generations wait there for room.
-      </p>
+      <p class="hint">As one process of the service sees them: {count(value.engine_waiting, "request")} waiting there.</p>
       {value.engines.length === 0 ? (
         <p class="empty">The engine has no servers of its own.</p>
       ) : (
-        <Table name="Engines">
-          <thead>
-            <tr>
-              <th scope="col">Server</th>
-              <th scope="col">State</th>
-              <th scope="col" class="number">Tokens under way</th>
-              <th scope="col" class="number">Room for</th>
+        <Table name="Engines" titles={["Server", "State"]} numbers={["Tokens running", "Token limit"]}>
+          {value.engines.map(({ server, up, tokens, room }) => (
+            <tr key={server}>
+              <th scope="row">
+                <Line text={server} />
+              </th>
+              <td class={up ? "" : "over"}>{up ? "up" : "down"}</td>
+              <Cell number={tokens} />
+              <Cell number={room} />
             </tr>
-          </thead>
-          <tbody>
-            {value.engines.map(({ server, up, tokens, room }) => (
-              <tr key={server}>
-                <th scope="row">
-                  <Line text={server} />
-                </th>
-                <td class={up ? "" : "over"}>{up ? "up" : "down"}</td>
-                <td class="number">{tokens === null ? "–" : tokens.toLocaleString("en")}</td>
-                <td class="number">{room === null ? "–" : room.toLocaleString("en")}</td>
-              </tr>
-            ))}
-          </tbody>
+          ))}
         </Table>
       )}
     </section>

@@ -1,9 +1,9 @@
 // Limits: of a project for each model and for all together, and of a key; and the form that changes them.
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
-import { said } from "../state";
-import { Failure, Line, wordsOf } from "../views/text";
-import { Dialog, Pages } from "./pages";
+import { useState } from "preact/hooks";
+import { Asking, Field, Opens } from "../views/dialog";
+import { Line } from "../views/text";
+import { Cell, Pages } from "./pages";
 import { type Limits, type Numbers, changeLimits, limits } from "./requests";
 
 const LIMITS: [string, string][] = [
@@ -14,70 +14,53 @@ const LIMITS: [string, string][] = [
   ["max_parallel_responses", "At a time"],
 ];
 
-export function ProjectLimits({ project, isOver }: { project: string; isOver: boolean }) {
+interface Shown {
+  project: string;
+  isOver: boolean;
+}
+
+export function ProjectLimits({ project, isOver }: Shown) {
   return (
     <section>
       <h2>Limits</h2>
       <Pages
         what="Limits"
+        titles={["Model"]}
+        numbers={LIMITS.map(([, title]) => title)}
+        acts
         load={(after, signal) => limits(project, after, signal)}
-        head={
-          <tr>
-            <th scope="col">Model</th>
-            {LIMITS.map(([, title]) => (
-              <th scope="col" class="number">
-                {title}
-              </th>
-            ))}
-            <th scope="col">
-              <span class="unshown">Actions</span>
-            </th>
-          </tr>
-        }
-        row={(limit, again) => <Row key={limit.id} project={project} limit={limit} isOver={isOver} onChanged={again} />}
+        row={(limit, again) => <Row key={limit.id} project={project} limit={limit} isOver={isOver} onDone={again} />}
         empty={<p>No limits.</p>}
       />
     </section>
   );
 }
 
-interface Shown {
-  project: string;
-  limit: Limits;
-  isOver: boolean;
-  onChanged: () => void;
-}
-
-function Row({ project, limit, isOver, onChanged }: Shown) {
-  const [changing, setChanging] = useState(false);
+function Row({ project, limit, isOver, onDone }: Shown & { limit: Limits; onDone: () => void }) {
   const isOfAll = limit.model === "all";
   const name = isOfAll ? "all models together" : limit.model;
   return (
     <tr>
-      <th scope="row">{isOfAll ? "all together" : <Line text={limit.model} />}</th>
-      {LIMITS.map(([field]) => {
-        const number = limit[field];
-        return <td class="number">{typeof number === "number" ? number.toLocaleString("en") : "–"}</td>;
-      })}
+      <th scope="row">
+        <Line text={name} />
+      </th>
+      {LIMITS.map(([field]) => (
+        <Cell number={limit[field]} />
+      ))}
       <td class="act">
         {!isOver && (
-          <button aria-label={`Change the limits of ${name}`} onClick={() => setChanging(true)}>
-            Change…
-          </button>
-        )}
-        {changing && (
-          <LimitsForm
-            title={
-              <>
-                Limits of <Line text={name} />
-              </>
-            }
-            hint={isOfAll ? "Where one is empty, that of the settings holds, if there is one." : "Where one is empty, there is none."}
-            known={limit}
-            save={(_, changed) => changeLimits(project, limit.id, changed)}
-            onDone={onChanged}
-            onClose={() => setChanging(false)}
-          />
+          <Opens words="Change…" name={`Change the limits of ${name}`}>
+            {(close) => (
+              <LimitsForm
+                name={name}
+                hint={isOfAll ? "An empty limit is the one of the settings, if there is one." : "An empty limit is no limit."}
+                known={limit}
+                save={(_, changed) => changeLimits(project, limit.id, changed)}
+                onDone={onDone}
+                onClose={close}
+              />
+            )}
+          </Opens>
         )}
       </td>
     </tr>
@@ -85,8 +68,8 @@ function Row({ project, limit, isOver, onChanged }: Shown) {
 }
 
 interface Changing {
-  title: ComponentChildren;
-  hint: string;
+  name: string;
+  hint: ComponentChildren;
   known: Record<string, number | string | null>;
   /** Gets all that there are then, and those that are others than before: null for one that is taken away. */
   save: (all: Numbers, changed: Numbers) => Promise<unknown>;
@@ -95,62 +78,34 @@ interface Changing {
 }
 
 /** A form with a field for each limit. */
-export function LimitsForm({ title, hint, known, save, onDone, onClose }: Changing) {
-  const first = useRef<HTMLInputElement>(null);
+export function LimitsForm({ name, hint, known, save, ...rest }: Changing) {
   const before = Object.fromEntries(LIMITS.map(([field]) => [field, String(known[field] ?? "")]));
   const [texts, setTexts] = useState(before);
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
   const changed = LIMITS.filter(([field]) => texts[field] !== before[field]);
-  async function change(event: SubmitEvent) {
-    event.preventDefault();
+  async function change() {
     const wrong = changed.find(([field]) => !/^[0-9]*$/.test(texts[field] ?? "") || !Number.isFinite(Number(texts[field])));
-    if (wrong) {
-      setError(`${wrong[1]} should be a whole number in digits, or empty.`);
-      return;
-    }
-    setBusy(true);
-    setError("");
-    try {
-      const numbers: Numbers = Object.fromEntries(LIMITS.map(([field]) => [field, texts[field] ? Number(texts[field]) : null]));
-      const all = Object.fromEntries(Object.entries(numbers).filter(([, number]) => number !== null));
-      await save(all, Object.fromEntries(changed.map(([field]) => [field, numbers[field] ?? null])));
-      said.value = "The limits are changed.";
-      onDone();
-      onClose();
-    } catch (caught) {
-      setError(wordsOf(caught));
-      setBusy(false);
-    }
+    if (wrong) throw new Error(`${wrong[1]} should be a whole number in digits, or empty.`);
+    const numbers: Numbers = Object.fromEntries(LIMITS.map(([field]) => [field, texts[field] ? Number(texts[field]) : null]));
+    const all = Object.fromEntries(Object.entries(numbers).filter(([, number]) => number !== null));
+    await save(all, Object.fromEntries(changed.map(([field]) => [field, numbers[field] ?? null])));
   }
+  const title = (
+    <>
+      Limits of <Line text={name} />
+    </>
+  );
   return (
-    <Dialog label="limits" onClose={onClose} first={() => first.current}>
-      <form onSubmit={change}>
-        <h2 id="limits">{title}</h2>
-        <p class="hint">{hint} 0 lets nothing through.</p>
-        {LIMITS.map(([field, words], index) => (
-          <label class="field">
-            <span>{words}</span>
-            <input
-              ref={index ? null : first}
-              inputMode="numeric"
-              autocomplete="off"
-              placeholder="none"
-              value={texts[field]}
-              onInput={(event) => setTexts({ ...texts, [field]: event.currentTarget.value.trim() })}
-            />
-          </label>
-        ))}
-        <Failure error={error} />
-        <footer>
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="main" disabled={busy || !changed.length}>
-            Change
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <Asking title={title} label="Save" act={change} done="The limits are changed." isReady={changed.length > 0} {...rest}>
+      <p class="hint">{hint} 0 lets nothing through.</p>
+      {LIMITS.map(([field, words]) => (
+        <Field
+          name={words}
+          inputMode="numeric"
+          placeholder="none"
+          value={texts[field]}
+          onText={(text) => setTexts({ ...texts, [field]: text.trim() })}
+        />
+      ))}
+    </Asking>
   );
 }

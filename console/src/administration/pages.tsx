@@ -1,14 +1,20 @@
-// What the administration's views share: lists that come in pages, moments, and questions before something is ended.
+// What the administration's views share: lists that come in pages, tables, and moments.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { useLoaded } from "../views/loading";
-import { Failure, Loading, wordsOf } from "../views/text";
+import { Failure, Loading } from "../views/text";
 import type { Listing } from "./requests";
 
-interface Paged<T> {
+/** The columns of a table: those of words, those of numbers behind them, and whether one of buttons is the last. */
+interface Columns {
+  titles: string[];
+  numbers?: string[];
+  acts?: boolean;
+}
+
+interface Paged<T> extends Columns {
   what: string;
   load: (after: string | null, signal: AbortSignal) => Promise<Listing<T>>;
-  head: ComponentChildren;
   row: (record: T, again: () => void) => ComponentChildren;
   empty: ComponentChildren;
   /** Changes where the list is to be loaded anew. */
@@ -18,7 +24,7 @@ interface Paged<T> {
 }
 
 /** A list as a table, a page at a time. Give it another `key` where another list is to be shown, from its first page. */
-export function Pages<T>({ what, load, head, row, empty, version = 0, next = "Next", previous = "Previous" }: Paged<T>) {
+export function Pages<T>({ what, load, row, empty, version = 0, next = "Next", previous = "Previous", ...columns }: Paged<T>) {
   const [cursors, setCursors] = useState<string[]>([]);
   const after = cursors.at(-1) ?? null;
   const { value, error, again } = useLoaded(JSON.stringify([after, version]), (signal) => load(after, signal), () => 0);
@@ -28,14 +34,11 @@ export function Pages<T>({ what, load, head, row, empty, version = 0, next = "Ne
       <Failure error={error} again={again} />
       {!value && !error && <Loading what={what} />}
       {value && value.data.length > 0 && (
-        <Table name={what}>
-          <thead>{head}</thead>
-          <tbody>{value.data.map((record) => row(record, again))}</tbody>
+        <Table name={what} {...columns}>
+          {value.data.map((record) => row(record, again))}
         </Table>
       )}
-      {value && value.data.length === 0 && (
-        <div class="empty">{last ? <p>None of those that were looked at is like that. Go on to the next.</p> : empty}</div>
-      )}
+      {value && value.data.length === 0 && <div class="empty">{last ? <p>Nothing on this page matches. Try the next one.</p> : empty}</div>}
       {(cursors.length > 0 || last) && (
         <nav class="pager" aria-label={`Pages of ${what}`}>
           <button disabled={!cursors.length} onClick={() => setCursors(cursors.slice(0, -1))}>
@@ -50,14 +53,37 @@ export function Pages<T>({ what, load, head, row, empty, version = 0, next = "Ne
   );
 }
 
-/** A table that scrolls to its sides where the page is narrow, by keys too. */
-export function Table({ name, children }: { name: string; children: ComponentChildren }) {
+/** A table that scrolls to its sides where the page is narrow, by keys too. One without titles has no head. */
+export function Table({ name, titles, numbers = [], acts = false, children }: Columns & { name: string; children: ComponentChildren }) {
   return (
     <div class="table" role="region" aria-label={name} tabIndex={0}>
-      <table>{children}</table>
+      <table>
+        {titles.length > 0 && (
+          <thead>
+            <tr>
+              {[...titles, ...numbers].map((title, index) => (
+                <th scope="col" class={index < titles.length ? "" : "number"}>
+                  {title}
+                </th>
+              ))}
+              {acts && (
+                <th scope="col">
+                  <span class="unshown">Actions</span>
+                </th>
+              )}
+            </tr>
+          </thead>
+        )}
+        <tbody>{children}</tbody>
+      </table>
     </div>
   );
 }
+
+/** A cell with a number, or a dash where there is none. */
+export const Cell = ({ number }: { number: number | string | null | undefined }) => (
+  <td class="number">{typeof number === "number" ? number.toLocaleString("en") : "–"}</td>
+);
 
 /** The day of a moment in seconds since 1970, which may be to come; the whole of it to who points there. */
 export function Day({ at }: { at: number }) {
@@ -66,78 +92,5 @@ export function Day({ at }: { at: number }) {
     <time dateTime={date.toISOString()} title={date.toLocaleString()}>
       {date.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })}
     </time>
-  );
-}
-
-interface Ending {
-  title: ComponentChildren;
-  meaning: string;
-  label: string;
-  act: () => Promise<unknown>;
-  onDone: () => void;
-  onClose: () => void;
-}
-
-/** Asks before something is ended for good. */
-export function Confirm({ title, meaning, label, act, onDone, onClose }: Ending) {
-  const keep = useRef<HTMLButtonElement>(null);
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
-  async function confirm(event: SubmitEvent) {
-    event.preventDefault();
-    setBusy(true);
-    setError("");
-    try {
-      await act();
-      onDone();
-      onClose();
-    } catch (caught) {
-      setError(wordsOf(caught));
-      setBusy(false);
-    }
-  }
-  return (
-    <Dialog label="ending" onClose={onClose} first={() => keep.current}>
-      <form onSubmit={confirm}>
-        <h2 id="ending">{title}</h2>
-        <p>{meaning}</p>
-        <Failure error={error} />
-        <footer>
-          <button ref={keep} type="button" onClick={onClose}>
-            Keep it
-          </button>
-          <button type="submit" class="danger" disabled={busy}>
-            {label}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
-  );
-}
-
-interface Opened {
-  label: string;
-  onClose: () => void;
-  first: () => HTMLElement | null;
-  /** Whether Escape leaves it open. */
-  stays?: boolean;
-  children: ComponentChildren;
-}
-
-/** A dialog that is open while it is there; the focus goes back to where it was. */
-export function Dialog({ label, onClose, first, stays = false, children }: Opened) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    const before = document.activeElement;
-    dialog.current?.showModal();
-    first()?.focus();
-    return () => {
-      if (before instanceof HTMLElement) before.focus();
-    };
-  }, []);
-  return (
-    <dialog ref={dialog} aria-labelledby={label} onClose={onClose} onCancel={(event) => stays && event.preventDefault()}>
-      {children}
-    </dialog>
   );
 }

@@ -1,12 +1,13 @@
 // One project: who has keys of it, how it is limited, and what it used.
 import { useState } from "preact/hooks";
-import { said, toProjects } from "../state";
+import { toProjects } from "../state";
+import { Asking, Opens } from "../views/dialog";
 import { useLoaded } from "../views/loading";
 import { Copy, Failure, Line, Loading } from "../views/text";
-import { ChangeProject } from "./change";
 import { Keys } from "./keys";
 import { ProjectLimits } from "./limits";
-import { Confirm, Day, Pages } from "./pages";
+import { Day, Pages } from "./pages";
+import { ChangeProject } from "./projects";
 import { type Account, type Project, accounts, archiveProject, deleteAccount, oneProject } from "./requests";
 import { Usage } from "./usage";
 
@@ -19,7 +20,7 @@ export function ProjectView({ id }: { id: string }) {
       </a>
       {error && (
         <>
-          <h1>This can't be shown</h1>
+          <h1>Can't show this project</h1>
           <Failure error={error} again={again} />
         </>
       )}
@@ -30,8 +31,6 @@ export function ProjectView({ id }: { id: string }) {
 }
 
 function Whole({ project, again }: { project: Project; again: () => void }) {
-  const [ending, setEnding] = useState(false);
-  const [changing, setChanging] = useState(false);
   const [version, setVersion] = useState(0);
   const isOver = project.archived_at !== null;
   const changed = (): void => setVersion((before) => before + 1);
@@ -41,17 +40,33 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
         <h1>
           <Line text={project.name} />
         </h1>
-        {!isOver && <button onClick={() => setChanging(true)}>Change…</button>}
+        {!isOver && <Opens words="Change…">{(close) => <ChangeProject project={project} onDone={again} onClose={close} />}</Opens>}
         {!isOver && !project.static && (
-          <button class="danger" onClick={() => setEnding(true)}>
-            Archive…
-          </button>
+          <Opens words="Archive…" look="danger">
+            {(close) => (
+              <Asking
+                deletes
+                title={
+                  <>
+                    Archive <Line text={project.name} />?
+                  </>
+                }
+                label="Archive"
+                act={() => archiveProject(project.id)}
+                done="The project is archived."
+                onDone={again}
+                onClose={close}
+              >
+                <p>All of its API keys stop working. This can't be undone.</p>
+              </Asking>
+            )}
+          </Opens>
         )}
       </header>
       <p class="about">
         <Copy text={project.id} label={project.id} title="Copy the id" quiet />
         {project.static ? (
-          <span>its keys are in the settings</span>
+          <span>its API keys are in the settings</span>
         ) : (
           <span>
             created <Day at={project.created_at} />
@@ -71,20 +86,12 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
             <h2>Service accounts</h2>
             <Pages
               what="Service accounts"
+              titles={["Name", "Id", "Created"]}
+              acts
               version={version}
               load={(after, signal) => accounts(project.id, after, signal)}
-              head={
-                <tr>
-                  <th scope="col">Name</th>
-                  <th scope="col">Id</th>
-                  <th scope="col">Created</th>
-                  <th scope="col">
-                    <span class="unshown">Actions</span>
-                  </th>
-                </tr>
-              }
               row={(account) => <AccountRow key={account.id} project={project.id} account={account} isOver={isOver} onChanged={changed} />}
-              empty={<p>No service accounts yet. One is made with its first key.</p>}
+              empty={<p>No service accounts yet. One is created with its first API key.</p>}
             />
           </section>
         </>
@@ -94,24 +101,6 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
         <h2>Usage</h2>
         <Usage project={project.id} />
       </section>
-      {changing && <ChangeProject project={project} onDone={again} onClose={() => setChanging(false)} />}
-      {ending && (
-        <Confirm
-          title={
-            <>
-              Archive <Line text={project.name} />?
-            </>
-          }
-          meaning="All of its keys open nothing any more. Nothing of that can be taken back."
-          label="Archive"
-          act={() => archiveProject(project.id)}
-          onDone={() => {
-            said.value = "The project is archived.";
-            again();
-          }}
-          onClose={() => setEnding(false)}
-        />
-      )}
     </>
   );
 }
@@ -124,7 +113,6 @@ interface AccountShown {
 }
 
 function AccountRow({ project, account, isOver, onChanged }: AccountShown) {
-  const [ending, setEnding] = useState(false);
   return (
     <tr>
       <th scope="row">
@@ -138,26 +126,25 @@ function AccountRow({ project, account, isOver, onChanged }: AccountShown) {
       </td>
       <td class="act">
         {!isOver && (
-          <button class="danger" aria-label={`Delete the account ${account.id}`} onClick={() => setEnding(true)}>
-            Delete…
-          </button>
-        )}
-        {ending && (
-          <Confirm
-            title={
-              <>
-                Delete <Line text={account.name} />?
-              </>
-            }
-            meaning="All keys of this service account open nothing any more. Nothing of that can be taken back."
-            label="Delete"
-            act={() => deleteAccount(project, account.id)}
-            onDone={() => {
-              said.value = "The service account is deleted.";
-              onChanged();
-            }}
-            onClose={() => setEnding(false)}
-          />
+          <Opens words="Delete…" name={`Delete the account ${account.id}`} look="danger">
+            {(close) => (
+              <Asking
+                deletes
+                title={
+                  <>
+                    Delete <Line text={account.name} />?
+                  </>
+                }
+                label="Delete"
+                act={() => deleteAccount(project, account.id)}
+                done="The service account is deleted."
+                onDone={onChanged}
+                onClose={close}
+              >
+                <p>All API keys of this service account stop working. This can't be undone.</p>
+              </Asking>
+            )}
+          </Opens>
         )}
       </td>
     </tr>

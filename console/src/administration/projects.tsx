@@ -1,15 +1,15 @@
-// All projects, and making one.
+// All projects; making one, and changing its name and weight.
 import { signal } from "@preact/signals";
-import { useRef, useState } from "preact/hooks";
-import { said, toProject } from "../state";
-import { Failure, Line, wordsOf } from "../views/text";
-import { Day, Dialog, Pages } from "./pages";
-import { PAGE, type Project, createProject, projects } from "./requests";
+import { useState } from "preact/hooks";
+import { toProject } from "../state";
+import { Asking, Field, Opens } from "../views/dialog";
+import { Line } from "../views/text";
+import { Day, Pages } from "./pages";
+import { type ChangedProject, PAGE, type Project, changeProject, createProject, projects } from "./requests";
 
 const archived = signal(false);
 
 export function Projects() {
-  const [making, setMaking] = useState(false);
   const isArchived = archived.value;
   return (
     <>
@@ -17,33 +17,25 @@ export function Projects() {
         <h1>Projects</h1>
         <label class="check">
           <input type="checkbox" checked={isArchived} onChange={(event) => (archived.value = event.currentTarget.checked)} />
-          with archived ones
+          Show archived
         </label>
-        <button class="main" onClick={() => setMaking(true)}>
-          New project…
-        </button>
+        <Opens words="New project…" look="main">
+          {(close) => <NewProject onClose={close} />}
+        </Opens>
       </header>
       <Pages
         key={String(isArchived)}
         what="Projects"
+        titles={["Name", "Id", "Created", "Archived"]}
         load={(after, signal) => projects(after, PAGE, isArchived, signal)}
-        head={
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col">Id</th>
-            <th scope="col">Created</th>
-            <th scope="col">Archived</th>
-          </tr>
-        }
         row={(project) => <Row key={project.id} project={project} />}
         empty={
           <>
             <h2>No projects yet</h2>
-            <p>A project is a tenant of its own: its keys see nothing of any other.</p>
+            <p>A project is a tenant of its own: its API keys see nothing of any other.</p>
           </>
         }
       />
-      {making && <NewProject onClose={() => setMaking(false)} />}
     </>
   );
 }
@@ -66,42 +58,45 @@ function Row({ project }: { project: Project }) {
 }
 
 function NewProject({ onClose }: { onClose: () => void }) {
-  const box = useRef<HTMLInputElement>(null);
   const [name, setName] = useState("");
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
-  async function make(event: SubmitEvent) {
-    event.preventDefault();
-    setBusy(true);
-    setError("");
-    try {
-      const made = await createProject(name);
-      said.value = "The project is created.";
-      onClose();
-      location.hash = toProject(made.id);
-    } catch (caught) {
-      setError(wordsOf(caught));
-      setBusy(false);
-    }
+  const make = async () => (location.hash = toProject((await createProject(name)).id));
+  return (
+    <Asking title="New project" label="Create" act={make} done="The project is created." isReady={name.trim() !== ""} onClose={onClose}>
+      <Field name="Name" value={name} onText={setName} />
+    </Asking>
+  );
+}
+
+interface Changing {
+  project: Project;
+  onDone: () => void;
+  onClose: () => void;
+}
+
+export function ChangeProject({ project, ...rest }: Changing) {
+  const before = String(project.weight ?? "");
+  const [name, setName] = useState(project.name);
+  const [weight, setWeight] = useState(before);
+  const wished: ChangedProject = {};
+  if (name !== project.name) wished.name = name;
+  if (weight.trim() !== before) wished.weight = weight.trim() ? Number(weight) : null;
+  async function change() {
+    if (typeof wished.weight === "number" && !Number.isFinite(wished.weight))
+      throw new Error("The weight should be a number such as 3 or 0.5, or empty.");
+    await changeProject(project.id, wished);
   }
   return (
-    <Dialog label="new-project" onClose={onClose} first={() => box.current}>
-      <form onSubmit={make}>
-        <h2 id="new-project">New project</h2>
-        <label class="field">
-          <span>Name</span>
-          <input ref={box} value={name} onInput={(event) => setName(event.currentTarget.value)} />
-        </label>
-        <Failure error={error} />
-        <footer>
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="main" disabled={busy || !name.trim()}>
-            Create
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <Asking
+      title="Change the project"
+      label="Save"
+      act={change}
+      done="The project is changed."
+      isReady={Object.keys(wished).length > 0 && name.trim() !== ""}
+      {...rest}
+    >
+      {!project.static && <Field name="Name" value={name} onText={setName} />}
+      <Field name="Weight" inputMode="decimal" placeholder="from the settings, or 1" value={weight} onText={setWeight} />
+      <p class="hint">When requests queue, a project with weight 3 gets three times as many tokens as one with weight 1.</p>
+    </Asking>
   );
 }

@@ -1,9 +1,10 @@
 // What was used: bars of hours or days, and the same as tables.
 import { useMemo, useState } from "preact/hooks";
+import { Choice } from "../views/dialog";
 import { useLoaded } from "../views/loading";
-import { Failure, Line, Loading, count } from "../views/text";
+import { Failure, Line, Loading } from "../views/text";
 import { Chart, OTHERS, type Series } from "./chart";
-import { Table } from "./pages";
+import { Cell, Table } from "./pages";
 import { type Bucket, type Grouping, MOST, type Used, keys, projects, usage } from "./requests";
 
 const HOUR = 3_600;
@@ -93,26 +94,6 @@ export function Usage({ project }: { project?: string }) {
   );
 }
 
-interface Chosen {
-  name: string;
-  value: string;
-  options: [string, string][];
-  onChange: (id: string) => void;
-}
-
-function Choice({ name, value, options, onChange }: Chosen) {
-  return (
-    <label>
-      <span>{name}</span>
-      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {options.map(([id, words]) => (
-          <option value={id}>{words}</option>
-        ))}
-      </select>
-    </label>
-  );
-}
-
 /** The names of what usage is grouped by, as far as a page has them: those of others are their ids. */
 async function namesOf(by: Grouping, project: string | undefined, signal: AbortSignal): Promise<Map<string, string>> {
   if (by === "project_id") {
@@ -160,26 +141,21 @@ function barsOf(
   });
 }
 
+const NUMBERS = ["Requests", "Input tokens", "Cached", "Output tokens"];
+
 function Totals({ groups, by, nameOf }: { groups: Sums[]; by: Grouping; nameOf: (id: string) => string }) {
+  const title = (GROUPINGS.find(([id]) => id === by)?.[1] ?? "").replace(/^./, (first) => first.toUpperCase());
   return (
-    <Table name="Usage in all">
-      <thead>
-        <tr>
-          <th scope="col">{(GROUPINGS.find(([id]) => id === by)?.[1] ?? "").replace(/^./, (first) => first.toUpperCase())}</th>
-          <Columns />
+    <Table name="Usage in all" titles={[title]} numbers={NUMBERS}>
+      {groups.map((sum, index) => (
+        <tr key={sum.id}>
+          <th scope="row">
+            <i class={`swatch lane-${Math.min(index, OTHERS)}`} aria-hidden="true" />
+            <Line text={nameOf(sum.id)} />
+          </th>
+          <Numbers {...sum} />
         </tr>
-      </thead>
-      <tbody>
-        {groups.map((sum, index) => (
-          <tr key={sum.id}>
-            <th scope="row">
-              <i class={`swatch lane-${Math.min(index, OTHERS)}`} aria-hidden="true" />
-              <Line text={nameOf(sum.id)} />
-            </th>
-            <Numbers {...sum} />
-          </tr>
-        ))}
-      </tbody>
+      ))}
     </Table>
   );
 }
@@ -188,22 +164,14 @@ function Totals({ groups, by, nameOf }: { groups: Sums[]; by: Grouping; nameOf: 
 function Times({ buckets, hours }: { buckets: Bucket[]; hours: boolean }) {
   return (
     <details class="times">
-      <summary>The numbers of {count(buckets.length, hours ? "hour" : "day")} (UTC)</summary>
-      <Table name={hours ? "Usage by hours" : "Usage by days"}>
-        <thead>
-          <tr>
-            <th scope="col">{hours ? "Hour" : "Day"}</th>
-            <Columns />
+      <summary>By the {hours ? "hour" : "day"}, in numbers (UTC)</summary>
+      <Table name={hours ? "Usage by hours" : "Usage by days"} titles={[hours ? "Hour" : "Day"]} numbers={NUMBERS}>
+        {buckets.map((bucket) => (
+          <tr key={bucket.start_time}>
+            <th scope="row">{new Date(bucket.start_time * 1000).toISOString().slice(0, hours ? 16 : 10).replace("T", " ")}</th>
+            <Numbers {...(sumsOf([{ ...bucket, results: bucket.results.map((each) => ({ ...each, model: null })) }], "model")[0] ?? NONE)} />
           </tr>
-        </thead>
-        <tbody>
-          {buckets.map((bucket) => (
-            <tr key={bucket.start_time}>
-              <th scope="row">{new Date(bucket.start_time * 1000).toISOString().slice(0, hours ? 16 : 10).replace("T", " ")}</th>
-              <Numbers {...(sumsOf([{ ...bucket, results: bucket.results.map((each) => ({ ...each, model: null })) }], "model")[0] ?? NONE)} />
-            </tr>
-          ))}
-        </tbody>
+        ))}
       </Table>
     </details>
   );
@@ -211,20 +179,10 @@ function Times({ buckets, hours }: { buckets: Bucket[]; hours: boolean }) {
 
 const NONE: Sums = { id: "", requests: 0, input: 0, cached: 0, output: 0 };
 
-const Columns = () => (
-  <>
-    {["Requests", "Input tokens", "of them cached", "Output tokens"].map((title) => (
-      <th scope="col" class="number">
-        {title}
-      </th>
-    ))}
-  </>
-);
-
 const Numbers = ({ requests, input, cached, output }: Sums) => (
   <>
     {[requests, input, cached, output].map((number) => (
-      <td class="number">{number.toLocaleString("en")}</td>
+      <Cell number={number} />
     ))}
   </>
 );

@@ -4,6 +4,7 @@ import { administers as mayAdminister } from "../administration/requests";
 import { Administration } from "../administration/view";
 import { ApiError, isDemo, queryOf, trees } from "../api";
 import { administers, forgetKey, key, locked, nextTheme, place, refused, said, theme, toList, useKey } from "../state";
+import { NewConversation } from "./begin";
 import { Compare } from "./compare";
 import { List, resetList } from "./list";
 import { Failure, Loading, wordsOf } from "./text";
@@ -63,6 +64,7 @@ function View() {
   if (administers.value) return <Administration />;
   if (at.view === "tree") return <TreeView id={at.id} />;
   if (at.view === "compare") return <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />;
+  if (at.view === "new") return <NewConversation />;
   return <List />;
 }
 
@@ -89,7 +91,7 @@ function Bar() {
       </a>
       {demo && <span class="demo">Demo engine: no real model</span>}
       <span class="space" />
-      <button class="quiet" onClick={nextTheme} title="Change between light, dark and what the system has">
+      <button class="quiet" onClick={nextTheme} title="Light, dark, or as the system has it">
         Theme: {theme.value}
       </button>
       {key.value && locked.value === false && (
@@ -121,7 +123,7 @@ function Lock() {
     const wanted = value.trim();
     if (!wanted) return;
     if (!/^[\x21-\x7e]+$/.test(wanted)) {
-      setError("A key has only letters, digits and signs of ASCII. Is this one whole?");
+      setError("An API key has only ASCII letters, digits and punctuation. Did you paste all of it?");
       return;
     }
     setBusy(true);
@@ -141,7 +143,7 @@ function Lock() {
     <main class="lock">
       <form onSubmit={open}>
         <h1>Open the console</h1>
-        <p>It shows what one API key may see, and an administrator's key what it administers. The key stays in this tab and is forgotten when the tab is closed.</p>
+        <p>Enter an API key to see its conversations, or an administrator's key to see its projects. The key stays in this tab until the tab is closed.</p>
         <label>
           <span>API key</span>
           <input

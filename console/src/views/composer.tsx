@@ -38,6 +38,9 @@ interface Composing {
 
 const DRAFT = "harmonium.draft.";
 
+/** The longest draft that survives a reload: a browser keeps some megabytes for a whole site. */
+const MAX_DRAFT = 200_000;
+
 export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   const place = `${DRAFT}${draft.title} ${draft.at}`;
   const [text, setText] = useState(sessionStorage.getItem(place) ?? draft.text ?? "");
@@ -68,7 +71,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
 
   function write(words: string) {
     setText(words);
-    if (words) sessionStorage.setItem(place, words);
+    if (words && words.length <= MAX_DRAFT) sessionStorage.setItem(place, words);
     else sessionStorage.removeItem(place);
   }
 
@@ -118,7 +121,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
       const isStored = await stored(id);
       if (left.current) return;
       if (isStored) done(id);
-      else setError("It was stopped before there was anything to store.");
+      else setError("It was stopped before anything was stored.");
     } catch (caught) {
       setError(wordsOf(caught));
     }
@@ -137,7 +140,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
       {draft.text !== null && (
         <textarea
           ref={box}
-          aria-label="What to say"
+          aria-label="Message"
           placeholder={draft.title}
           rows={onClose ? 4 : 1}
           value={text}
@@ -151,14 +154,14 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
       )}
       <Failure error={error} />
       <footer>
-        <label class="check" title="It goes on without this page, and its events are kept">
+        <label class="check" title="It goes on when this page is closed, and its events are kept">
           <input
             type="checkbox"
             checked={background}
             disabled={busy}
             onChange={(event) => setBackground(event.currentTarget.checked)}
           />
-          in the background
+          In the background
         </label>
         {busy ? (
           <button type="button" onClick={() => stop.current?.abort()}>
@@ -188,7 +191,7 @@ export function Coming() {
           </div>
         </section>
       )}
-      {live?.lost && <p class="hint">The connection was lost; trying again.</p>}
+      {live?.lost && <p class="hint">The connection was lost. Trying again…</p>}
       {!live?.pieces.length && !live?.lost && <p class="hint">Waiting for the first words…</p>}
       {live?.pieces.map((piece) => (
         <div class={`piece ${piece.kind}`}>

@@ -3,8 +3,9 @@ import { signal } from "@preact/signals";
 import type { TargetedEvent } from "preact";
 import { useState } from "preact/hooks";
 import { type Filters, cancel, jobs, queryOf, trees } from "../api";
-import { toTurn } from "../state";
+import { toNew, toTurn } from "../state";
 import type { ListedTree, TreePage } from "../wire";
+import { First } from "./begin";
 import { Import } from "./files";
 import { useLoaded } from "./loading";
 import { Ago, Failure, Line, Loading, Status, count, wordsOf } from "./text";
@@ -42,6 +43,9 @@ export function List() {
         <h1>Conversations</h1>
         <Import onDone={again} />
         <button onClick={again}>Refresh</button>
+        <a class="button main" href={toNew}>
+          New conversation
+        </a>
       </header>
       <Find />
       <Running />
@@ -210,9 +214,11 @@ function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
   return (
     <div class="empty">
       <h2>No conversations yet</h2>
-      <p>
-        Whatever is asked by <code>POST /v1/responses</code> with this key is kept, and shown here.
-      </p>
+      <p>Begin one here, or by the API:</p>
+      <a class="button main" href={toNew}>
+        New conversation
+      </a>
+      <First />
     </div>
   );
 }

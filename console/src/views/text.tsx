@@ -106,6 +106,14 @@ export function Ago({ at }: { at: number }) {
 export const count = (number: number, one: string, many = `${one}s`): string =>
   `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
+const BYTES = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** A number of bytes. */
+export function size(bytes: number): string {
+  const power = bytes < 1 ? 0 : Math.min(BYTES.length - 1, Math.floor(Math.log2(bytes) / 10));
+  return `${(bytes / 1024 ** power).toLocaleString("en", { maximumFractionDigits: power && 1 })} ${BYTES[power]}`;
+}
+
 /** An id, short, which is copied whole. */
 export function Id({ id }: { id: string }) {
   const short = id.length > 20 ? `${id.slice(0, id.indexOf("_") + 1)}…${id.slice(-8)}` : id;

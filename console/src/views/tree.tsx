@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Extent, tree } from "../api";
 import { graphOf } from "../graph";
 import { again as theSame, asked, edited, going } from "../request";
-import { place, said, toCompare, toList, toTurn } from "../state";
+import { place, toCompare, toList, toTurn } from "../state";
 import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
 import { Composer, type Draft, writing } from "./composer";
 import { Conversation } from "./conversation";
@@ -35,7 +35,7 @@ export function TreeView({ id }: { id: string }) {
   if (loaded.value) kept.current = loaded.value;
   const value = loaded.value ?? (error ? null : kept.current); // the tree that was shown, until another one is there
   const before = useRef("");
-  const [removed, setRemoved] = useState<Turn | null>(null);
+  const [removed, setRemoved] = useState<{ turn: Turn; isOfAll: boolean } | null>(null);
   const [draft, setDraft] = useState<Draft | null>(null);
   const [failed, setFailed] = useState("");
   const graph = useMemo(() => value && graphOf(value.turns), [value]);
@@ -48,7 +48,7 @@ export function TreeView({ id }: { id: string }) {
     return (
       <main class="lost">
         <a href={toList}>← Conversations</a>
-        <h1>This can't be shown</h1>
+        <h1>Can't show this conversation</h1>
         <Failure error={error} again={again} />
       </main>
     );
@@ -62,7 +62,7 @@ export function TreeView({ id }: { id: string }) {
     setFailed("");
     setDraft(null);
     if (what === "compare") compared.value = on.id;
-    else if (what === "remove") setRemoved(on);
+    else if (what === "remove") setRemoved({ turn: on, isOfAll: false });
     else select(on);
     if (what === "continue") writing.value = on.id;
     if (what === "continue" || what === "compare" || what === "remove" || what === "inspect") return;
@@ -84,10 +84,9 @@ export function TreeView({ id }: { id: string }) {
   }
 
   function onRemoved(extent: Extent) {
-    const parent = removed && parentOf(removed);
+    const parent = removed && parentOf(removed.turn);
     setRemoved(null);
     forgetRead();
-    said.value = extent === "answer" ? "Deleted" : "Erased";
     if (extent === "tree" || value?.turns.length === 1) location.hash = toList;
     else {
       if (parent) select(parent);
@@ -97,7 +96,7 @@ export function TreeView({ id }: { id: string }) {
 
   return (
     <main class="tree-page">
-      <Head value={value} again={again} />
+      <Head value={value} again={again} onDelete={() => turn && setRemoved({ turn, isOfAll: true })} />
       <Failure error={error} again={again} />
       <Failure error={failed} />
       <div class={withGraph.value ? "panes with-graph" : "panes"}>
@@ -123,7 +122,7 @@ export function TreeView({ id }: { id: string }) {
           </div>
         )}
       </div>
-      {removed && <Removal turn={removed} tree={value} onDone={onRemoved} onClose={() => setRemoved(null)} />}
+      {removed && <Removal {...removed} tree={value} onDone={onRemoved} onClose={() => setRemoved(null)} />}
     </main>
   );
 }
@@ -177,7 +176,7 @@ function select(turn: Turn): void {
   place.value = { view: "tree", id: turn.id };
 }
 
-function Head({ value, again }: { value: WholeTree; again: () => void }) {
+function Head({ value, again, onDelete }: { value: WholeTree; again: () => void; onDelete: () => void }) {
   const first = value.turns.find((turn) => turn.input)?.input ?? value.id;
   const turns = value.turns.filter(({ kind, parent }) => kind !== "conversation" && (kind !== "items" || parent !== null));
   const forks = graphForks(value);
@@ -201,6 +200,7 @@ function Head({ value, again }: { value: WholeTree; again: () => void }) {
         Graph
       </button>
       <Export tree={value} />
+      <button onClick={onDelete}>Delete…</button>
       <button onClick={again}>Refresh</button>
     </header>
   );

@@ -196,10 +196,10 @@ class Tab:
         """Go on from a turn, and take that away again."""
         before = self.page.url
         self.page.locator(".here").get_by_role("button", name="Continue from here").click()
-        self.page.get_by_label("What to say").fill("Count to 3.")
+        self.page.get_by_label("Message").fill("Count to 3.")
         self.page.locator(".composer").get_by_role("button", name="Send").click()
         self.page.wait_for_function("(before) => location.href !== before", arg=before)
-        expect(self.page.get_by_label("What to say")).to_have_value("")
+        expect(self.page.get_by_label("Message")).to_have_value("")
         self._removed(self.page.url.rpartition("/")[2])
 
     def _said(self, words: str, **options: object) -> str:

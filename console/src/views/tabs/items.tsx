@@ -5,7 +5,7 @@ import { bytesOf } from "../../api";
 import { save } from "../../export";
 import type { Item, Part } from "../../wire";
 import { Link, Markdown } from "../markdown";
-import { Code, Failure, Line, Text, count, wordsOf } from "../text";
+import { Code, Failure, Line, Text, count, size, wordsOf } from "../text";
 
 /** What answers a request for an approval, where somebody can. */
 export const Approving = createContext<((request: string, approve: boolean) => void) | null>(null);
@@ -58,8 +58,6 @@ function Attached({ part }: { part: Part }) {
 }
 
 const PICTURE = /^data:(image\/(?:png|jpeg|gif|webp));base64,/;
-
-const size = (bytes: number): string => (bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
 
 /** What is known of a picture; it is shown when somebody asks for it, and never loaded from elsewhere. */
 function Picture({ url, name }: { url: string; name: string }) {

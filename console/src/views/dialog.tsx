@@ -1,0 +1,143 @@
+// Dialogs, and the forms in them: what is asked before something is made, changed or deleted.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { said } from "../state";
+import { Failure, wordsOf } from "./text";
+
+interface Opened {
+  title: ComponentChildren;
+  onClose: () => void;
+  /** Whether Escape leaves it open. */
+  stays?: boolean;
+  children: ComponentChildren;
+}
+
+/** A dialog that is open while it is there; the focus goes back to where it was. */
+export function Dialog({ title, onClose, stays = false, children }: Opened) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement) before.focus();
+    };
+  }, []);
+  return (
+    <dialog ref={dialog} aria-labelledby="dialog" onClose={onClose} onCancel={(event) => stays && event.preventDefault()}>
+      <h2 id="dialog">{title}</h2>
+      {children}
+    </dialog>
+  );
+}
+
+interface Asked<T> extends Opened {
+  /** The button that does it. */
+  label: string;
+  /** Does it. What it throws is shown, and the dialog stays. */
+  act: () => Promise<T>;
+  /** What is said once it is done. */
+  done: string;
+  onDone?: (made: T) => void;
+  isReady?: boolean;
+  /** Whether it deletes: then Cancel has the focus. */
+  deletes?: boolean;
+}
+
+/** A dialog with a form, which closes once that is done. */
+export function Asking<T>({ label, act, done, onDone, isReady = true, deletes = false, onClose, children, ...opened }: Asked<T>) {
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  async function send(event: SubmitEvent) {
+    event.preventDefault();
+    setBusy(true);
+    setError("");
+    try {
+      const made = await act();
+      said.value = done;
+      onClose();
+      onDone?.(made);
+    } catch (caught) {
+      setError(wordsOf(caught));
+      setBusy(false);
+    }
+  }
+  return (
+    <Dialog {...opened} onClose={onClose}>
+      <form onSubmit={send}>
+        {children}
+        <Failure error={error} />
+        <footer>
+          <button type="button" autofocus={deletes} onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class={deletes ? "danger" : "main"} disabled={busy || !isReady}>
+            {label}
+          </button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}
+
+interface Opening {
+  words: string;
+  /** What is said in place of the words to whoever doesn't see beside what they stand. */
+  name?: string;
+  look?: "" | "main" | "danger";
+  children: (close: () => void) => ComponentChildren;
+}
+
+/** A button that opens a dialog. */
+export function Opens({ words, name = words, look = "", children }: Opening) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" class={look} aria-label={name} onClick={() => setOpen(true)}>
+        {words}
+      </button>
+      {isOpen && children(() => setOpen(false))}
+    </>
+  );
+}
+
+interface Typed {
+  name: string;
+  value: string | undefined;
+  onText: (text: string) => void;
+  placeholder?: string;
+  inputMode?: "numeric" | "decimal";
+  spellcheck?: boolean;
+}
+
+/** A line of a form to write in. */
+export function Field({ name, onText, ...rest }: Typed) {
+  return (
+    <label class="field">
+      <span>{name}</span>
+      <input autocomplete="off" {...rest} onInput={(event) => onText(event.currentTarget.value)} />
+    </label>
+  );
+}
+
+interface Chosen {
+  name: string;
+  value: string;
+  /** Values and their words. */
+  options: [string, string][];
+  onChange: (value: string) => void;
+  isField?: boolean;
+}
+
+/** One of several, in a form or above a list. */
+export function Choice({ name, value, options, onChange, isField = false }: Chosen) {
+  return (
+    <label class={isField ? "field" : ""}>
+      <span>{name}</span>
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+        {options.map(([id, words]) => (
+          <option value={id}>{words}</option>
+        ))}
+      </select>
+    </label>
+  );
+}
