@@ -255,8 +255,8 @@ class StoreUnconfirmed(StoreUnavailable):
     """The write is there, but the replicas or the disk that should have it did not have it in time."""
 
 
-POSTGRES_DISK_FULL = "53100"
-"""The SQLSTATE of a server without room."""
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "53100"})
+"""The ways in which a file, SQLite, whose log needs room beside its file, and Postgres say that there is no room."""
 
 
 class ArchiveUnavailable(StoreError):
@@ -272,7 +272,7 @@ class ArchiveUnavailable(StoreError):
     def disk_full(self) -> bool:
         """Whether it is known to be so because the archive's disk is full."""
         known = [getattr(self.__cause__, name, None) for name in ("errno", "sqlite_errorname", "sqlstate")]
-        return not {errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL", POSTGRES_DISK_FULL}.isdisjoint(known)
+        return not DISK_FULL.isdisjoint(known)
 
 
 class ArchiveContended(ArchiveUnavailable):

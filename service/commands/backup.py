@@ -101,6 +101,10 @@ def backup(
             found = asyncio.run(look()) if verify else on_store(settings, save)
         except BadBackup as error:
             fail(f"{file}: {error}", EXIT_FAILED if verify else EXIT_UNABLE)
+        except ArchiveUnavailable as error:
+            if verify or not error.disk_full:
+                raise
+            fail(f"the disk of {file} has no room for the rest of it. Make room, and add --resume", EXIT_UNABLE)
     show(_about(file, found), _sentences(file, found), as_json=as_json)
     return EXIT_FAILED if not verify and (found.broken or found.unsettled) else 0
 

@@ -14,7 +14,6 @@ thread that opened or wrote a file writes its log into it and empties that, ever
 """
 
 import asyncio
-import errno
 import fcntl
 import os
 import re
@@ -30,7 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from store.archive.port import Bounds, Entry, Stored, end_of, new_etag
-from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat
+from store.errors import DISK_FULL, ArchiveRefused, ArchiveUnavailable, NewerFormat
 
 BATCH = 64
 """How many calls one transaction carries out at most."""
@@ -307,7 +306,7 @@ def _translate(error: Exception, path: Path) -> Exception:
     if not isinstance(error, OSError | sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+    if getattr(error, "sqlite_errorname", None) in DISK_FULL or getattr(error, "errno", None) in DISK_FULL:
         told = ArchiveRefused(f"the disk of {path.parent} is full; make room on it")
     elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         told = ArchiveRefused(f"{path} is damaged, or is no archive; put its newest copy in its place")

@@ -18,6 +18,7 @@ from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 from tests.support.archive.kept import kept
 from tests.support.store.backups import cut
+from tests.support.store.disks import fill, small_disk
 from tests.support.store.sample import TENANT, grow
 
 WORDS = "my secret words"
@@ -149,6 +150,23 @@ def test_a_file_that_is_there_is_not_replaced(server: EmbeddedServer, tmp_path: 
     assert result.exit_code == 2
     assert "one.hm is there already" in result.stderr
     assert (tmp_path / "one.hm").read_text() == "precious"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    yield from small_disk(tmp_path / "disk", 2)
+
+
+@pytest.mark.parametrize("kib", [32, 96])  # SQLite's log has no room at all, or too little
+def test_a_file_that_finds_no_room_on_its_disk_says_so_and_not_that_the_archive_is_away(
+    server: EmbeddedServer, disk: Path, kib: int
+) -> None:
+    filler = fill(disk, but=kib * 1024)
+    result = harmonium("backup", disk / "one.hm")
+    assert result.exit_code == 2
+    assert f"the disk of {disk / 'one.hm'} has no room for the rest of it" in result.stderr
+    filler.unlink()
+    assert harmonium("backup", disk / "one.hm", "--resume").exit_code == 0, kib
 
 
 def test_a_store_without_room_for_all_gets_what_fits_and_says_so(
