@@ -5,9 +5,10 @@ in a queue, files and addresses that the server could open, code that it would r
 may learn a parameter tomorrow that reaches further. All else goes on as the bytes that came. Pure.
 """
 
-from collections.abc import Generator, Iterator
+import re
+from collections.abc import Generator, Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +16,7 @@ from msgspec import Meta
 from service.api.content import MAX_PARTS
 from service.api.request import TEMPLATES_OWN
 from service.decoding import ABSENT, advice, decode, decode_list, shown_raw
-from service.errors import InvalidRequest, brief, invalid_value, missing
+from service.errors import InvalidRequest, brief, invalid_value, missing, not_allowed
 
 MAX_ANSWERS = 64
 """The most answers of one request: its prompts, times `n`."""
@@ -56,6 +57,7 @@ class Endpoint(StrEnum):
     RERANK = "/v1/rerank"
     SCORE = "/v1/score"
     DECISIONS = "/v1/decisions"
+    TRANSCRIBE = "/v1/audio/transcriptions"
 
 
 GENERATES = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.MESSAGES})
@@ -64,11 +66,13 @@ GENERATES = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.MESSAGES})
 SALTED = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.EMBEDDINGS, Endpoint.RERANK, Endpoint.SCORE})
 """Those that servers keep apart by a salt, and queue by a priority; the others know neither."""
 
-CACHED = frozenset({Endpoint.MESSAGES, Endpoint.DECISIONS})
+CACHED = frozenset({Endpoint.MESSAGES, Endpoint.DECISIONS, Endpoint.TRANSCRIBE})
 """Those of the others whose prompts servers may find in their cache: with several tenants, one would learn what another
 has asked.
 """
 
+FORMS = frozenset({Endpoint.TRANSCRIBE})
+"""Those that take a form with a file: its fields are the members."""
 
 OURS = frozenset(
     {
@@ -113,6 +117,14 @@ MEMBERS: dict[Endpoint, frozenset[str]] = {
     Endpoint.RERANK: _COMPARED | {"query", "documents", "top_n", "return_documents", "max_tokens_per_doc"},
     Endpoint.SCORE: _COMPARED | {"text_1", "text_2", "queries", "documents", "data_1", "data_2"},
     Endpoint.DECISIONS: frozenset({"input", "questions", "prompt_cache_options"}),
+    Endpoint.TRANSCRIBE: frozenset(
+        {
+            *("language", "prompt", "hotwords", "to_language", "response_format", "chunking_strategy", "include[]"),
+            *("timestamp_granularities[]", "stream", "stream_include_usage", "stream_continuous_usage_stats"),
+            *("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty"),
+            *("repetition_penalty", "max_completion_tokens"),
+        }
+    ),
 }
 """The members that may go on to each endpoint."""
 
@@ -253,7 +265,31 @@ class _Item(msgspec.Struct):
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_LITERAL = frozenset({*_LIMITS, "stream", "store", "priority"})
+"""Members that are no texts, which a field of a form always is."""
+_IS_LITERAL = re.compile("true|false|0|-?[1-9][0-9]{0,17}", re.IGNORECASE)
 _ID_LIST = b"0123456789, \t\r\n"
+
+
+def members_of_form(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The JSON for the fields of a form, to be read as a body. Those whose names end with `[]` may come several times.
+    Raises InvalidRequest.
+    """
+    members: dict[str, Any] = {}
+    for sent, content in fields:
+        try:
+            name, value = sent.decode(), content.decode()
+        except UnicodeDecodeError:
+            shown = brief(sent.decode(errors="replace"))
+            raise not_allowed(f"The form's field '{shown}' is not valid UTF-8.", shown) from None
+        if name.endswith("[]"):
+            members.setdefault(name, []).append(value)
+        elif name in members or name == "file":
+            raise not_allowed(f"The form has '{brief(name)}' more than once; send it once.", brief(name))
+        else:
+            literal = name in _LITERAL and _IS_LITERAL.fullmatch(value)
+            members[name] = msgspec.Raw(value.lower().encode()) if literal else value
+    return msgspec.json.encode(members)
 
 
 def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Generator[None, None, Read]:
@@ -288,7 +324,7 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
         for number, _ in enumerate(_decision_parts(members, limits.messages)):
             if number % LOOKED_AT == 0:
                 yield
-    else:
+    elif endpoint not in FORMS:
         if endpoint is Endpoint.RERANK:
             _require(members, "query")
             _require(members, "documents")

@@ -13,6 +13,14 @@ import msgspec
 from service.engine.port import EngineRefused
 
 
+class File(msgspec.Struct, frozen=True):
+    """The file of a form: its name, its type, and its bytes."""
+
+    name: str
+    kind: str
+    content: bytes
+
+
 class Passed(msgspec.Struct, frozen=True):
     """A request for a server: its path, and the members of its body but for the model, as each server has its own id
     for that.
@@ -35,6 +43,8 @@ class Passed(msgspec.Struct, frozen=True):
     tenant: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     """The headers of the request that are for the server too."""
+    file: File | None = None
+    """The file beside the members, where these are the fields of a form."""
 
 
 class PassedRefusal(EngineRefused):
@@ -60,7 +70,12 @@ class PassedReply(Protocol):
 
     @property
     def events(self) -> bool:
-        """Whether it is a stream of server-sent events; else it is JSON."""
+        """Whether it is a stream of server-sent events; else it is whole."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """The type of an answer that is whole: JSON, or of one to a form any text."""
         ...
 
     def pieces(self) -> AsyncGenerator[bytes, None]:

@@ -156,7 +156,10 @@ _NOWHERE = Found()
 
 NOTHING = "Nothing is there; /openapi.json lists each path."
 
-PASSED_ON = ("/completions", "/embeddings", "/messages", "/count_tokens", "/rerank", "/score", "/decisions")
+PASSED_ON = (
+    *("/completions", "/embeddings", "/messages", "/count_tokens", "/rerank", "/score", "/decisions"),
+    "/transcriptions",
+)
 NOT_PASSED_ON = (
     "Nothing here passes it on to a server: the engine has none, or HARMONIUM_CHATS is refused. Each engine "
     "serves the Responses API: POST /v1/responses."

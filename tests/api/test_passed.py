@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from service.api.passed import FURTHER, MAX_ANSWERS, MEMBERS, OURS, Endpoint, PassedLimits, Read, read_passed
+from service.api.passed import (
+    FURTHER,
+    MAX_ANSWERS,
+    MEMBERS,
+    OURS,
+    Endpoint,
+    PassedLimits,
+    Read,
+    members_of_form,
+    read_passed,
+)
 from service.errors import InvalidRequest
 from service.steps import in_one_go
 
@@ -144,6 +154,25 @@ def test_prompts_that_are_none_are_refused(prompt: Any, more: dict[str, Any], pa
     with pytest.raises(InvalidRequest) as refused:
         read(Endpoint.COMPLETIONS, prompt=prompt, **more)
     assert refused.value.param == param
+
+
+def test_fields_of_a_form_are_members_of_the_kinds_that_are_read() -> None:
+    fields = [(b"model", b"m"), (b"stream", b"True"), (b"temperature", b"1"), (b"max_completion_tokens", b"9")]
+    asked = raw(members_of_form([*fields, (b"include[]", b"a"), (b"include[]", b"b")]), Endpoint.TRANSCRIBE)
+    assert asked.stream
+    assert {name: bytes(value) for name, value in asked.within(5).items()} == {
+        "stream": b"true",
+        "temperature": b'"1"',
+        "max_completion_tokens": b"5",
+        "include[]": b'["a","b"]',
+    }
+
+
+@pytest.mark.parametrize("fields", [[(b"file", b"x")], [(b"model", b"m")] * 2])
+def test_what_a_form_has_once_may_not_come_twice(fields: list[tuple[bytes, bytes]]) -> None:
+    with pytest.raises(InvalidRequest, match="more than once") as refused:
+        members_of_form(fields)
+    assert refused.value.param == fields[0][0].decode()
 
 
 def test_embeddings_are_of_many_texts_and_of_no_messages() -> None:

@@ -227,4 +227,12 @@ export async function test_what_would_be_passed_on_is_refused_where_no_server_is
   assert.equal(scored.response.status, 404)
   const decided = await client.POST('/v1/decisions', { body: { model, input: 'Hi.', questions: [] } })
   assert.equal(decided.response.status, 404)
+  const bodySerializer = ({ model }) => {
+    const form = new FormData()
+    form.append('model', model)
+    form.append('file', new Blob(['RIFF']), 'a.wav')
+    return form
+  }
+  const spoken = await client.POST('/v1/audio/transcriptions', { body: { model, file: '' }, bodySerializer })
+  assert.equal(spoken.response.status, 404)
 }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from service.engine.llama import servers as llama_servers
 from service.engine.llama.servers import Llama
-from service.engine.pass_through import Passed
+from service.engine.pass_through import File, Passed
 from service.engine.port import (
     LEAST_LOGPROB,
     Chunk,
@@ -221,6 +221,15 @@ async def test_what_is_passed_on_is_salted_where_a_server_knows_salts_and_refuse
     await facts(kind, {"/v1/completions": [FRESH, CACHED]}, Terms("", 8192))
     with pytest.raises(EngineRefused, match="leave out cache_salt"):
         kind.passed_members(passed)
+    assert kind.passed_members(Passed("r", "/v1/messages", {})) == {}
+
+
+def test_what_is_passed_on_without_a_salt_leaves_llama_its_cached_prompts() -> None:
+    kind, salted = Llama(shared=False), Passed("r", "/v1/chat/completions", {}, cache_salt="own")
+    for passed in (salted, Passed("r", "/v1/messages", {}), salted):
+        assert kind.passed_members(passed) == {"cache_prompt": True}
+    assert Llama(shared=True).passed_members(Passed("r", "/v1/messages", {})) == {"cache_prompt": False}
+    assert kind.passed_members(Passed("r", "/v1/audio/transcriptions", {}, file=File("a", "", b""))) == {}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
 from service.errors import InvalidRequest
 from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
-from service.web.routes.containers import read_upload
+from service.web.form import parse_form
 from tests.responses.tools.test_code_interpreter import OUTPUTS, code, ran
 from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving
@@ -181,13 +181,13 @@ KIND = b'multipart/form-data; boundary="b"'
 @given(st.binary(max_size=300))
 def test_any_bytes_come_through_a_form(content: bytes) -> None:
     if b"\r\n--b" not in b"\r\n" + content:
-        assert read_upload(form(content), KIND) == ("a.bin", content)
+        assert parse_form(form(content), KIND) == ("a.bin", b"x/y", content, ())
 
 
 @pytest.mark.parametrize("kind", ["message/rfc822", "multipart/mixed; boundary=c", "text/plain; charset=utf-16"])
 def test_a_file_is_its_bytes_whatever_it_is_said_to_be(kind: str) -> None:
     letter = b"From: ada\r\n\r\n--c\r\n\r\nHi\r\n--c--\r\n"
-    assert read_upload(form(letter).replace(b"x/y", kind.encode()), KIND).content == letter
+    assert parse_form(form(letter).replace(b"x/y", kind.encode()), KIND).content == letter
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_file_is_its_bytes_whatever_it_is_said_to_be(kind: str) -> None:
 def test_no_form_takes_long(body: bytes) -> None:
     begun = process_time()
     with suppress(InvalidRequest):
-        read_upload(body, KIND)
+        parse_form(body, KIND)
 
     assert process_time() - begun < 1
 
@@ -217,19 +217,19 @@ def test_no_form_takes_long(body: bytes) -> None:
 def test_a_content_type_that_is_too_long_is_refused_at_once() -> None:
     begun = process_time()
     with pytest.raises(InvalidRequest):
-        read_upload(form(b"x"), KIND + b";" * 250_000)
+        parse_form(form(b"x"), KIND + b";" * 250_000)
 
     assert process_time() - begun < 0.1
 
 
 @pytest.mark.parametrize(("name", "kept"), [("../../etc/passwd", "passwd"), ("é.txt", "é.txt")])
 def test_a_files_name_is_the_last_of_its_path(name: str, kept: str) -> None:
-    assert read_upload(form(b"x", name), KIND).name == kept
+    assert parse_form(form(b"x", name), KIND).name == kept
 
 
 def test_a_form_that_was_cut_off_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="no end"):
-        read_upload(form(b"abc")[:-9], KIND)
+        parse_form(form(b"abc")[:-9], KIND)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,6 @@ def test_a_form_that_was_cut_off_is_refused() -> None:
 )
 def test_a_form_without_a_file_is_refused(body: bytes, kind: bytes) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        read_upload(body, kind)
+        parse_form(body, kind)
 
     assert refused.value.param == "file"

@@ -372,7 +372,10 @@ class Llama(Kind):
         return Request(COMPLETION, body)
 
     def passed_members(self, passed: Passed) -> dict[str, Any]:
-        return {"cache_prompt": self.caches(passed.cache_salt)}  # it knows no priorities
+        """The member that keeps cached prompts apart, where there are several tenants; it knows no priorities."""
+        if passed.file is not None:
+            return {}
+        return {"cache_prompt": self.caches(passed.cache_salt) if passed.cache_salt else not self._shared}
 
     def answer(self, generation: Generation) -> LlamaAnswer:
         sampling = generation.sampling

@@ -278,7 +278,8 @@ class Tensorrt(Kind):
 
     def passed_members(self, passed: Passed) -> dict[str, Any]:
         """Nothing, as it refuses unknown members, and its endpoints know different ones."""
-        self._refuse_salted(self._reuses, passed.cache_salt)
+        if passed.cache_salt:
+            self._refuse_salted(self._reuses, passed.cache_salt)
         return {}
 
     async def _finds_prompts(self, ask: Ask, model: str) -> bool:

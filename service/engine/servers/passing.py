@@ -7,14 +7,15 @@ For servers that notice a hang-up only in a stream, we ask for a stream and make
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from io import StringIO
 from typing import Annotated, Any, cast
 
 import msgspec
 
-from service.engine.pass_through import PassedRefusal, PassedUsage
+from service.engine.pass_through import File, PassedRefusal, PassedUsage
 from service.engine.port import EngineBroke, EngineError, EngineUnavailable
 from service.engine.servers.answer import DONE, MAX_EVENT_BYTES, LineEnds
 from service.engine.servers.connection import Connection
@@ -69,8 +70,15 @@ BROKEN = OSError
 """The error that a connection may raise."""
 
 ACCEPTED = "application/json, text/event-stream"
+TEXTS = frozenset({"text/plain", "text/vtt", "text/srt", "application/x-subrip"})
+"""The types of a transcription that is no JSON, which a form may ask for."""
 EVENTS = "text/event-stream"
 JSON = "application/json"
+
+_TYPE = re.compile(
+    r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}(?:; ?[a-z0-9]+=[a-z0-9.,+-]{1,64})?", re.IGNORECASE
+)
+"""A type of a file that goes on."""
 
 TAIL_SECONDS = 1
 """The time that the end of a stream may take behind its last event."""
@@ -127,6 +135,26 @@ def _word(value: object) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= MAX_WORD_CHARS else None
 
 
+def form_body(members: Mapping[str, Any], file: File) -> tuple[bytes, str]:
+    """The form of these fields, each a text, a list of them or a literal, with a file; and its Content-Type.
+
+    It is written anew, so that a server reads the fields that were checked here, however the client wrote them.
+    """
+    boundary = secrets.token_hex(16)
+    head, parts = f"--{boundary}\r\nContent-Disposition: form-data; name=".encode(), bytearray()
+    for name, member in members.items():
+        value = msgspec.json.decode(member) if isinstance(member, msgspec.Raw) else member
+        for each in cast(list[Any], value) if isinstance(value, list) else [value]:
+            text = each.encode() if isinstance(each, str) else msgspec.json.encode(each)
+            parts += head + b'"%b"\r\n\r\n%b\r\n' % (name.encode(), text)
+    named = file.name.replace("\\", "").replace('"', "%22").encode()
+    kind = file.kind if _TYPE.fullmatch(file.kind) else "application/octet-stream"
+    parts += head + b'"file"; filename="%b"\r\nContent-Type: %b\r\n\r\n' % (named, kind.encode())
+    return b"".join(
+        (parts, file.content, f"\r\n--{boundary}--\r\n".encode())
+    ), f"multipart/form-data; boundary={boundary}"
+
+
 class ServerReply:
     """An answer with status 200, whose body is unread. `usage` is that which it has reported last, so far."""
 
@@ -138,17 +166,20 @@ class ServerReply:
         broken: Callable[[], EngineUnavailable],
         *,
         folded: bool,
+        texts: bool = False,
     ) -> None:
         """`name` is the kind of server, `hidden` are secrets that no client may see; `broken` notes that the connection
-        broke, and returns the error. A stream becomes one answer if it is to be `folded`. Raises EngineError for an
-        answer that nobody asked for.
+        broke, and returns the error. A stream becomes one answer if it is to be `folded`. `texts` may come where they
+        were asked for. Raises EngineError for an answer that nobody asked for.
         """
         answer = connection.answer
         encoding = answer.headers.get("content-encoding", "identity")
-        if answer.content_type not in (EVENTS, JSON) or encoding != "identity":
+        known = answer.content_type in (EVENTS, JSON) or (texts and answer.content_type in TEXTS)
+        if not known or encoding != "identity":
             raise EngineError(f"the {name} server answered with something that is neither JSON nor a stream of events")
         self._streams = answer.content_type == EVENTS
         self.events = self._streams and not folded
+        self.content_type = JSON if self._streams else answer.content_type
         self.usage: PassedUsage | None = None
         self._name, self._hidden = name, hidden
         self._connection, self._broken = connection, broken

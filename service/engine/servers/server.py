@@ -38,7 +38,16 @@ from service.engine.port import (
 from service.engine.servers.answer import Answer
 from service.engine.servers.connection import Connection, target_of
 from service.engine.servers.kind import Facts, Kind, RefusedAlone, Request, ServerChanged, ServerLoad, Wanted
-from service.engine.servers.passing import ACCEPTED, BROKEN, GENERATED, STREAMED, ServerReply, passed_refusal
+from service.engine.servers.passing import (
+    ACCEPTED,
+    BROKEN,
+    GENERATED,
+    STREAMED,
+    TEXTS,
+    ServerReply,
+    form_body,
+    passed_refusal,
+)
 from service.engine.servers.pool import Pool, Unconnected, read_bounded
 from service.logs import event
 from service.markup.speech import Transcript
@@ -193,13 +202,19 @@ class Server:
         facts = self._fetch_facts()
         folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
         own = {"model": facts.model, **self.kind.passed_members(passed), **(STREAMED if folded else {})}
+        file = passed.file
+        if file is None:
+            body, kind = msgspec.json.encode({**passed.members, **own}), "application/json"
+        else:
+            body, kind = form_body({**passed.members, **own}, file)
         # no client may see its address, nor the key for it
         hidden = [each for each in (self._pool.api_key, urlsplit(self.url).netloc, self.place.host) if each]
-        request = Request(passed.path, msgspec.json.encode({**passed.members, **own}))
-        headers = {**_headers(passed), **dict(passed.headers), "accept": ACCEPTED}
+        request = Request(passed.path, body)
+        accepted = ACCEPTED if file is None else ", ".join((ACCEPTED, *sorted(TEXTS)))
+        headers = {**_headers(passed), **dict(passed.headers), "accept": accepted, "content-type": kind}
         refused = partial(passed_refusal, self.kind.name, hidden)
         async with self._posting(request, headers, refused, None) as connection:
-            yield ServerReply(self.kind.name, connection, hidden, self._broke, folded=folded)
+            yield ServerReply(self.kind.name, connection, hidden, self._broke, folded=folded, texts=file is not None)
 
     @asynccontextmanager
     async def _posting(

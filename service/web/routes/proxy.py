@@ -18,9 +18,19 @@ import msgspec
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from service.api.passed import CACHED, GENERATES, SALTED, Endpoint, PassedLimits, Read, read_passed
+from service.api.passed import (
+    CACHED,
+    FORMS,
+    GENERATES,
+    SALTED,
+    Endpoint,
+    PassedLimits,
+    Read,
+    members_of_form,
+    read_passed,
+)
 from service.engine.engines import salt_of
-from service.engine.pass_through import Passed, PassedReply, PassedUsage, PassesOn
+from service.engine.pass_through import File, Passed, PassedReply, PassedUsage, PassesOn
 from service.engine.port import EngineBroke, EngineError, EngineRefused
 from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value
 from service.logs import event
@@ -35,6 +45,7 @@ from service.web.body import break_off, watching
 from service.web.errors import MESSAGES
 from service.web.event_stream import HEADERS
 from service.web.exchange import Admitted
+from service.web.form import read_form
 from service.web.received import Received
 from service.web.routing import Router, Way
 from service.web.sse import Pulse
@@ -67,6 +78,7 @@ KNOWN: dict[str, Known] = {
     Endpoint.RERANK: Known("Rank documents", "createRerank", "rerank"),
     Endpoint.SCORE: Known("Score texts", "createScore", "score"),
     Endpoint.DECISIONS: Known("Decide questions", "createDecision", "decide"),
+    Endpoint.TRANSCRIBE: Known("Transcribe audio", "createTranscription", "transcribe"),
 }
 
 HEADERS_ON = (b"anthropic-version", b"anthropic-beta")
@@ -79,11 +91,7 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
     """The server's answer to a request. Raises ApiError, EngineUnavailable."""
     service, admitted, exchange = request.service, request.admitted, request.exchange
     settings = service.settings
-    body = await request.body()
-    async with request.preparing(len(body)):
-        read = await in_steps(read_passed(body, endpoint, PassedLimits()))
-    reads = len(body) // TOKEN_BYTES
-    del body  # its members: what goes on is of them
+    read, file, reads = await (_form_read(request, endpoint) if endpoint in FORMS else _json_read(request, endpoint))
     caller = request.exchange.caller
     card = await model_of(service, caller, read.model)
     if endpoint in CACHED and service.tenants.keys.several:
@@ -107,6 +115,7 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
         trace=caller.trace,
         tenant=exchange.tenant,
         headers=_headers(exchange.headers) if endpoint.startswith(MESSAGES) else (),
+        file=file,
     )
 
     async def count(usage: PassedUsage) -> None:
@@ -122,11 +131,32 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 
 
+async def _json_read(request: Received, endpoint: Endpoint) -> tuple[Read, None, int]:
+    """A request in JSON, and about how many tokens it has. Raises ApiError."""
+    body = await request.body()
+    async with request.preparing(len(body)):
+        return await in_steps(read_passed(body, endpoint, PassedLimits())), None, len(body) // TOKEN_BYTES
+
+
+async def _form_read(request: Received, endpoint: Endpoint) -> tuple[Read, File, int]:
+    """A request as a form, its file, and about how many tokens its fields have: of the file its server knows alone.
+    Raises ApiError.
+    """
+    kind, body = request.exchange.headers.get(b"content-type", b""), await request.body(text=False)
+    async with request.preparing(len(body)):
+        form = await read_form(body, kind)
+        members = members_of_form(form.fields)
+        read = await in_steps(read_passed(members, endpoint, PassedLimits()))
+    return read, File(form.name, form.kind.decode("latin-1"), form.content), len(members) // TOKEN_BYTES
+
+
 def _route(endpoint: Endpoint) -> None:
     """Adds the route of an endpoint."""
     known = KNOWN[endpoint]
 
-    @router.route("POST", endpoint.removeprefix("/v1"), known.summary, known.operation_id, way=Way.ASKS)
+    @router.route(
+        "POST", endpoint.removeprefix("/v1"), known.summary, known.operation_id, way=Way.ASKS, uploads=endpoint in FORMS
+    )
     async def passed_on(request: Received) -> object:
         """Passed on to the engine's server. Nothing is stored."""
         return await _passed_on(request, endpoint)
@@ -165,8 +195,6 @@ WHOLE_BYTES = 256 * 1024
 
 DATA = b"data: "
 """The prefix of an event; most servers send one for each token."""
-
-JSON = (b"content-type", b"application/json")
 
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 
@@ -301,7 +329,7 @@ class PassedAnswer(HttpResponse):
         await reply.end()
 
     async def _whole(self, reply: PassedReply, send: Send) -> None:
-        """Send JSON, a long one as it comes. Raises EngineError."""
+        """Send a whole answer, a long one as it comes. Raises EngineError."""
         self._admitted.slot.served(self._prompt, 0)
         held = bytearray()
         async with aclosing(reply.pieces()) as pieces:
@@ -309,13 +337,15 @@ class PassedAnswer(HttpResponse):
                 held += piece
                 if len(held) > WHOLE_BYTES:
                     if not self._exchange.status:
-                        await send({"type": "http.response.start", "status": 200, "headers": [JSON]})
+                        head = [(b"content-type", reply.content_type.encode())]
+                        await send({"type": "http.response.start", "status": 200, "headers": head})
                     await send({"type": "http.response.body", "body": bytes(held), "more_body": True})
                     held.clear()
                     await self._admitted.work.go_on()
         if not self._exchange.status:
-            _check(bytes(held))
-            head = [JSON, (b"content-length", b"%d" % len(held))]
+            if reply.content_type == "application/json":
+                _check(bytes(held))
+            head = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(held))]
             await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": bytes(held), "more_body": False})
 

@@ -108,6 +108,27 @@ def _told(kind: str, **members: Any) -> bytes:
     return b"event: %b\n" % kind.encode() + _event({"type": kind, **members})
 
 
+async def transcribe(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    """`/v1/audio/transcriptions`: what the form says of the file, as vLLM answers it."""
+    name, _, content = body["file"]
+    words = [name, str(len(content))]
+    if body.get("response_format") == "text":
+        return web.Response(text=" ".join(words))
+    if body.get("stream") != "true":
+        return _json({"text": " ".join(words), "usage": {"type": "duration", "seconds": 2}})
+    stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    stream.enable_chunked_encoding()
+    await stream.prepare(request)
+    for word in words:
+        choice = {"delta": {"content": f"{word} "}, "finish_reason": None, "stop_reason": None}
+        await stream.write(_event({"object": "transcription.chunk", "model": body["model"], "choices": [choice]}))
+    if body.get("stream_include_usage") == "true":
+        usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+        await stream.write(_event({"object": "transcription.chunk", "choices": [], "usage": usage}))
+    await stream.write(DONE)
+    return stream
+
+
 _USAGE = {"prompt_tokens": 3, "total_tokens": 3}
 TOLD: dict[str, dict[str, Any]] = {
     "/v1/messages/count_tokens": {"input_tokens": 7},

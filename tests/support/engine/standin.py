@@ -73,6 +73,7 @@ class Standin(Standing):
         router.add_post("/v1/chat/completions", self._chat)
         router.add_post("/v1/embeddings", self._embed)
         router.add_post("/v1/messages", self._messages)
+        router.add_post("/v1/audio/transcriptions", self._transcribe)
         for path in chatting.TOLD:
             router.add_post(path, self._told)
 
@@ -136,6 +137,10 @@ class Standin(Standing):
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
         return self._unknown(body) or await chatting.messages(request, body, self.working)
+
+    async def _transcribe(self, request: web.Request) -> web.StreamResponse:
+        body = self.asked[-1].body
+        return self._unknown(body) or await chatting.transcribe(request, body)
 
     async def _told(self, request: web.Request) -> web.StreamResponse:
         return self._unknown(self.asked[-1].body) or chatting.told(request.path)

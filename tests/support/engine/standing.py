@@ -117,9 +117,10 @@ class Standing(ABC):
     async def _receive(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """What happens to every request before its route is looked at."""
         self._connections.add(transport_of(request))
-        body = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
-        asked = Asked(request.path, headers, msgspec.json.decode(body or b"{}"))
+        form = headers.get("content-type", "").startswith("multipart/form-data")
+        fields = await form_of(request) if form else msgspec.json.decode(await request.read() or b"{}")
+        asked = Asked(request.path, headers, fields)
         self.asked.append(asked)
         guarded = self.api_key and request.path.startswith(self.guarded)
         if guarded and headers.get("authorization") != f"Bearer {self.api_key}":
@@ -164,6 +165,20 @@ class Standing(ABC):
                 if (chunk := following.result()) is None:
                     return
                 yield chunk
+
+
+async def form_of(request: web.Request) -> dict[str, Any]:
+    """A form's fields, lists where names end with `[]`; of a file its name, type and bytes."""
+    fields: dict[str, Any] = {}
+    for name, value in (await request.post()).items():
+        if isinstance(value, web.FileField):
+            fields[name] = (value.filename, value.content_type, value.file.read())
+        elif name.endswith("[]"):
+            fields.setdefault(name, []).append(value)
+        else:
+            assert name not in fields, name
+            fields[name] = value
+    return fields
 
 
 S = TypeVar("S", bound=Standing)

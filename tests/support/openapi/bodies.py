@@ -333,10 +333,13 @@ NewConversation = shown(
 )
 
 
+Binary = Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+
+
 class Upload(Struct):
     """A form with a file."""
 
-    file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+    file: Binary
 
 
 ChangedConversation = shown(conversation._Changed, "UpdateConversation", "metadata", metadata=Metadata | None)
@@ -361,8 +364,11 @@ def _passed_on(name: str, says: str, endpoint: passed.Endpoint, *required: str) 
     known = {field.name: field.type for field in msgspec.structs.fields(passed._Ours)}
     must = ("model", *required)
     others = sorted((passed.MEMBERS[endpoint] | passed.OURS) - set(must))
-    fields: list[Any] = [(member, str if member == "model" else Any) for member in must]
-    fields += [(member, known.get(member, Any), None) for member in others]
+    kinds = {"model": str, "file": Binary}
+    fields: list[Any] = [(member, kinds.get(member, Any)) for member in must]
+    for member in others:
+        field = msgspec.field(name=member, default=None)  # a form has names with brackets
+        fields.append((member.removesuffix("[]"), known.get(member, Any), field))
     return msgspec.defstruct(name, fields, namespace={"__doc__": says}, forbid_unknown_fields=True, kw_only=True)
 
 
@@ -387,6 +393,12 @@ Ranked = _passed_on(
 Scored = _passed_on("CreateScore", "Texts for the engine's server to compare.", passed.Endpoint.SCORE)
 Decided = _passed_on(
     "CreateDecision", "Questions for the engine's server to decide.", passed.Endpoint.DECISIONS, "input", "questions"
+)
+Sound = _passed_on(
+    "CreateTranscription",
+    "A form with audio for the engine's server to transcribe.",
+    passed.Endpoint.TRANSCRIBE,
+    "file",
 )
 
 

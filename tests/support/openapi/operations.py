@@ -142,6 +142,12 @@ OPERATIONS: dict[str, Operation] = {
     "createRerank": Operation(bodies.Ranked, _PASSED, (404, *BODY, 422, 504), "The server's answer."),
     "createScore": Operation(bodies.Scored, _PASSED, (404, *BODY, 422, 504), "The server's answer."),
     "createDecision": Operation(bodies.Decided, _PASSED, (404, *BODY, 422, 504), "The server's answer."),
+    "createTranscription": Operation(
+        *(bodies.Sound, _PASSED, (404, *BODY, 422, 504), _EVENTS),
+        streams="PassedOn",
+        form=True,
+        texts=("text/plain",),
+    ),
     "ingestTraces": Operation(bodies.Traces, {204: None}, BODY, "They were taken in."),
     "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),
     "health": Operation(None, {200: answers.Health}, (), "It is alive.", open=True),

@@ -1,4 +1,4 @@
-"""APIs beside OpenAI's own that are passed on: messages as Anthropic has them, ranking, scores, decisions."""
+"""APIs beside OpenAI's chat that are passed on: messages as Anthropic has them, ranking, scores, decisions, audio."""
 
 import json
 from typing import Any
@@ -15,6 +15,9 @@ from tests.support.waiting import until
 from tests.web.passing.conftest import Behind, standing_before
 
 MESSAGES = "/v1/messages"
+FORM = "multipart/form-data; boundary=b"
+SOUND = "/v1/audio/transcriptions"
+WAV = ("tides.wav", b"RIFF\x00\xff\r\n--b--\r\n" * 9, "audio/wav")
 COUNT = "/v1/messages/count_tokens"
 EVENTS = (("content-type", "text/event-stream"),)
 BODIES: dict[str, dict[str, Any]] = {
@@ -139,14 +142,126 @@ async def test_a_key_may_come_as_anthropics_clients_send_it(settings: Settings) 
             assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
 
 
-@pytest.mark.parametrize("path", [MESSAGES, "/v1/decisions"])
+@pytest.mark.parametrize("path", [MESSAGES, "/v1/decisions", SOUND])
 async def test_where_servers_know_no_salts_one_tenant_alone_is_served(settings: Settings, path: str) -> None:
     secret = type(settings.engine_api_key)
     keys = (ApiKey("acme", secret(ACME_KEY)), ApiKey("globex", secret(GLOBEX_KEY)))
-    body = message() if path == MESSAGES else {"model": "talker", **BODIES[path]}
+    body = message() if path == MESSAGES else {"model": "talker", **BODIES.get(path, {})}
     async with standing_before(settings, api_keys=keys) as behind:
-        refused = await ask(behind, body, path, authorization=f"Bearer {ACME_KEY}")
+        headers = {"authorization": f"Bearer {ACME_KEY}"}
+        async with behind.inside.http() as http:
+            sent: dict[str, Any] = {"data": body, "files": {"file": WAV}} if path == SOUND else {"json": body}
+            refused = await http.post(path, headers=headers, **sent)
         assert refused.status_code == 404
         assert "one tenant alone" in refused.json()["error"]["message"]
+        assert "Ask by POST /v1/responses" in refused.json()["error"]["message"]
         counted = await ask(behind, {"model": "talker", **BODIES[COUNT]}, COUNT, authorization=f"Bearer {ACME_KEY}")
         assert counted.json()["input_tokens"] == 7
+
+
+async def transcribe(behind: Behind, file: Any = WAV, **fields: Any) -> httpx.Response:
+    """What comes of a form, of which the lists are fields that come several times."""
+    async with behind.inside.http() as http:
+        return await http.post(SOUND, files={"file": file}, data={"model": "gpt-4o", **fields})
+
+
+async def test_audio_is_transcribed_from_a_form_by_the_model_that_it_names(behind: Behind) -> None:
+    told = await transcribe(
+        behind, language="en", temperature="0.20", **{"timestamp_granularities[]": ["word", "segment"]}
+    )
+    assert told.json() == {"text": f"tides.wav {len(WAV[1])}", "usage": {"type": "duration", "seconds": 2}}
+    assert behind.server.asked[-1].body == {
+        "model": "talker",
+        "language": "en",
+        "temperature": "0.20",
+        "timestamp_granularities[]": ["word", "segment"],
+        "file": (WAV[0], WAV[2], WAV[1]),
+    }
+
+
+async def test_a_transcription_may_be_a_stream_whose_tokens_are_counted(behind: Behind) -> None:
+    told = await transcribe(behind, stream="True", stream_include_usage="true")
+    assert told.headers["content-type"].startswith("text/event-stream")
+    assert (
+        "".join(
+            choice["delta"]["content"]
+            for line in told.text.splitlines()
+            if line.startswith("data: {")
+            for choice in json.loads(line.removeprefix("data: "))["choices"]
+        )
+        == f"tides.wav {len(WAV[1])} "
+    )
+    assert told.text.endswith("data: [DONE]\n\n")
+    async with behind.inside.http() as http:
+        metrics = (await http.get("/metrics")).text
+    assert "harmonium_input_tokens_total 9.0" in metrics
+    assert "harmonium_output_tokens_total 2.0" in metrics
+
+
+async def test_a_transcription_may_be_plain_text(behind: Behind) -> None:
+    told = await transcribe(behind, response_format="text")
+    assert (told.headers["content-type"], told.text) == ("text/plain", f"tides.wav {len(WAV[1])}")
+
+
+async def test_a_form_is_written_anew_so_that_a_server_reads_nothing_else_in_it(behind: Behind) -> None:
+    sneaky = ('a"; name="model', b"x", 'audio/wav"\r\nx: y')
+    await transcribe(behind, sneaky, prompt='"\r\n--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nother')
+    asked = behind.server.asked[-1].body
+    assert asked.keys() == {"model", "prompt", "file"}
+    assert asked["model"] == "talker"
+    assert asked["prompt"].endswith("other")
+    assert asked["file"][1:] == ("application/octet-stream", b"x")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"model": ["a", "b"]}, "model", "more than once"),
+        ({"model": "gpt-9"}, "model", "gpt-9"),
+        ({"stream": "perhaps"}, "stream", "boolean"),
+        ({"tempo": "1"}, "tempo", "Unknown parameter"),
+        ({"vllm_xargs": "{}"}, "vllm_xargs", "run or load"),
+        ({"prompt": b"\xff"}, "prompt", "UTF-8"),
+        ({"prompt": "x" * (1 << 20)}, "file", "bytes beside its file"),
+        ({f"a{number}": "" for number in range(70)}, "file", "64 parts"),
+    ],
+)  # fmt: skip
+async def test_a_form_that_is_wrong_is_refused(behind: Behind, fields: dict[str, Any], param: str, words: str) -> None:
+    refused = await transcribe(behind, **fields)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (404 if words == "gpt-9" else 400, param)
+    assert words in error["message"]
+    assert not any(each.path == SOUND for each in behind.server.asked)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"", FORM),
+        (b'{"model": "talker"}', "application/json"),
+        (b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\ntalker\r\n--b--\r\n', FORM),
+        (b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx', FORM),
+    ],
+    ids=["nothing", "JSON", "no file", "cut off"],
+)  # fmt: skip
+async def test_what_is_no_form_with_a_file_is_refused(settings: Settings, body: bytes, kind: str) -> None:
+    keys = (ApiKey("acme", type(settings.engine_api_key)(ACME_KEY)),)
+    async with standing_before(settings, api_keys=keys) as behind, behind.inside.http() as http:
+        headers = {"content-type": kind, "authorization": f"Bearer {ACME_KEY}"}
+        refused = await http.post(SOUND, content=body, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "file")
+
+
+async def test_audio_keeps_to_the_bound_of_bodies_and_takes_no_tokens_of_a_limit(settings: Settings) -> None:
+    limits = {"max_tokens_per_1_minute": 50}
+    async with standing_before(settings, max_body_bytes=100_000, tenant_limits=limits) as behind:
+        for size, status in ((50_000, 200), (90_000, 200), (120_000, 413)):
+            answer = await transcribe(behind, ("a.wav", b"\0" * size, "audio/wav"), model="talker")
+            assert answer.status_code == status
+
+
+async def test_a_server_that_transcribes_nothing_is_a_404(behind: Behind) -> None:
+    said = b'{"error": {"message": "The model does not support Transcriptions API", "code": 404}}'
+    behind.server.instead[SOUND] = Instead((said,), 404, headers=(("content-type", "application/json"),))
+    refused = await transcribe(behind)
+    assert (refused.status_code, "Transcriptions API" in refused.json()["error"]["message"]) == (404, True)
