@@ -71,9 +71,11 @@ def trees(service: Service, limit: int, filters: dict[str, str | int], after: st
             return
 
 
-def filters_of(status: str | None, model: str | None, since: str | None, metadata: list[str]) -> dict[str, str | int]:
+def filters_of(
+    status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
+) -> dict[str, str | int]:
     """The filters of a list. Raises ClientError."""
-    asked = {"status": status, "model": model}
+    asked = {"status": status, "model": model, "text": text}
     found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
     if since is not None:
         found["since"] = moment_of(since)
@@ -345,14 +347,15 @@ def ls(
     service: Service,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
     status: Annotated[str | None, option("STATUS", "Only those whose newest turn is so.")] = None,
-    model: Annotated[str | None, option("NAME", "Only those whose newest turn is of this.")] = None,
+    model: Annotated[str | None, option("NAME", "Only those with a turn of this.")] = None,
     since: Annotated[str | None, option("TIME", "Only those used since a date, or 2h or 7d ago.")] = None,
-    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those whose newest turn has this.")] = None,
+    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those with a turn that has this.")] = None,
+    text: Annotated[str | None, option("WORDS", "Only those with a turn that has all of these.")] = None,
     after: Annotated[str | None, option("CURSOR", "Go on there.")] = None,
     as_json: AsLines = False,
 ) -> None:
     """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
-    filters, is_empty = filters_of(status, model, since, metadata or []), True
+    filters, is_empty = filters_of(status, model, since, metadata or [], text), True
     found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
     columns = printing.columns() if found_again else 0
     page: Json | None = None
@@ -363,7 +366,7 @@ def ls(
     if page is not None and (more := search_note(page)):
         printing.remark(more)
     elif is_empty:
-        printing.remark(f"no conversation{' whose newest turn is so' if filters else 's'}")
+        printing.remark(f"no conversation{' is so' if filters else 's'}")
 
 
 @app.command()

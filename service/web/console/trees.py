@@ -1,8 +1,9 @@
 """Trees: a key's own, a page at a time, and the turns of one; and its background responses that wait or run.
 
-A page has all trees, or those whose newest turn is as was asked for, looked for within bounds. Only the last use of
-trees is in an order, so `since` and `until` cost nothing, and all else is looked at tree by tree. A page ends where
-that took too long, and says so. Never go on to the end for one that matches: a tenant may have a million.
+A page has all trees, or those that are as was asked for, looked for within bounds. Only the last use of trees is in an
+order, so `since` and `until` cost nothing, and all else is looked at tree by tree, and for words and metadata turn by
+turn. A page ends where that took too long, and says so. Never go on to the end for one that matches: a tenant may have
+a million. Never find what was deleted, also where it was from one conversation alone.
 
 Excerpts are cut from responses and inputs as they are stored: JSON of any release, so what isn't as expected has none.
 Times are in seconds since 1970.
@@ -10,7 +11,8 @@ Times are in seconds since 1970.
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from time import monotonic
@@ -22,13 +24,14 @@ from pydantic import Field
 from service.api.ids import response_of
 from service.background.submit import WINDOWS
 from service.errors import invalid_value
+from service.steps import in_steps
 from service.web.received import Received
 from service.web.routes.conversations import read_filter
 from service.web.routing import FILTER, PageQuery, Query, Router
 from store import codec
-from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
 from store.history.history import ConversationHistoryStore
-from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
+from store.history.listing import SHARDS_AT_ONCE, ScoredDigits, Tree, TreeListing, by_shard
 from store.history.tree_turns import Node, TreeTurns, away_from, shown_of, turns_of, under_way
 from store.ids import TREE_DIGITS
 from store.keys import (
@@ -59,6 +62,8 @@ class _Response(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     metadata: dict[str, str] | None = None
     output: list[msgspec.Raw] = []
+    omits: str | None = None
+    """The item that a conversation goes on without."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
@@ -178,9 +183,16 @@ class ShownTurn(msgspec.Struct):
     used_at: int | None = None
 
 
+class Found(msgspec.Struct, frozen=True):
+    """The turn or conversation of a tree that is as was asked for, with the text around the first of the words."""
+
+    id: str
+    text: str = ""
+
+
 class ShownTree(msgspec.Struct):
     """A tree in a list. `title` is the beginning of what its first turn was asked, null where that can't be read; the
-    items that a conversation begins with aren't among its `turns`.
+    items that a conversation begins with aren't among its `turns`. `found` is null where no turn was looked for.
     """
 
     id: str
@@ -192,6 +204,7 @@ class ShownTree(msgspec.Struct):
     conversation: str | None
     newest: ShownTurn
     metadata: dict[str, str]
+    found: Found | None = None
     object: str = "console.tree"
 
 
@@ -279,7 +292,7 @@ def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
     )
 
 
-def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt]) -> ShownTree:
+def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt], found: Found | None) -> ShownTree:
     """A tree in a list, with the excerpts of its newest turn and of those that it begins with, by their digits."""
     excerpt = excerpts.get(digits_of(tree.newest))
     titles = (excerpts[each].input for each in tree.opening if each in excerpts)
@@ -294,6 +307,7 @@ def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt]) -> ShownTree:
         conversation=tree.conversation,
         newest=with_excerpt(newest, excerpt),
         metadata={} if excerpt is None else excerpt.metadata,
+        found=found,
     )
 
 
@@ -315,35 +329,140 @@ LAST_DIGITS = "f" * HEX_DIGITS
 
 @dataclass(frozen=True)
 class Box:
-    """The most that one page looks at."""
+    """The most that one page looks at; of trees whose turns are looked at, so many turns at once, or one tree."""
 
     trees: int = 2_000
     seconds: float = 0.5
     bytes: int = 16 << 20
     at_once: int = 25
+    turns_at_once: int = 250
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The filters of a tree and its newest turn. Times are in seconds since 1970."""
+    """The filters of a tree: `status` of its newest turn; `model`, `metadata` and `words`, which are casefolded, of any
+    one; `begin` of the digits of any. Times are in seconds since 1970.
+    """
 
     status: str | None = None
-    model: str | None = None
     since: int | None = None
     until: int | None = None
+    model: str | None = None
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+    words: tuple[str, ...] = ()
+    begin: str = ""
 
-    def takes(self, tree: Tree, excerpt: Excerpt | None) -> bool:
-        """Whether a tree is wanted; one that wasn't read is not, if that is needed to know."""
-        if self.status is not None and tree.status != self.status:
+    @property
+    def is_read(self) -> bool:
+        """Whether turns are read to know which are wanted."""
+        return self.model is not None or bool(self.metadata or self.words)
+
+
+_BEGIN = re.compile(r"(?:[a-z]{2,5}_)?([0-9a-f]{4,52})")
+
+
+def begin_of(id: str) -> str:
+    """The digits with which an id begins that begins so, of a response, an item, a call or a conversation. Raises
+    InvalidRequest.
+    """
+    match = _BEGIN.fullmatch(id)
+    if match is None:
+        raise invalid_value("id", id, "Give the beginning of an id, with 4 of its hexadecimal digits or more.")
+    return match[1][:HEX_DIGITS]
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text, each once, as they are looked for. Raises InvalidRequest for none."""
+    words = tuple(dict.fromkeys(text.casefold().split()))
+    if not words:
+        raise invalid_value("text", text, "Give one word or more.")
+    return words
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """A part of a content, a result or an action, as far as it has words."""
+
+    text: str | None = None
+    refusal: str | None = None
+    logs: str | None = None
+    query: str | None = None
+
+
+_MEMBERS = ("content", "summary", "name", "arguments", "input", "code", "action", "output", "outputs")
+"""The members of items that have words."""
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_WORDS: msgspec.json.Decoder[str | list[_Part] | _Part | None] = msgspec.json.Decoder(str | list[_Part] | _Part | None)
+
+
+def _texts_of(item: msgspec.Raw, omitted: Collection[str]) -> Iterator[str]:
+    """The texts of an item; none of one that was omitted. What isn't as expected, as a picture, has none."""
+    members = _OBJECT.decode(item)
+    if omitted and "id" in members and msgspec.json.decode(members["id"]) in omitted:
+        return
+    for name in _MEMBERS:
+        with suppress(msgspec.ValidationError):
+            found = _WORDS.decode(members.get(name, b"null"))
+            parts = [_Part(found)] if isinstance(found, str) else [found] if isinstance(found, _Part) else found or []
+            for part in parts:
+                yield from filter(None, (part.text, part.refusal, part.logs, part.query))
+
+
+PIECE_CHARS = 1 << 16
+"""How much of a text is looked at in one go: a millisecond or less."""
+
+TURN_COST = 1_024
+"""A turn takes as long as so many characters more."""
+
+
+class Look:
+    """Looks for one turn of a tree that is wanted, in any number of trees one after the other."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._reach = max(map(len, wanted.words), default=0)
+        self._work = 0
+
+    def at(self, response: bytes, items: bytes, omitted: set[str]) -> Generator[None, None, str | None]:
+        """The text around the first of the words, where a turn with this response and these input items, both JSON, has
+        what is wanted; else None. It adds to `omitted` the item that is gone from here on. Raises msgspec's errors.
+        """
+        if self._is_long(TURN_COST):
+            yield
+        wanted, found = self._wanted, msgspec.json.decode(response, type=_Response)
+        if found.omits is not None:
+            omitted.add(found.omits)
+        if wanted.model not in (None, found.model) or not wanted.metadata.items() <= (found.metadata or {}).items():
+            return None
+        missing, around = set(wanted.words), ""
+        for item in (*_ITEMS.decode(items), *found.output) if missing else ():
+            for text in _texts_of(item, omitted):
+                for at in range(0, len(text), PIECE_CHARS):
+                    piece = text[at : at + PIECE_CHARS + self._reach]
+                    folded = piece.casefold()
+                    if here := [word for word in wanted.words if word in missing and word in folded]:
+                        around = around or _around(piece, here[0])
+                        missing.difference_update(here)
+                    if not missing:
+                        return around
+                    if self._is_long(len(piece)):
+                        yield
+        return None if missing else ""
+
+    def _is_long(self, chars: int) -> bool:
+        """Whether others wait by now, as with so many characters more it was a step."""
+        self._work += chars
+        if self._work < PIECE_CHARS:
             return False
-        if self.model is None and not self.metadata:
-            return True
-        return (
-            excerpt is not None
-            and (self.model is None or excerpt.model == self.model)
-            and self.metadata.items() <= excerpt.metadata.items()
-        )
+        self._work = 0
+        return True
+
+
+def _around(text: str, word: str) -> str:
+    """The text around the first place of a word."""
+    start = max(0, text.lower().find(word) - EXCERPT_CHARS // 3)
+    words = " ".join(text[start : start + 8 * EXCERPT_CHARS].split())
+    return ("…" if start else "") + words[:EXCERPT_CHARS]
 
 
 def read_cursor(after: str) -> ScoredDigits:
@@ -371,6 +490,7 @@ class Search:
             newest = ScoredDigits(wanted.until * US, LAST_DIGITS)
             after = newest if after is None else min(after, newest)
         self._listing = TreeListing(history, tenant, after=after)
+        self._look = Look(wanted)
         self._until = monotonic() + box.seconds
         self._looked_at = self._size = self._unread = 0
         self._last: ScoredDigits | None = None
@@ -381,17 +501,36 @@ class Search:
         while True:
             some = await self._listing.some(min(self._box.at_once, max(1, limit - len(found))))
             within = list(takewhile(lambda each: self._is_in_time(each[0]), some))
-            if within:
-                self._last = within[-1][0]
-                self._looked_at += len(within)
-                found += await self._wanted_of([tree for _, tree in within if tree is not None])
+            for group in self._groups(within):
+                if found and len(found) >= limit:
+                    return self._end(found, more=True)
+                if self._last is not None and (stopped := self._stop_reason()) is not None:
+                    return self._end(found, more=True, stopped=stopped)
+                self._last = group[-1][0]
+                self._looked_at += len(group)
+                found += await self._wanted_of([tree for _, tree in group if tree is not None])
+                await asyncio.sleep(0)
             if not some or len(within) < len(some):
                 return self._end(found, more=False)
-            if len(found) >= limit:
-                return self._end(found, more=True)
-            if (stopped := self._stop_reason()) is not None:
-                return self._end(found, more=True, stopped=stopped)
-            await asyncio.sleep(0)
+
+    def _groups(
+        self, places: list[tuple[ScoredDigits, Tree | None]]
+    ) -> Iterator[list[tuple[ScoredDigits, Tree | None]]]:
+        """Some trees as they are looked at together."""
+        group, turns = list[tuple[ScoredDigits, Tree | None]](), 0
+        for place in places:
+            tree = place[1]
+            turns += tree.turns if tree is not None and self._is_deep else 0
+            if group and turns > self._box.turns_at_once:
+                yield group
+                group, turns = [], tree.turns if tree is not None else 0
+            group.append(place)
+        if group:
+            yield group
+
+    @property
+    def _is_deep(self) -> bool:
+        return self._wanted.is_read or bool(self._wanted.begin)
 
     def _is_in_time(self, place: ScoredDigits) -> bool:
         return self._wanted.since is None or place.score >= self._wanted.since * US
@@ -406,12 +545,65 @@ class Search:
     async def _wanted_of(self, trees: list[Tree]) -> list[ShownTree]:
         """Those of some trees that are wanted."""
         likely = [tree for tree in trees if self._wanted.status in (None, tree.status)]
-        read = await self._read({digits_of(tree.newest): tree.size for tree in likely})
-        self._unread += sum(tree.size > 0 and digits_of(tree.newest) not in read for tree in likely)
-        found = [tree for tree in likely if self._wanted.takes(tree, read.get(digits_of(tree.newest)))]
-        openings = {digits: size for tree in found for digits, size in tree.opening.items() if digits not in read}
-        read |= await self._read(openings)
-        return [shown_tree(tree, read) for tree in found]
+        found = await self._found_in(likely) if self._is_deep else None
+        shown = [tree for tree in likely if found is None or tree.id in found]
+        sizes = {digits_of(tree.newest): tree.size for tree in shown}
+        read = await self._read({digits: size for tree in shown for digits, size in tree.opening.items()} | sizes)
+        if found is None:
+            self._unread += sum(size > 0 and digits not in read for digits, size in sizes.items())
+        return [shown_tree(tree, read, None if found is None else found[tree.id]) for tree in shown]
+
+    async def _found_in(self, trees: list[Tree]) -> dict[str, Found]:
+        """For those of some trees that have a turn that is wanted, by their ids: the newest one, or a deep one."""
+        found: dict[str, Found] = {}
+        sizes: dict[str, int] = {}
+        owners: dict[str, Tree] = {}
+        lacking: set[str] = set()
+        for at in range(0, len(trees), SHARDS_AT_ONCE):
+            some = trees[at : at + SHARDS_AT_ONCE]
+            for tree, turns in zip(some, await asyncio.gather(*map(self._turns_in, some)), strict=True):
+                lacking |= set() if turns.whole else {tree.id}
+                begun = self._begun_in(tree, turns.nodes)
+                if begun and not self._wanted.is_read:
+                    found[tree.id] = Found(begun[0].id)
+                for node in begun if self._wanted.is_read else ():
+                    sizes[node.digits], owners[node.digits] = node.size, tree
+        omitted: dict[str, set[str]] = {tree.id: set() for tree in trees}
+        self._size += sum(sizes.values())
+        async for digits, response, items in self._payloads(sizes):
+            id = owners.pop(digits).id
+            if id in found:
+                continue
+            text = await in_steps(self._look.at(response, items, omitted[id]))
+            if text is not None:
+                found[id] = Found(name_of(digits), text)
+            if len(found) == len(trees):
+                break
+        lacking |= {tree.id for digits, tree in owners.items() if sizes[digits]}
+        self._unread += len(lacking - found.keys())
+        return found
+
+    def _begun_in(self, tree: Tree, nodes: list[Node]) -> list[Node]:
+        """Those of a tree's turns that are looked at, the newest first, then the deepest: an item comes behind the turn
+        that omits it.
+        """
+        begin, also = self._wanted.begin, "omission" if self._wanted.is_read else None
+        left = (node for node in reversed(nodes) if not node.deleted)
+        begun = (node for node in left if node.digits.startswith(begin) or kind_of(node.digits) == also)
+        return sorted(begun, key=lambda node: node.digits != digits_of(tree.newest))
+
+    async def _turns_in(self, tree: Tree) -> TreeTurns:
+        """The turns of a tree; none where it is gone by now."""
+        try:
+            return await turns_of(self._history, self._tenant, tree.id)
+        except NotFound:
+            return TreeTurns(tree.id, tree.used, [], whole=True)
+
+    async def _payloads(self, sizes: dict[str, int]) -> AsyncGenerator[tuple[str, bytes, bytes]]:
+        """The responses and the input items of turns with these sizes, as shown_of has them of each shard."""
+        for some in by_shard(sizes):
+            async for each in shown_of(self._history, self._tenant, {digits: sizes[digits] for digits in some}):
+                yield each
 
     async def _read(self, sizes: dict[str, int]) -> dict[str, Excerpt]:
         """The excerpts of turns whose responses have these sizes, both by their digits."""
@@ -433,6 +625,12 @@ CUT_AT_ONCE = 50
 
 MODEL_CHARS = 256
 
+TEXT_CHARS = 256
+"""The most of a text that is looked for."""
+
+SEARCH_ROOM = 4 << 20
+"""The room of a large body, which a search takes: so few run at once, and a tenant has its share of them."""
+
 LATEST = 9_999_999_999
 """The last second that can be asked for, in 2286: a use has sixteen digits of microseconds."""
 
@@ -452,18 +650,27 @@ class TreesQuery(PageQuery):
     model: Annotated[str, Field(max_length=MODEL_CHARS)] | None = None
     since: Moment | None = None
     until: Moment | None = None
+    text: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
+    id: str | None = None
 
 
 @router.route("GET", "/console/api/trees", query=TreesQuery)
 async def list_trees(request: Received, query: TreesQuery) -> object:
-    """Trees, the one used last first; all, or those whose newest turn is as is asked for."""
-    filters = read_filter(request.parameters.multi_items())
-    wanted = Wanted(query.status, query.model, query.since, query.until, filters)
+    """Trees, the one used last first; all, or those that are as is asked for."""
+    wanted = Wanted(
+        query.status,
+        query.since,
+        query.until,
+        query.model,
+        read_filter(request.parameters.multi_items()),
+        () if query.text is None else words_of(query.text),
+        "" if query.id is None else begin_of(query.id),
+    )
     place = None if query.after is None else read_cursor(query.after)
     service = request.service
-    search = Search(service.store, request.tenant, wanted, place, Box())
-    page = msgspec.structs.replace(await search.page(query.limit), has_archive=service.archive is not None)
-    return request.with_room(page)
+    async with request.preparing(SEARCH_ROOM if wanted.is_read else 0):
+        found = await Search(service.store, request.tenant, wanted, place, Box()).page(query.limit)
+    return request.with_room(msgspec.structs.replace(found, has_archive=service.archive is not None))
 
 
 @router.route("GET", "/console/api/archived_trees", query=PageQuery)

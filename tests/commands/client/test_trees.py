@@ -109,10 +109,12 @@ def test_conversations_are_listed_by_what_was_said_last(service: ServiceProcess)
     assert [tree["newest"]["id"] for tree in listed] == [second, other]
     assert "shows more" not in said("ls", "--model", "none")
     nothing = run("ls", "--since", "1h", "--status", "failed")
-    assert (nothing.stdout, nothing.stderr) == ("", "no conversation whose newest turn is so\n")
+    assert (nothing.stdout, nothing.stderr) == ("", "no conversation is so\n")
     client = service.client()
     marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
-    assert said("ls", "--metadata", "who=cli").split()[0] == marked
+    client.responses.create(model="gpt-oss-20b", input="Count to 4.", previous_response_id=marked)
+    assert "Count to 4." in said("ls", "--metadata", "who=cli")
+    assert said("ls", "--text", "my ADA").split()[0] == second
 
 
 def test_a_list_at_a_terminal_fits_it_and_shortens_ids_to_what_is_found(

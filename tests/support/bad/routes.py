@@ -22,6 +22,8 @@ ROUTES: Table = {
     "trees of an unknown status": get(f"{TREES}?status=done", VALUE, "status", "done"),
     "trees since a word": get(f"{TREES}?since=today", VALUE, "since", "today"),
     "trees of metadata without a key": get(f"{TREES}?metadata=x", VALUE, "metadata", "metadata[key]"),
+    "trees of no words": get(f"{TREES}?text=%20", VALUE, "text", "one word"),
+    "trees of half an id": get(f"{TREES}?id=resp_0", VALUE, "id", "resp_0"),
     "trees in an order": get(f"{TREES}?order=asc", STRANGE, "order", "order"),
     "a post of trees": post(TREES, None, None, "GET", 405),
     "items of an unknown response": get(f"{HERE}/input_items", None, "response_id", UNKNOWN, 404),

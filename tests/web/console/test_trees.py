@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from openai import OpenAI
 
-from service.web.console.trees import EXCERPT_CHARS, Box, Search, Wanted, read_cursor
+from service.web.console.trees import CUT_AT_ONCE, EXCERPT_CHARS, PIECE_CHARS, Box, Look, Search, Wanted, read_cursor
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
@@ -78,6 +78,7 @@ def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
         "under_way": 0,
         "conversation": None,
         "metadata": {"a": "1"},
+        "found": None,
     }
     assert (newest["id"], newest["kind"], newest["status"], newest["model"]) == (leaf, "response", "completed", MODEL)
     assert (newest["input"], newest["output"]) == ("What is my name?", "Your name is Ada.")
@@ -140,7 +141,7 @@ def test_a_conversation_that_began_empty_is_called_by_its_first_turn_and_a_pictu
     assert http.get(f"{TREES}/{conversation.id}").json()["excerpts_complete"]
 
 
-def test_filters_find_the_trees_whose_newest_turn_is_as_asked_for(own: Served) -> None:
+def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
     client, http = own.client(), own.http()
     plain = said(client, "My name is Ada.")
     marked = said(client, "My name is Ada.", metadata={"a": "1", "b": "2"})
@@ -178,6 +179,10 @@ def test_filters_find_the_trees_whose_newest_turn_is_as_asked_for(own: Served) -
         ("model=" + "m" * 257, "model"),
         ("metadata=1", "metadata"),
         ("order=asc", "order"),
+        ("text=%20", "text"),
+        ("text=" + "t" * 257, "text"),
+        ("id=resp_00", "id"),
+        ("id=Ada", "id"),
     ],
 )
 def test_what_a_list_does_not_take_is_refused_by_name(service: Served, query: str, param: str) -> None:
@@ -211,13 +216,115 @@ def test_to_look_is_no_use(own: Served) -> None:
     assert [tree["id"] for tree in trees(http)["data"]] == [newer, older]
 
 
+def found(http: httpx.Client, **parameters: Any) -> list[tuple[str, str]]:
+    """The turns that are found, with the texts around the words."""
+    page = trees(http, **parameters)
+    assert (page["has_more"], page["searched"]["unread"]) == (False, 0)
+    return [(tree["found"]["id"], tree["found"]["text"]) for tree in page["data"]]
+
+
+def test_words_are_found_in_any_turn_of_any_branch_however_they_are_written(own: Served) -> None:
+    client, http = own.client(), own.http()
+    root = said(client, "My name is Ada.")
+    fork = said(client, "Die Straße nach Zürich\nist lang.", root)
+    said(client, "Count to 2.", said(client, "Count to 3.", root))
+    other = said(client, "My name is Bob.", instructions="Ada is no word of the conversation.")
+    assert found(http, text="ADA") == [(root, "My name is Ada.")]
+    assert found(http, text="zÜRICH strasse") == [(fork, "Die Straße nach Zürich ist lang.")]
+    assert found(http, text="name") == [(other, "My name is Bob."), (root, "My name is Ada.")]
+    assert found(http, text="name zürich") == [], "all words are of one turn"
+    assert found(http, text="output_text") == [], "what isn't written is no word"
+    assert found(http, text="ada", since=int(time.time()) + 100) == []
+    (tree,) = trees(http, text="zürich")["data"]
+    assert (tree["id"], tree["title"], tree["turns"]) == (root, "My name is Ada.", 4), "the whole tree is shown"
+
+
+def test_words_are_found_in_calls_and_what_came_of_them_and_deep_in_a_long_text(own: Served) -> None:
+    client, http = own.client(), own.http()
+    call = {"type": "function_call", "call_id": "call_1", "name": "weigh", "arguments": '{"thing": "anvil"}'}
+    output: Any = {
+        "type": "function_call_output",
+        "call_id": "call_1",
+        "output": [{"type": "input_text", "text": "9 t"}],
+    }
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{'needle' * 20_000}", "detail": "low"}
+    long = {"type": "input_text", "text": "hay " * 50_000 + "pin" + " hay" * 50_000}
+    first = client.responses.create(model=MODEL, input=[call, output, {"role": "user", "content": "How heavy?"}]).id  # type: ignore[list-item]
+    second = client.responses.create(model=MODEL, input=[{"role": "user", "content": [picture, long]}]).id  # type: ignore[list-item]
+    assert found(http, text="weigh ANVIL 9") == [(first, "weigh")]
+    ((id, text),) = found(http, text="pin")
+    assert (id, "hay pin hay" in text, text[0], len(text)) == (second, True, "…", EXCERPT_CHARS + 1)
+    assert found(http, text="needle") == [], "a picture has no words"
+
+
+def test_metadata_and_models_of_any_turn_are_found_and_all_filters_are_of_one(own: Served) -> None:
+    client, http = own.client(), own.http()
+    root = said(client, "My name is Ada.", metadata={"a": "1"})
+    leaf = said(client, "What is my name?", root, metadata={"b": "2"})
+    assert found(http, **{"metadata[a]": "1"}) == [(root, "")]
+    assert found(http, **{"metadata[a]": "1"}, text="name", model=MODEL) == [(root, "My name is Ada.")]
+    assert found(http, **{"metadata[b]": "2"}, text="name") == [(leaf, "What is my name?")]
+    assert found(http, **{"metadata[a]": "1", "metadata[b]": "2"}) == []
+
+
+def test_an_id_is_found_by_its_beginning_whatever_it_is_of(own: Served) -> None:
+    client, http = own.client(), own.http()
+    conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}])
+    first = said(client, "Hello.", conversation=conversation.id)
+    last = said(client, "What is my name?", conversation=conversation.id)
+    said(client, "Another one.")
+    items = client.responses.retrieve(first).output
+    for begin, id in (
+        (last[:25], last),
+        (last[5:25], last),
+        (first[:-4], first),
+        (str(items[0].id)[:-2], first),
+        (f"call_{first[5:]}00", first),
+        (conversation.id[:-4], conversation.id),
+    ):
+        assert found(http, id=begin) == [(id, "")], begin
+    assert found(http, id="resp_" + "0" * 47) == []
+    assert found(http, id=first[:-4], text="hello") == [(first, "Hello.")]
+    assert found(http, id=first[:-4], text="name") == []
+
+
+def test_nothing_deleted_is_found(own: Served) -> None:
+    client, http = own.client(), own.http()
+    gone = said(client, "My secret is alpha.")
+    kept = said(client, "Hello.", gone, metadata={"a": "1"})
+    whole = said(client, "My secret is beta.")
+    conversation = client.conversations.create(
+        items=[{"role": "user", "content": "My secret is gamma."}, {"role": "user", "content": "I like tea."}]
+    ).id
+    items = client.conversations.items.list(conversation, order="asc").data
+    assert len(found(http, text="secret")) == 3
+    client.responses.delete(gone)
+    http.delete(f"/v1/responses/{whole}", params={"tree": "true"})
+    client.conversations.items.delete(str(items[0].id), conversation_id=conversation)
+    assert found(http, text="secret") == []
+    assert [text for _, text in found(http, text="tea")] == ["I like tea."]
+    assert found(http, **{"metadata[a]": "1"}) == [(kept, "")]
+    assert found(http, id=gone[:25]) == [(kept, "")], "its tree begins so, and is there"
+    assert found(http, id=gone[:-2]) == []
+
+
+def test_a_tenant_finds_nothing_of_another_by_words_metadata_or_ids(tenants: Served) -> None:
+    id = said(tenants.client(ACME_KEY), "My word is xylophone.", metadata={"only": "acme"})
+    acme, globex = tenants.http(ACME_KEY), tenants.http(GLOBEX_KEY)
+    for parameters in ({"text": "xylophone"}, {"metadata[only]": "acme"}, {"id": id[:25]}):
+        assert [tree["id"] for tree in trees(acme, **parameters)["data"]] == [id]
+        assert trees(globex, **parameters)["data"] == []
+
+
 @pytest.fixture
 async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
     """A store with 60 trees, of which every tenth is of the model `rare`."""
     store = ConversationHistoryStore(connect(redis_url), prefix="console")
     for number in range(60):
         response = {"model": "rare" if number % 10 == 0 else "usual", "output": []}
-        await store.append(TENANT, Turn(store.new_id(), None, Status.COMPLETED, (), msgspec.json.encode(response)))
+        items = [{"role": "user", "content": f"{response['model']} words"}]
+        shown, told = msgspec.json.encode(response), msgspec.json.encode(items)
+        await store.append(TENANT, Turn(store.new_id(), None, Status.COMPLETED, (), shown, told))
     yield store
     for shard in store.keyspace.all_shards():
         async with store.server.operation() as operation:
@@ -229,6 +336,7 @@ async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
     await store.close()
 
 
+@pytest.mark.parametrize("wanted", [Wanted(model="rare"), Wanted(words=("rare", "words"))], ids=["model", "words"])
 @pytest.mark.parametrize(
     ("box", "stopped"),
     [
@@ -236,14 +344,15 @@ async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
         (Box(seconds=0.0), "time"),
         (Box(bytes=1, seconds=60.0), "bytes"),
         (Box(seconds=60.0), None),
+        (Box(seconds=0.0, turns_at_once=1), "time"),
     ],
 )
 async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
-    filled: ConversationHistoryStore, box: Box, stopped: str | None
+    filled: ConversationHistoryStore, box: Box, stopped: str | None, wanted: Wanted
 ) -> None:
     found, after, pages, seen = [], None, 0, 0
     while True:
-        page = await Search(filled, TENANT, Wanted(model="rare"), after, box).page(20)
+        page = await Search(filled, TENANT, wanted, after, box).page(20)
         assert page.searched.stopped == (stopped if page.has_more else None)
         found += [tree.id for tree in page.data]
         pages, seen = pages + 1, seen + page.searched.trees
@@ -252,3 +361,19 @@ async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
         after = read_cursor(page.after)
     assert (len(found), len(set(found)), seen) == (6, 6, 60)
     assert (pages > 1) == (stopped is not None)
+
+
+async def test_a_tree_that_is_too_large_to_be_read_is_counted(filled: ConversationHistoryStore) -> None:
+    items = msgspec.json.encode([{"role": "user", "content": "Ada " * 2_000_000}])
+    await filled.append(TENANT, Turn(filled.new_id(), None, Status.COMPLETED, (), b'{"output":[]}', items))
+    page = await Search(filled, TENANT, Wanted(words=("ada",)), None, Box(seconds=60.0)).page(20)
+    assert (page.data, page.searched.trees, page.searched.unread, page.has_more) == ([], 61, 1, False)
+
+
+def test_others_run_between_the_pieces_of_a_long_text_and_between_short_turns() -> None:
+    look, pieces = Look(Wanted(words=("ada",))), 20
+    long = msgspec.json.encode([{"role": "user", "content": "x" * (pieces * PIECE_CHARS - 1) + "Ada"}])
+    steps = look.at(b"{}", long, set())
+    assert sum(1 for _ in steps) >= pieces - 1
+    short = msgspec.json.encode([{"role": "user", "content": "Hello."}])
+    assert sum(1 for _ in range(10_000) for _ in look.at(b"{}", short, set())) >= 10_000 // CUT_AT_ONCE // 2
