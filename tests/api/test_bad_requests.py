@@ -29,14 +29,14 @@ def refuse(redis_url: str) -> Iterator[Refuse]:
         assert [key for key in redis.keys(f"{PREFIX}*") if not key.endswith(b":secret")] == []
 
 
-@pytest.mark.parametrize("name", READ)
-def test_a_bad_request_is_refused_by_name(refuse: Refuse, name: str) -> None:
-    bad, error = READ[name], refuse(READ[name])
-    assert (error.status, error.type) == (bad.status, "invalid_request_error"), error
-    assert (error.code, error.param) == (bad.code, bad.param), error
-    assert bad.words in error.message
-    assert len(error.message) < 1000
-    assert not error.retry
+def test_a_bad_request_is_refused_by_name(refuse: Refuse) -> None:
+    for name, bad in READ.items():
+        error = refuse(bad)
+        assert (error.status, error.type) == (bad.status, "invalid_request_error"), (name, error)
+        assert (error.code, error.param) == (bad.code, bad.param), (name, error)
+        assert bad.words in error.message, (name, error)
+        assert len(error.message) < 1000, name
+        assert not error.retry, name
 
 
 def test_the_tables_are_long_enough_and_have_no_name_twice() -> None:

@@ -31,27 +31,27 @@ async def disarmed(messages: object, tools: object = ()) -> Transcript:
     return await Disarming().disarm(pieces, transcript)
 
 
-@pytest.mark.parametrize("mark", MARKS)
-async def test_a_mark_in_a_text_is_broken(mark: str) -> None:
-    made = await disarmed([{"role": "user", "content": f"Hi{mark}\n<b>"}])
-    assert json.loads(made.messages) == [{"role": "user", "content": f"Hi{mark[0]}{BREAK}{mark[1:]}\n<b>"}]
+async def test_a_mark_in_a_text_is_broken() -> None:
+    for mark in MARKS:
+        made = await disarmed([{"role": "user", "content": f"Hi{mark}\n<b>"}])
+        assert json.loads(made.messages) == [{"role": "user", "content": f"Hi{mark[0]}{BREAK}{mark[1:]}\n<b>"}]
 
 
-@pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("around", ["{0}{0}", "{0}{1}", "{2}{0}", "a{0}b", "<|{0}|>", "[{0}]", "]{0}["])
-async def test_no_mark_is_left_where_marks_overlap_or_stand_in_others(mark: str, around: str) -> None:
-    text = around.format(mark, mark[1:], mark[:-1])
-    made = await disarmed([{"role": "user", "content": text}])
-    said = json.loads(made.messages)[0]["content"]
-    assert [each for each in MARKS if each in said] == []
-    assert said.replace(BREAK, "") == text
+async def test_no_mark_is_left_where_marks_overlap_or_stand_in_others(around: str) -> None:
+    for mark in MARKS:
+        text = around.format(mark, mark[1:], mark[:-1])
+        made = await disarmed([{"role": "user", "content": text}])
+        said = json.loads(made.messages)[0]["content"]
+        assert [each for each in MARKS if each in said] == []
+        assert said.replace(BREAK, "") == text
 
 
-@pytest.mark.parametrize("mark", MARKS)
-async def test_a_mark_in_what_a_tool_says_of_itself_is_broken(mark: str) -> None:
-    made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
-    assert mark not in made.tools.decode()
-    assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
+async def test_a_mark_in_what_a_tool_says_of_itself_is_broken() -> None:
+    for mark in MARKS:
+        made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
+        assert mark not in made.tools.decode()
+        assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
 
 
 def by_user(text: str) -> Transcript:
@@ -85,12 +85,12 @@ def shown(arguments: str) -> str:
     return chat_messages([said], {})[0]["tool_calls"][0]["function"]["arguments"]
 
 
-@pytest.mark.parametrize("mark", MARKS)
-async def test_a_mark_in_arguments_that_a_template_decodes_is_broken(mark: str) -> None:
-    escaped = "".join(rf"\u{ord(each):04x}" for each in mark)
-    made = await disarmed([{"role": "assistant", "content": shown(f'{{"a": "{escaped}"}}')}])
-    said = json.loads(json.loads(made.messages)[0]["content"])
-    assert said == {"a": f"{mark[0]}{BREAK}{mark[1:]}"}
+async def test_a_mark_in_arguments_that_a_template_decodes_is_broken() -> None:
+    for mark in MARKS:
+        escaped = "".join(rf"\u{ord(each):04x}" for each in mark)
+        made = await disarmed([{"role": "assistant", "content": shown(f'{{"a": "{escaped}"}}')}])
+        said = json.loads(json.loads(made.messages)[0]["content"])
+        assert said == {"a": f"{mark[0]}{BREAK}{mark[1:]}"}
 
 
 @pytest.mark.parametrize("value", [r"\\u0041\\\u0041\"\n\u0000", r"\ud83d\ude00\/\u2028", r"\u0022\u005c\u005cu0041"])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import product
 from time import process_time
 from typing import Any
 from urllib.parse import quote
@@ -62,22 +63,21 @@ def test_links_to_files_that_are_there_are_cited_wherever_the_text_is_cut(text: 
     assert cited(*text) == whole
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("form", [str, quote, lambda name: quote(name, safe="/;,?:@&=+$-_.!~*'()#"), escaped])
-@pytest.mark.parametrize("around", ["[it]({})", "{}", "See {}.", "**{}**", "<{}>", "{}, {}; {}:", "({}) '{}'", "{}\n"])
-def test_a_file_of_any_name_is_cited_as_links_have_it(name: str, form: Callable[[str], str], around: str) -> None:
-    link = f"sandbox:/mnt/data/{form(name)}"
-    text = around.replace("{}", link)
-    file = FILES[f"/mnt/data/{name}"]["file_id"]
+def test_a_file_of_any_name_is_cited_as_links_have_it(form: Callable[[str], str]) -> None:
+    for name, around in product(
+        NAMES, ("[it]({})", "{}", "See {}.", "**{}**", "<{}>", "{}, {}; {}:", "({}) '{}'", "{}\n")
+    ):
+        link = f"sandbox:/mnt/data/{form(name)}"
+        text = around.replace("{}", link)
+        file = FILES[f"/mnt/data/{name}"]["file_id"]
 
-    assert cited(*text) == cited(text) == [(link, file)] * around.count("{}")
+        assert cited(*text) == cited(text) == [(link, file)] * around.count("{}")
 
 
-@pytest.mark.parametrize(
-    "link", ["a.tar.bz2", "plot.png.bak", "plot.png/x", "a-1", "plot.pngé", "aa", "50A.txt", "f.x"]
-)
-def test_a_file_is_not_cited_by_the_beginning_of_another_name(link: str) -> None:
-    assert cited(f"[it](sandbox:/mnt/data/{link}) is new.") == []
+def test_a_file_is_not_cited_by_the_beginning_of_another_name() -> None:
+    for link in ("a.tar.bz2", "plot.png.bak", "plot.png/x", "a-1", "plot.pngé", "aa", "50A.txt", "f.x"):
+        assert cited(f"[it](sandbox:/mnt/data/{link}) is new.") == []
 
 
 def test_a_long_text_with_many_links_takes_little_time() -> None:

@@ -62,7 +62,6 @@ CALLS: dict[Move, Callable[[Machine], object]] = {
     Move.TERMINAL: lambda machine: machine.terminal(CANCELLED),
 }
 SAMPLED_MOVES = set(Move) - CALLS.keys()
-PAIRS = [(phase, move) for phase in Phase for move in CALLS]
 
 
 def state(machine: Machine) -> list[Any]:
@@ -86,28 +85,26 @@ def test_every_phase_has_a_row_and_every_move_a_place_in_it() -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_a_machine_reaches_every_phase(phase: Phase) -> None:
+def test_a_legal_call_leads_where_the_table_says(phase: Phase) -> None:
     assert at(phase).phase is phase
-
-
-@pytest.mark.parametrize(("phase", "move"), [pair for pair in PAIRS if pair[1] in MOVES[pair[0]]])
-def test_a_legal_call_leads_where_the_table_says(phase: Phase, move: Move) -> None:
-    machine = at(phase)
-    CALLS[move](machine)
-
-    assert machine.phase is MOVES[phase][move]
-
-
-@pytest.mark.parametrize(("phase", "move"), [pair for pair in PAIRS if pair[1] not in MOVES[pair[0]]])
-def test_a_call_out_of_order_is_refused_and_changes_nothing(phase: Phase, move: Move) -> None:
-    machine = at(phase)
-    before = state(machine)
-    with pytest.raises(OutOfOrder) as refused:
+    for move in CALLS.keys() & MOVES[phase].keys():
+        machine = at(phase)
         CALLS[move](machine)
 
-    assert (refused.value.phase, refused.value.move) == (phase, move)
-    assert str(refused.value) == f"'{move}' is not legal for a machine that is {phase}"
-    assert state(machine) == before
+        assert machine.phase is MOVES[phase][move], move
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_call_out_of_order_is_refused_and_changes_nothing(phase: Phase) -> None:
+    for move in CALLS.keys() - MOVES[phase].keys():
+        machine = at(phase)
+        before = state(machine)
+        with pytest.raises(OutOfOrder) as refused:
+            CALLS[move](machine)
+
+        assert (refused.value.phase, refused.value.move) == (phase, move)
+        assert str(refused.value) == f"'{move}' is not legal for a machine that is {phase}"
+        assert state(machine) == before
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if Move.END in MOVES[phase]])
@@ -141,11 +138,11 @@ def test_to_feed_nothing_changes_nothing(phase: Phase) -> None:
     assert state(machine) == before
 
 
-@pytest.mark.parametrize("move", sorted(SAMPLED_MOVES))
 @pytest.mark.parametrize("phase", [Phase.NEW, Phase.QUEUED, Phase.DIVERGED, Phase.ENDED, Phase.CLOSED])
-def test_what_was_sampled_moves_nothing_before_it_begins_or_once_it_has_ended(phase: Phase, move: Move) -> None:
-    with pytest.raises(OutOfOrder):
-        after(phase, move)
+def test_what_was_sampled_moves_nothing_before_it_begins_or_once_it_has_ended(phase: Phase) -> None:
+    for move in SAMPLED_MOVES:
+        with pytest.raises(OutOfOrder):
+            after(phase, move)
 
 
 def test_a_full_machine_counts_what_is_fed_and_drops_it() -> None:

@@ -45,17 +45,18 @@ RECIPIENTS = {
 
 
 @pytest.mark.parametrize("channel", ["analysis", "commentary", "final", "other"])
-@pytest.mark.parametrize(("recipient", "expected"), RECIPIENTS.items(), ids=RECIPIENTS)
-def test_a_recipient_decides_on_any_channel(recipient: str, expected: tuple[str, ...], channel: str) -> None:
-    assert items(f"<|channel|>{channel} to={recipient}<|message|>{{}}<|call|>") == [expected]
+def test_a_recipient_decides_on_any_channel(channel: str) -> None:
+    became = {name: items(f"<|channel|>{channel} to={name}<|message|>{{}}<|call|>") for name in RECIPIENTS}
+
+    assert became == {name: [expected] for name, expected in RECIPIENTS.items()}
 
 
 @pytest.mark.parametrize("channel", ["analysis", "commentary", "final"])
-@pytest.mark.parametrize("recipient", ["assistant", "some<thing", "x" * 129])
-def test_a_recipient_that_nobody_can_be_is_none(recipient: str, channel: str) -> None:
+def test_a_recipient_that_nobody_can_be_is_none(channel: str) -> None:
     expected = {"analysis": "reasoning", "final": "final_answer"}.get(channel, channel)
 
-    assert items(f"<|channel|>{channel} to={recipient}<|message|>Hi<|end|>") == [(expected, "Hi")]
+    for name in ("assistant", "some<thing", "x" * 129):
+        assert items(f"<|channel|>{channel} to={name}<|message|>Hi<|end|>") == [(expected, "Hi")]
 
 
 @pytest.mark.parametrize(("recipient", "name"), [("find", "find"), ("crm.find", "find")])

@@ -32,36 +32,30 @@ def described(name: str) -> list[str]:
     return [match[1] for line in lua(name).splitlines() if (match := _ARGUMENT.match(line))]
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_head_describes_no_other_arguments(script: AnyScript) -> None:
-    assert set(described(script.file)) <= set(script.arguments)
+def test_a_head_tells_the_arguments_the_result_and_the_invariant() -> None:
+    for script in ALL:
+        text = "\n".join(head(script.file))
+        assert set(described(script.file)) <= set(script.arguments), script.name
+        assert set(script.arguments) <= {name for file in files_of(script.file) for name in described(file)}, (
+            script.name
+        )
+        assert "\n-- Result:    {" in text, script.name
+        assert "\n-- Invariant: " in text, script.name
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_each_argument_is_described_in_a_script_or_in_what_it_includes(script: AnyScript) -> None:
-    assert set(script.arguments) <= {name for file in files_of(script.file) for name in described(file)}
+def test_a_script_returns_only_the_words_that_its_head_promises() -> None:
+    for script in ALL:
+        opening = "\n".join(head(script.file))
+        body = lua(script.file).partition(opening)[2]
+        returned = {word for line in re.findall(r"return \{.*", body) for word in re.findall(r"'(\w+)'", line)}
+        promised = set(re.findall(r"\{'(\w+)'", opening))
+        assert returned <= promised, script.name
+        said = "".join(map(lua, files_of(script.file)))
+        assert all(f"'{word}'" in said for word in promised), script.name
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_head_tells_the_result_and_the_invariant(script: AnyScript) -> None:
-    text = "\n".join(head(script.file))
-    assert "\n-- Result:    {" in text
-    assert "\n-- Invariant: " in text
-
-
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_script_returns_only_the_words_that_its_head_promises(script: AnyScript) -> None:
-    body = lua(script.file).partition("\n".join(head(script.file)))[2]
-    returned = {word for line in re.findall(r"return \{.*", body) for word in re.findall(r"'(\w+)'", line)}
-    promised = set(re.findall(r"\{'(\w+)'", "\n".join(head(script.file))))
-    assert returned <= promised
-    said = "".join(map(lua, files_of(script.file)))
-    assert all(f"'{word}'" in said for word in promised)
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.lua")), ids=lambda path: path.stem)
-def test_no_script_counts_its_keys_or_arguments(path: Path) -> None:
-    assert not re.search(r"\b(KEYS|ARGV)\b", path.read_text())
+def test_no_script_counts_its_keys_or_arguments() -> None:
+    assert [path.stem for path in FOLDER.glob("*.lua") if re.search(r"\b(KEYS|ARGV)\b", path.read_text())] == []
 
 
 def test_what_is_included_comes_once_and_before_what_includes_it() -> None:
@@ -71,33 +65,33 @@ def test_what_is_included_comes_once_and_before_what_includes_it() -> None:
     assert len(files) == len(set(files))
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.lua")), ids=lambda path: path.stem)
-def test_what_a_shared_file_keeps_of_one_call_begins_anew_with_each(path: Path) -> None:
+def test_what_a_shared_file_keeps_of_one_call_begins_anew_with_each() -> None:
     """Locals without a value, which functions set, are set by its `begin_FILE`, too."""
-    text = path.read_text()
-    states = [name for line in re.findall(r"^local ([\w, ]+?)(?: --.*)?$", text, re.M) for name in line.split(", ")]
-    begin = re.search(rf"^local function begin_{path.stem}\(\)\n(.*?)^end$", text, re.M | re.S)
-    shared = path.stem in {file for script in ALL for file in files_of(script.file)[:-1]}
-    assert not shared or all(begin is not None and re.search(rf"\b{name}\b.* = ", begin[1]) for name in states)
-    calls = re.findall(r"^local (?!function).*redis\.call|^redis\.call", text, re.M)
-    assert not shared or not calls, "what is asked when a library is loaded is asked once"
+    for name in sorted({file for script in ALL for file in files_of(script.file)[:-1]}):
+        text = lua(name)
+        states = [each for line in re.findall(r"^local ([\w, ]+?)(?: --.*)?$", text, re.M) for each in line.split(", ")]
+        begin = re.search(rf"^local function begin_{name}\(\)\n(.*?)^end$", text, re.M | re.S)
+        assert all(begin is not None and re.search(rf"\b{state}\b.* = ", begin[1]) for state in states), name
+        calls = re.findall(r"^local (?!function).*redis\.call|^redis\.call", text, re.M)
+        assert not calls, f"{name}: what is asked when a library is loaded is asked once"
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_no_argument_has_the_name_of_what_an_included_file_defines(script: AnyScript) -> None:
-    included = "\n".join(map(lua, files_of(script.file)[:-1]))
-    defined = set(re.findall(r"^local function (\w+)", included, re.M))
-    defined |= {
-        name for line in re.findall(r"^local ([\w, ]+?)(?: [=-].*)?$", included, re.M) for name in line.split(", ")
-    }
-    assert not defined & {*script.arguments, *script.keys, "turns", "tenant", "digits"}
-    assert set(re.findall(r"^local (\w+) = \{\}", included, re.M)) <= {"job_repairs"}, "it would be filled by each call"
+def test_no_argument_has_the_name_of_what_an_included_file_defines() -> None:
+    for script in ALL:
+        included = "\n".join(map(lua, files_of(script.file)[:-1]))
+        defined = set(re.findall(r"^local function (\w+)", included, re.M))
+        defined |= {
+            name for line in re.findall(r"^local ([\w, ]+?)(?: [=-].*)?$", included, re.M) for name in line.split(", ")
+        }
+        assert not defined & {*script.arguments, *script.keys, "turns", "tenant", "digits"}, script.name
+        filled = set(re.findall(r"^local (\w+) = \{\}", included, re.M))
+        assert filled <= {"job_repairs"}, f"{script.name}: it would be filled by each call"
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-async def test_the_server_can_read_a_script(script: AnyScript, redis: Redis) -> None:
-    await redis.function_load(script.library, replace=True)
-    await redis.script_load(script.source)
+async def test_the_server_can_read_a_script(redis: Redis) -> None:
+    for script in ALL:
+        await redis.function_load(script.library, replace=True)
+        await redis.script_load(script.source)
 
 
 def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:

@@ -4,6 +4,7 @@ import os
 import random
 import sqlite3
 import tracemalloc
+from collections.abc import Callable
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -163,21 +164,24 @@ async def test_a_file_of_something_else_is_refused(foreign: bytes, tmp_path: Pat
         await contents_of(tmp_path / "other")
 
 
-BOMB = MAGIC + bytes([1, codec.ZSTD]) + zstandard.compress(b"\0" * (1 << 30))
 ENDLESS = MAGIC + bytes([1, codec.ZSTD]) + zstandard.ZstdCompressor(write_content_size=False).compress(b"\x90")
-LARGE = MAGIC + bytes([1, codec.ZSTD]) + zstandard.compress(b"\0" * MOST_PART_BYTES)
 AT = f"v1/00/t.{TENANT}/{1:018x}/0"
 MANY = 40 << 20
 
 
-def many(before: bytes, each: bytes) -> bytes:
+def zeros(count: int) -> dict[str, bytes]:
+    """A value that comes to so many bytes."""
+    return {AT: MAGIC + bytes([1, codec.ZSTD]) + zstandard.compress(b"\0" * count)}
+
+
+def many(before: bytes, each: bytes) -> dict[str, bytes]:
     """A value that comes to many small ones: some 40 MiB of them behind the first bytes, in a frame of some KB."""
     count = MANY // len(each)
     packed = before + b"\xdd" + count.to_bytes(4) + each * count
-    return MAGIC + bytes([1, codec.ZSTD]) + zstandard.compress(packed)
+    return {AT: MAGIC + bytes([1, codec.ZSTD]) + zstandard.compress(packed)}
 
 
-MADE = {
+MADE: dict[str, dict[str, bytes] | Callable[[], dict[str, bytes]]] = {
     "a turn of another tree": values_of(saved(1), saved(2, 1, id=id_for(2, tree=2))),
     "a parent in another tree": values_of(saved(1), saved(2, parent=id_for(2, tree=2))),
     "a parent that is none": values_of(saved(1), saved(2, parent="resp_../x")),
@@ -207,23 +211,23 @@ MADE = {
     "a count of deletions": {"v1/store/deletions/00": b"5"},
     "no part": {AT: b"something"},
     "no frame": {AT: MAGIC + bytes([1, codec.ZSTD]) + b"something"},
-    "a frame that comes to a gigabyte": {AT: BOMB},
+    "a frame that comes to a gigabyte": lambda: zeros(1 << 30),
     "a frame that doesn't say its size": {AT: ENDLESS},
-    "a frame of zeros": {AT: LARGE},
-    "a frame of empty ids": {AT: many(b"\x81\xaagone_trees", b"\xa0")},
-    "a frame of empty turns": {AT: many(b"\x81\xa5turns", b"\x81\xa2id\xa0")},
-    "a frame of empty messages": {AT: many(b"\x81\xa5turns\x91\x82\xa2id\xa0\xa8messages", b"\x92\xa0\xc4\x00")},
+    "a frame of zeros": lambda: zeros(MOST_PART_BYTES),
+    "a frame of empty ids": lambda: many(b"\x81\xaagone_trees", b"\xa0"),
+    "a frame of empty turns": lambda: many(b"\x81\xa5turns", b"\x81\xa2id\xa0"),
+    "a frame of empty messages": lambda: many(b"\x81\xa5turns\x91\x82\xa2id\xa0\xa8messages", b"\x92\xa0\xc4\x00"),
 }
 
 
 @pytest.mark.parametrize("what", MADE)
 async def test_a_file_that_somebody_made_is_refused_for_what_it_says(what: str, tmp_path: Path) -> None:
-    path = tmp_path / "made"
+    path, values = tmp_path / "made", MADE[what]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Contents, "_tree", _believe)
         patch.setattr(Contents, "_other", lambda self, key, value: self._sum(key, sha256(value).digest()))
         patch.setattr(Contents, "header", lambda self, head, digest: head)
-        await write(path, MADE[what])
+        await write(path, values() if callable(values) else values)
     tracemalloc.start()
     with pytest.raises(BadBackup) as refused:
         await contents_of(path)
