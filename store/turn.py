@@ -76,11 +76,15 @@ class Expense(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
 
 
+SAID_BYTES = 32
+
+
 class Turn(msgspec.Struct, frozen=True):
     """The stored part of a response: its additions to the conversation; written once and never changed.
 
     `response` is the response as served and `items` the input items as listed, both JSON that the store never reads.
-    `expense` is counted as the turn is stored, and isn't part of it.
+    `expense` is counted as the turn is stored, and isn't part of it. `said` is a digest of SAID_BYTES of all that was
+    said up to the end of the turn, by which `recognise` finds it; a turn without one is never found.
     """
 
     id: str
@@ -90,6 +94,12 @@ class Turn(msgspec.Struct, frozen=True):
     response: bytes
     items: bytes = b"[]"
     expense: Expense | None = None
+    said: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a digest of another length."""
+        if self.said and len(self.said) != SAID_BYTES:
+            raise ValueError(f"the digest of what was said has {len(self.said)} bytes, and must have {SAID_BYTES}")
 
 
 class Chain(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
     `created` and `used` are µs, `held` the bytes of memory that the server had for it. `digest` is the store's, of the
     turn as it was stored. `response` and `items` are JSON texts, and None of a turn that was deleted and that others
     continue. `background` is the mode of a response in the background, `submission` the digest of its submission.
+    `said` is as a turn has it.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
     erased: Erased | None = None
     background: str | None = None
     submission: str | None = None
+    said: bytes = b""
 
     @property
     def deleted(self) -> bool:

@@ -18,7 +18,7 @@ from store import codec
 from store.backup.reading import Node, ShardReader, portions
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, NotFound, NotTerminal, ParentNotFound, StoreUnavailable, TenantErased
-from store.history.append import Addition, with_room
+from store.history.append import Addition, said_of, with_room
 from store.history.delete import ERASED, FORGOTTEN, remove_tree
 from store.history.elsewhere import FROM_FILE, IF_STORED, NOT_ARCHIVED, Archived, Outdated
 from store.history.history import ConversationHistoryStore
@@ -142,6 +142,7 @@ def arguments_of(history: ConversationHistoryStore, turn: Saved, archived: Archi
         "continuable": "1" if turn.status in CONTINUABLE else "0",
         "digest": turn.digest,
         "added": turn.erased.messages if turn.erased else len(turn.messages),
+        "said": b"" if turn.deleted or turn.erased else said_of(turn),
         "created": turn.created,
         "deleted": "" if not turn.deleted else FORGOTTEN if turn.messages else ERASED,
         "erased": str(turn.erased.bytes) if turn.erased else "",

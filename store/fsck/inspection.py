@@ -163,8 +163,9 @@ MAX_REMEMBERED = 10_000
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
-_OWN = re.compile(rb"(line:[0-5]|leaves|conversations|trees):([A-Za-z0-9_.-]{1,64})")
-"""A tenant's own keys: a line of jobs at a level, the order of its leaves, its conversations, its trees."""
+_OWN = re.compile(rb"(line:[0-5]|leaves|conversations|trees|said):([A-Za-z0-9_.-]{1,64})")
+"""A tenant's own keys: a line of jobs at a level, the order of its leaves, its conversations, its trees, what its turns
+have said."""
 
 _LIMIT = rb"(?:limits|parallel):[A-Za-z0-9_.-]{1,64}/[A-Za-z0-9_-]+"
 _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_.-]{1,64}"
@@ -229,7 +230,7 @@ class Inspection:
         self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
         self._leftovers: set[str] = set()
         self._mixed: list[str] = []
-        self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": [], "trees": []}
+        self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": [], "trees": [], "said": []}
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
 

@@ -56,6 +56,8 @@ class Added(Protocol):
     def status(self) -> Status: ...
     @property
     def messages(self) -> Messages: ...
+    @property
+    def said(self) -> bytes: ...
 
 
 class Addition(NamedTuple):
@@ -82,6 +84,7 @@ class Addition(NamedTuple):
             "continuable": continuable(self.turn.status),
             "digest": self.packed.digest,
             "added": len(self.turn.messages),
+            "said": said_of(self.turn),
             "room": self.room,
             "max_depth": max_depth,
             "idle_us": caps.idle_us,
@@ -94,6 +97,11 @@ class Addition(NamedTuple):
 def continuable(status: Status) -> str:
     """Whether a turn with this status may have children, as a script's argument."""
     return "1" if status in CONTINUABLE else "0"
+
+
+def said_of(turn: Added) -> bytes:
+    """The digest by which a turn is recognised, as a script's argument; empty for one that can't be continued."""
+    return turn.said if turn.status in CONTINUABLE else b""
 
 
 def spending(expense: Expense | None, caps: Caps) -> str:

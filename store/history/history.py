@@ -45,6 +45,7 @@ from store.keys import (
     Keyspace,
     ShardKeys,
     TurnKeys,
+    checked_tenant,
     conversation_id,
     id_of,
     ids_of,
@@ -57,7 +58,7 @@ from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
-from store.turn import TERMINAL, Chain, Found, Messages, Status, Turn
+from store.turn import SAID_BYTES, TERMINAL, Chain, Found, Messages, Status, Turn
 from store.watcher import UNWATCHED, Watcher
 
 MAX_DEPTH = 10_000
@@ -67,6 +68,9 @@ MAX_CHAIN_BYTES = 32 << 20
 """The most bytes of messages in a chain that may still be continued: a read of some 20 ms."""
 
 TOKEN_BYTES = 12
+
+MOST_DIGESTS = 64
+"""The most digests of one question for what was said: a page of the index, and a node for each that it has."""
 
 REDACTIONS_AT_ONCE = 8
 """How often a turn is read again that others redact meanwhile; a holder of its conversation has no such rival."""
@@ -144,8 +148,31 @@ class ConversationHistoryStore:
         """A new id, in the parent's tree, or for a root in any shard, but all that are `together` in the same. Raises
         ParentNotFound.
         """
-        shard = crc32(together.encode()) % self.keyspace.shards if together else None
+        shard = self._shard_of(together) if together else None
         return id_of(self.ids.new("" if parent is None else self._parent_digits(parent), shard=shard))
+
+    def _shard_of(self, together: str) -> int:
+        return crc32(together.encode()) % self.keyspace.shards
+
+    async def recognise(self, tenant: str, together: str, digests: Sequence[bytes]) -> tuple[int, str] | None:
+        """The first of these digests that is what a turn has `said`, by its place, and the id of the newest turn that
+        has; None where none is. Turns are looked for in the shard of ids that are `together`, and those that can't be
+        continued are passed over. It doesn't count as use, and `chain` still decides.
+
+        Raises ValueError for more than MOST_DIGESTS or one of another length, StoreUnavailable.
+        """
+        if len(digests) > MOST_DIGESTS or any(len(digest) != SAID_BYTES for digest in digests):
+            raise ValueError(f"{len(digests)} digests must be {MOST_DIGESTS} or fewer, each of {SAID_BYTES} bytes")
+        if not digests:
+            return None
+        word, *detail = await self.server.run(
+            scripts.recognise,
+            self.keyspace.all_shards()[self._shard_of(together)],
+            tenant=checked_tenant(tenant),
+            digests=b"".join(digests),
+            idle_us=self.caps.idle_us,
+        )
+        return (int(detail[0]), id_of(detail[1].decode())) if word == b"ok" else None
 
     async def chain(
         self, tenant: str, tip: str, *, pin: str | None = None, keys: TurnKeys | None = None, above: bool = False

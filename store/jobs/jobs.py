@@ -31,7 +31,7 @@ from store.errors import (
     Steered,
     SteersFull,
 )
-from store.history.append import Addition, continuable, refuse_joining, spending
+from store.history.append import Addition, continuable, refuse_joining, said_of, spending
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import Entry, EventLog
@@ -361,6 +361,7 @@ class Jobs:
             continuable=continuable(turn.status),
             digest=packed.digest,
             added=len(turn.messages),
+            said=said_of(turn),
             last=entry.last,
             entry=entry.blob,
             messages_blob=packed.messages,
@@ -422,6 +423,7 @@ class Jobs:
             ended_status=turn.status,
             ended_digest=packed.digest,
             ended_added=len(turn.messages),
+            ended_said=said_of(turn),
             ended_last=entry.last,
             ended_entry=entry.blob,
             ended_messages=packed.messages,

@@ -299,6 +299,7 @@ class Written(TypedDict):
     continuable: str
     digest: str
     added: int
+    said: bytes
     messages_blob: bytes
     response_blob: bytes
 
@@ -374,6 +375,10 @@ def chain(
     idle_us: int,
     not_after: int = 0,
 ) -> None: ...
+
+
+@script("trees", read_only=True)
+def recognise(shard: ShardKeys, *, tenant: str, digests: bytes, idle_us: int) -> None: ...
 
 
 @script("node trees", read_only=True)
@@ -601,6 +606,7 @@ def succeed(
     ended_status: str,
     ended_digest: str,
     ended_added: int,
+    ended_said: bytes,
     ended_last: int,
     ended_entry: bytes,
     ended_messages: bytes,

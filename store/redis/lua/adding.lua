@@ -2,6 +2,7 @@
 --- include idle
 --- include pins
 --- include places
+--- include said
 -- Shared by the scripts that add a turn: what it has from those above it, and its node.
 -- Arguments: pin        the token of the run's pin on the parent, or of its hold of a conversation, or ''
 --            max_depth  the most turns of a chain
@@ -57,9 +58,11 @@ local function not_to_add(known, root)
   end
 end
 
--- Write the turn's blobs and its node; a job takes so many bytes more. Its parent has one child more, and is no leaf.
-local function add_node(tenant, parent, from, score, job_bytes)
+-- Write the turn's blobs and its node; a job takes so many bytes more. Its parent has one child more, and is no leaf. It began
+-- at `score`, or earlier where it was `created` before.
+local function add_node(tenant, parent, from, score, job_bytes, created)
   local held = held_for(tenant, from.depth, #messages_blob, #response_blob) + job_bytes
+    + (say(tenant, digits, said, created or score) and WORDS_BYTES or 0)
   redis.call('MSET', messages, messages_blob, response, response_blob)
   redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
     'continuable', continuable, 'digest', digest, 'created', score, 'touched', score,

@@ -1,6 +1,7 @@
 --- include held
 --- include logs
 --- include places
+--- include said
 --- include spending
 --- include standing
 -- Shared by the scripts by which a background response ends: by itself, or together with the beginning of another one.
@@ -16,9 +17,9 @@
 -- The fields of a job before its end, by its turn.
 local function ending_of(tenant, digits)
   local turn = { tenant = tenant, digits = digits, node = key('node', tenant, digits), job = key('job', tenant, digits) }
-  turn.mode, turn.root, turn.parent, turn.depth, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation =
-    unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held', 'digest', 'status',
-      'joins'))
+  turn.mode, turn.root, turn.parent, turn.depth, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation,
+    turn.created = unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held',
+      'digest', 'status', 'joins', 'created'))
   turn.written, turn.log_bytes, turn.snapshot_bytes, turn.steers =
     unpack(redis.call('HMGET', turn.job, 'last', 'log_bytes', 'snapshot_bytes', 'steers'))
   turn.kept = turn.mode == 'stream' or turn.fleeting
@@ -39,7 +40,7 @@ local function not_to_end(turn, status, after, last, steers)
 end
 
 -- Store the turn of a job as it ended, and close its log; why it isn't added to its conversation, or ''. `ended` has status,
--- continuable, digest, added, last, entry, spent, messages and response, as the arguments of finish.lua.
+-- continuable, digest, added, said, last, entry, spent, messages and response, as the arguments of finish.lua.
 local function end_job(turn, ended)
   local tenant, digits, node = turn.tenant, turn.digits, turn.node
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
@@ -50,6 +51,9 @@ local function end_job(turn, ended)
   end
   spend(tenant, ended.spent)
   local score, held = next_score(clock), held_for(tenant, tonumber(turn.depth), #ended.messages, #ended.response)
+  if not turn.fleeting and say(tenant, digits, ended.said, turn.created) then
+    held = held + WORDS_BYTES
+  end
   redis.call('MSET', messages, ended.messages, response, ended.response)
   redis.call('HSET', node, 'status', ended.status, 'continuable', turn.fleeting and 0 or ended.continuable,
     'digest', ended.digest, 'touched', score, 'messages_bytes', #ended.messages, 'response_bytes', #ended.response,

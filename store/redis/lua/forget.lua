@@ -4,6 +4,7 @@
 --- include logs
 --- include pins
 --- include places
+--- include said
 -- Delete a turn: it becomes a tombstone, without its response, and without its messages if asked to. prune.lua, which is
 -- called next, removes what nothing needs.
 --
@@ -17,8 +18,8 @@
 --            unless it is erased.
 
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes',
-  'messages_bytes')
-local root, deleted, children, depth, held, erased, log_bytes, messages_bytes = unpack(turn)
+  'messages_bytes', 'said')
+local root, deleted, children, depth, held, erased, log_bytes, messages_bytes, said = unpack(turn)
 if not root and archived_root ~= '' then
   local member = (erase == '1' and 'x' or '-') .. digits
   return { note_gone(member), '' }
@@ -38,6 +39,10 @@ if not deleted then
     redis.call('RENAME', response, key('remains', tenant, digits))
   else
     redis.call('UNLINK', response)
+  end
+  if said then
+    redis.call('HDEL', node, 'said')
+    unsay(tenant, digits, said)
   end
   count(tenant, 'responses', -1)
   count(tenant, 'tombstones', 1)

@@ -6,13 +6,13 @@
 -- These are measured, in the middle between a server with jemalloc, which rounds up to one of four sizes for each power of two,
 -- and one without (tests/store/history/test_account.py). A key has its name, its share of the tables and the head of its value.
 
-local NODE_BYTES, PATH_BYTES, VALUE_BYTES = 405, 2300, 66
-local NAME_BYTES = 60 -- of a key of a turn, beside the prefix and the tenant
-local ROUNDED_PART = 22 -- the part of a value by which it is rounded up
 local JOB_BYTES, SAID_BYTES = 700, 200
 
 -- Of a turn at this depth with values of these lengths, of which 0 is none.
 local function held_for(tenant, depth, ...)
+  local NODE_BYTES, PATH_BYTES, VALUE_BYTES = 405, 2300, 66
+  local NAME_BYTES = 60 -- of a key of a turn, beside the prefix and the tenant
+  local ROUNDED_PART = 22 -- the part of a value by which it is rounded up
   local name = #turns + #tenant + NAME_BYTES
   local held = name + NODE_BYTES + (has_path(depth) and PATH_BYTES or 0)
   for _, length in ipairs({ ... }) do

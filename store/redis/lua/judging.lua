@@ -2,6 +2,7 @@
 --- include held
 --- include logs
 --- include queueing
+--- include said
 -- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
 -- Arguments: version  the newest format version that is known
 -- Invariant: nothing changes. Every change of the store is one script, so each of these faults is one at any moment.
@@ -297,6 +298,7 @@ local function held_now(turn)
     return redis.call('STRLEN', key(family, turn.tenant, turn.digits))
   end
   local held = held_for(turn.tenant, turn.fields.depth or 1, length('messages'), length('response'), length('remains'))
+    + (turn.fields.said and WORDS_BYTES or 0)
   if not turn.under_way then
     return held
   end

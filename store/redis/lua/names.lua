@@ -12,6 +12,7 @@
 --            added          how many messages it adds
 --            messages_blob  what to store under messages
 --            response_blob  what to store under response
+--            said           the digest of all that was said up to its end (said.lua), or ''
 
 local function key(family, tenant, digits)
   return turns .. tenant .. ':' .. family .. ':' .. digits

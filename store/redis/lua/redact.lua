@@ -2,6 +2,7 @@
 --- include idle
 --- include logs
 --- include noting
+--- include said
 -- Take an item out of a turn: what it had is stored anew without it, and nothing of it is left in any other place.
 --
 -- Arguments: redactions     how often that was done when the turn was read, or ''
@@ -11,8 +12,8 @@
 -- Invariant: a redaction is made of what is stored. Its sums stay as they were, as for messages that were erased whole, and so
 --            do the places of messages. The log, which has the item too, goes.
 
-local root, deleted, erased, before, held, log_bytes, depth = unpack(redis.call('HMGET', node, 'root', 'deleted', 'erased',
-  'redactions', 'held', 'log_bytes', 'depth'))
+local root, deleted, erased, before, held, log_bytes, depth, said = unpack(redis.call('HMGET', node, 'root', 'deleted',
+  'erased', 'redactions', 'held', 'log_bytes', 'depth', 'said'))
 if not root or gone(tenant, root, idle_us) then
   return { 'missing' }
 elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
@@ -26,6 +27,10 @@ redis.call('MSET', messages, messages_blob, place, response_blob)
 redis.call('HSET', node, 'erased', 1, 'redactions', (before or 0) + 1, 'messages_bytes', #messages_blob,
   'response_bytes', deleted and 0 or #response_blob)
 redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
+if said then
+  redis.call('HDEL', node, 'said')
+  unsay(tenant, digits, said)
+end
 if log_bytes then
   redis.call('HDEL', node, 'log_bytes')
   drop_log(tenant, digits, log_bytes)

@@ -1,6 +1,7 @@
 --- include logs
 --- include pins
 --- include places
+--- include said
 --- include unarchived
 -- Shared by the scripts that take turns away, of any tenant of the shard.
 -- Invariant: a turn whose last child goes is a leaf again, as recently used as it or that child was; a tombstone is then
@@ -46,10 +47,10 @@ end
 
 -- The fields of a turn that taking it away needs; no `root` where it is gone.
 local function turn_of(tenant, digits)
-  local root, parent, deleted, held, touched, log_bytes, children, awaits = unpack(redis.call('HMGET',
-    key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children', 'awaits'))
+  local root, parent, deleted, held, touched, log_bytes, children, awaits, said = unpack(redis.call('HMGET',
+    key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children', 'awaits', 'said'))
   return { root = root, parent = parent, deleted = deleted, held = held, touched = touched, log_bytes = log_bytes,
-    children = children, awaits = awaits }
+    children = children, awaits = awaits, said = said }
 end
 
 -- Only what was deleted has any, and most turns that go were not.
@@ -73,6 +74,9 @@ local function remove(tenant, digits, turn)
   count(tenant, 'bytes', -(turn.held or 0))
   if turn.log_bytes then
     drop_log(tenant, digits, turn.log_bytes)
+  end
+  if turn.said then
+    unsay(tenant, digits, turn.said)
   end
   if parent == '' then
     redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))

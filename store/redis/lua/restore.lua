@@ -82,7 +82,7 @@ if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
   return { 'full' }
 end
 
-add_node(tenant, parent, from, exact(used), 0)
+add_node(tenant, parent, from, exact(used), 0, exact(created))
 place_tree(tenant, from.root, exact(math.max(before, used)))
 redis.call('HSET', node, 'created', exact(created))
 if background ~= '' then

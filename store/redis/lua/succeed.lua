@@ -11,6 +11,7 @@
 --            ended_status    how it ended
 --            ended_digest    the digest of its content
 --            ended_added     how many messages it adds
+--            ended_said      the digest of all that was said up to its end, or ''
 --            ended_last      the number of the entry's last event
 --            ended_entry     the bytes of its log's last entry
 --            ended_messages  what to store under its messages
@@ -55,8 +56,8 @@ if verdict ~= 'ok' then
   return reply_with_evicted(verdict)
 end
 
-end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest, added = ended_added, last = ended_last,
-  entry = ended_entry, messages = ended_messages, response = ended_response, spent = spent })
+end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest, added = ended_added, said = ended_said,
+  last = ended_last, entry = ended_entry, messages = ended_messages, response = ended_response, spent = spent })
 local dropped = announced == '1' and announce(tenant, parent, ended_status, max_pending) or 0
 local above = redis.call('HMGET', turn.node, 'chain_messages', 'chain_bytes', 'chain_held')
 local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes = above[2], held = above[3] }

@@ -227,6 +227,7 @@ async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broke
 
     assert {each.name for each in ALL if "no-writes" in each.flags} == {
         "lineage",
+        "recognise",
         "look",
         "page",
         "inspect_turns",

@@ -43,6 +43,8 @@ LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 320
 CONVERSATION_MARK = "636f6e766572"
 NODE_BYTES, PATH_BYTES, VALUE_BYTES, NAME_BYTES, ROUNDED_PART, JOB_BYTES, SAID_BYTES = 405, 2300, 66, 60, 22, 700, 200
 """As lua/held.lua has them."""
+WORDS_BYTES, SAID_NAME = 145, 8
+"""As lua/said.lua has them."""
 PATH_TURNS = 32
 _FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _FAMILY = re.compile(rf"t:(?P<tenant>[^:]+):(?P<family>{_FAMILIES}):(?P<digits>[0-9a-f]{{48}})")
@@ -117,6 +119,7 @@ def _held(shard_name: int, tenant: str, node: dict[str, str], families: dict[str
     for family in ("messages", "response", "remains"):
         if length := len(families.get(family, b"")):
             held += name + VALUE_BYTES + length + length // ROUNDED_PART
+    held += WORDS_BYTES * ("said" in node)
     if under_way(node):
         job = families["job"]
         said = len(job.get(b"steers", b"").split()) * SAID_BYTES + int(job.get(b"steer_bytes", 0))
@@ -130,11 +133,11 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
         if match := _FAMILY.fullmatch(key):
             turns.setdefault((match["tenant"], match["digits"]), {})[match["family"]] = value
     nodes = {
-        turn: {name.decode(): value.decode() for name, value in families["node"].items()}
+        turn: {name.decode(): value.decode("latin-1") for name, value in families["node"].items()}
         for turn, families in turns.items()
         if "node" in families
     }
-    orders = [key for name in ("leaves", "conversations", "trees") for key in _orders(own, name)]
+    orders = [key for name in ("leaves", "conversations", "trees", "said") for key in _orders(own, name)]
     known = SINGLES.union(filter(is_known, own), orders, (f"usage:{counter}" for counter in COUNTERS))
     wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in known]
     wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
@@ -147,6 +150,14 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
         stored = {member.decode() for member in own.get(name, {})}
         if stored != expected:
             wrong.append(f"{name} are {stored}, not {expected}")
+    named = {
+        (tenant, digits.hex()): name
+        for key, tenant in _orders(own, "said").items()
+        for name, digits in own[key].items()
+    }
+    spoken = {turn: node["said"].encode("latin-1")[:SAID_NAME] for turn, node in nodes.items() if "said" in node}
+    if named != spoken:
+        wrong.append(f"the index of what was said has {named}, not {spoken}")
     leaves, listed = _ordered(own, "leaves"), _ordered(own, "conversations")
     if leaves != {leaf: float(nodes[leaf]["touched"]) for leaf in _leaves(nodes) - tombstones}:
         wrong.append(f"leaves are {leaves}, not {_leaves(nodes) - tombstones} in the order of their use")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
+import msgspec
 from redis.asyncio import Redis
 
 from store.errors import NotFound
@@ -19,6 +20,11 @@ def turn(id: str, parent: str | None = None, *, text: str = "hello", status: Sta
     """A turn with one message, and a response and input items that name its text."""
     message = StoredMessage("user", tokens=text.encode().ljust(8, b"\0"))
     return Turn(id, parent, status, (message,), f'{{"text":"{text}"}}'.encode(), f'["{text}"]'.encode())
+
+
+def with_words(turn: Turn, said: bytes) -> Turn:
+    """The turn, recognised by this digest."""
+    return msgspec.structs.replace(turn, said=said)
 
 
 async def grow(

@@ -1,0 +1,33 @@
+--- include idle
+--- include said
+-- The turn of a tenant that ends with the first of some words that any ends with.
+--
+-- Arguments: tenant   whose turns they are
+--            digests  the digests of the words (store/turn.py), the longest words first, in one string
+-- Result:    {'ok', the place of the digest, from 0 on, the turn's digits} | {'missing'}
+-- Invariant: nothing changes, not even the order of use. A turn that may not be continued is not found; a name in the index
+--            decides nothing, the whole digest in the node does.
+
+local LENGTH = 32
+
+local function digest_at(at)
+  return string.sub(digests, (at - 1) * LENGTH + 1, at * LENGTH)
+end
+
+local index, names = entry_of(tenant, ''), {}
+for at = 1, #digests / LENGTH do
+  names[at] = select(2, entry_of(tenant, digest_at(at)))
+end
+for at, named in ipairs(redis.call('HMGET', index, unpack(names))) do
+  local found = named and digits_of(named)
+  local said, root, continuable, deleted, erased
+  if found then
+    said, root, continuable, deleted, erased = unpack(redis.call('HMGET', key('node', tenant, found), 'said', 'root',
+      'continuable', 'deleted', 'erased'))
+  end
+  if said and said == digest_at(at) and continuable == '1' and not deleted and not erased
+    and not gone(tenant, root, idle_us) then
+    return { 'ok', at - 1, found }
+  end
+end
+return { 'missing' }
