@@ -91,7 +91,8 @@ def create_app(
         bounded_list(limit)
     # engines in a file may change to servers for Chat Completions and their like
     passes_on = settings.chats != "refused" and (bool(settings.engines) or service.engine.passes_on(""))
-    routes = all_routes(passes_on=passes_on, administers=settings.has_projects)
+    remembers = settings.chats == "remembered"
+    routes = all_routes(passes_on=passes_on, remembers=remembers, administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -118,15 +119,18 @@ def create_app(
     )
 
 
-def all_routes(*, passes_on: bool = True, administers: bool = True) -> Routes:
-    """The routes. With `passes_on` there is a server for Chat Completions and their like, with `administers` there are
-    projects in the store. `/openapi.json` is a file that is made of them (routes/welcome.py).
+def all_routes(*, passes_on: bool = True, remembers: bool = False, administers: bool = True) -> Routes:
+    """The routes. With `passes_on` there is a server for Chat Completions and their like, with `remembers` chat
+    completions are made here, and with `administers` there are projects in the store. `/openapi.json` is a file that is
+    made of them (routes/welcome.py).
     """
     ours = [conversations.router, containers.router, traces.router]
     bare = [page.router, trees.router, turns.router, welcome.router, health.router]
     if administers:
         ours.append(admin.router)
         bare.append(holdings.router)
+    if remembers:
+        ours.append(create.chats)
     if passes_on:
         ours.append(proxy.router)
     routers = [

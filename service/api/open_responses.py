@@ -250,11 +250,11 @@ def open_event(event: Json) -> Json:
     if kind == "response.function_call_arguments.done":
         return {key: value for key, value in event.items() if key != "name"}
     if "logprobs" in event:
-        return event | {"logprobs": [_logprob(each) for each in event["logprobs"]]}
+        return event | {"logprobs": [with_bytes(each) for each in event["logprobs"]]}
     return event
 
 
-def _logprob(logprob: Json | msgspec.Raw) -> Json:
+def with_bytes(logprob: Json | msgspec.Raw) -> Json:
     """A token's log probability with its bytes, which our events leave out. Those of a piece of a character aren't
     known here and stay empty; the item at the end has them.
     """

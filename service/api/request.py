@@ -175,6 +175,12 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     watermarking: msgspec.Raw = ABSENT
 
 
+class ChatBody(CreateBody, forbid_unknown_fields=True):
+    """The body that a Chat Completions request becomes: its answer may be as short as it likes."""
+
+    max_output_tokens: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
+
+
 class CreateFrame(CreateBody, forbid_unknown_fields=True):
     """The frame `response.create` of a WebSocket as sent: a body, flat, and the members that only a frame has."""
 
@@ -339,12 +345,17 @@ class SamplingParams(msgspec.Struct, frozen=True):
 
 
 def read_create(
-    body: bytes, *, store: bool, unstored_background: bool = False, detached: bool = False
+    body: bytes,
+    *,
+    store: bool,
+    unstored_background: bool = False,
+    detached: bool = False,
+    kind: type[CreateBody] = CreateBody,
 ) -> CreateRequest:
-    """The checked request of a create body. `store`: this service stores. `unstored_background`: a background response
-    needn't be stored. Raises ApiError; decodes no more than it must.
+    """The checked request of a create body of a kind. `store`: this service stores. `unstored_background`: a background
+    response needn't be stored. Raises ApiError; decodes no more than it must.
     """
-    checked = _check(decode(body, CreateBody), store=store, unstored_background=unstored_background)
+    checked = _check(decode(body, kind), store=store, unstored_background=unstored_background)
     return msgspec.structs.replace(checked, background=checked.background or (detached and checked.outlasts))
 
 

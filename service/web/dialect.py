@@ -1,8 +1,9 @@
 """Which dialect of the wire a request is answered in: its path says so, and nothing else differs.
 
 Under `/v1` answers are OpenAI's, under `/open-responses/v1` those of the Open Responses specification
-(service/api/open_responses.py). Both are made here, at the edge, of the same responses and the same events: what is
-stored, queued, logged and counted knows no dialect.
+(service/api/open_responses.py), and a request for a chat completion is answered by one (service/api/chat.py). All are
+made here, at the edge, of the same responses and the same events: what is stored, queued, logged and counted knows no
+dialect.
 """
 
 from collections.abc import Sequence
@@ -10,13 +11,15 @@ from collections.abc import Sequence
 import msgspec
 
 from service.api import events
+from service.api.chat import APART, Chat, call_of, completion, facts_of, failure_of, finish_reason, usage_of
 from service.api.events import Event
-from service.api.open_responses import Translation, open_compaction, open_event, open_response
+from service.api.open_responses import Translation, open_compaction, open_event, open_response, with_bytes
 from service.api.response import OutputText, Response, decode_response
 from service.decoding import Json
+from service.errors import ApiError
 from service.responses.prompt.compaction import Compacted
 from service.web.errors import JsonResponse
-from service.web.sse import Encoder
+from service.web.sse import OBFUSCATION_STEP, Encoder
 
 
 class Dialect:
@@ -33,6 +36,9 @@ class Dialect:
     def encoder(self, *, obfuscate: bool) -> Encoder:
         """The encoder of one stream of events."""
         return Encoder(obfuscate=obfuscate)
+
+    def word(self, refusal: ApiError) -> None:
+        """Have a refusal name parameters as the client knows them."""
 
 
 class OpenResponses(Dialect):
@@ -84,6 +90,120 @@ class OpenEncoder(Encoder):
                 buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), msgspec.json.encode(body))
             else:
                 super().append((translated,), buffer)
+
+
+class ChatCompletions(Dialect):
+    """Chat Completions', for one request that was translated."""
+
+    name = "chat_completions"
+
+    def __init__(self, chat: Chat) -> None:
+        self._names, self._usage, self._reasons = chat.names, chat.usage, chat.reasons
+
+    def answer(self, content: object) -> JsonResponse:
+        """See Dialect. Raises ApiError where the response failed, whatever it said before."""
+        response = decode_response(content) if isinstance(content, bytes) else content
+        assert isinstance(response, Response)
+        if (failure := failure_of(response)) is not None:
+            raise failure
+        return JsonResponse(completion(response, reasons=self._reasons))
+
+    def encoder(self, *, obfuscate: bool) -> Encoder:
+        """See Dialect."""
+        return ChatEncoder(obfuscate=obfuscate, usage=self._usage, reasons=self._reasons)
+
+    def word(self, refusal: ApiError) -> None:
+        """See Dialect."""
+        self._names.rename(refusal)
+
+
+class ChatEncoder(Encoder):
+    """The encoder of Chat Completions: a chunk for the role, one for each delta and each call, and one for the end.
+
+    Events that have no chunk are left out. With `usage` a last chunk has it; with `reasons` reasoning is told, too.
+    """
+
+    def __init__(self, *, obfuscate: bool, usage: bool, reasons: bool) -> None:
+        super().__init__(obfuscate=obfuscate)
+        self._usage, self._reasons = usage, reasons
+        self._head = b""
+        """The beginning of each chunk, up to its choices; empty before the first one."""
+        self._calls: dict[int, int] = {}
+        """The number of each call among the calls, by its place in the output."""
+        self._spoken: dict[str, str] = {}
+        """The item of which a member of the deltas has told last."""
+
+    def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
+        """Write the chunks of the events at the buffer's end, each in one piece."""
+        for event in batch:
+            if isinstance(event, events.OutputTextDelta):
+                logprobs = self._logprobs(event) if event.logprobs else b"null"
+                self._chunk(buffer, self._text("content", event), event, logprobs)
+            elif isinstance(event, events.ReasoningTextDelta):
+                if self._reasons:
+                    self._chunk(buffer, self._text("reasoning_content", event), event)
+            elif isinstance(event, events.FunctionCallArgumentsDelta):
+                self._chunk(buffer, self._more(event, "function", "arguments"), event)
+            elif isinstance(event, events.CustomToolCallInputDelta):
+                self._chunk(buffer, self._more(event, "custom", "input"), event)
+            elif isinstance(event, events.OutputItemAdded):
+                if (call := call_of(event.item)) is not None:
+                    number = self._calls.setdefault(event.output_index, len(self._calls))
+                    self._chunk(buffer, self._encoder.encode({"tool_calls": [{"index": number} | call]}))
+            elif isinstance(event, events.Terminal):
+                self._end(buffer, event.response)
+            elif isinstance(event, events.Lifecycle) and not self._head:
+                self._open(event.response)
+                self._chunk(buffer, b'{"role":"assistant","content":"","refusal":null}')
+
+    def _open(self, response: Response) -> None:
+        facts = self._encoder.encode(facts_of(response, "chat.completion.chunk"))
+        self._head = b'data: %b,"choices":[' % facts[:-1]
+
+    def _text(self, member: str, event: events.OutputTextDelta | events.ReasoningTextDelta) -> bytes:
+        """A delta of a text. The texts of several items stand apart."""
+        item, self._spoken[member] = self._spoken.get(member, event.item_id), event.item_id
+        return self._encoder.encode({member: event.delta if item == event.item_id else APART + event.delta})
+
+    def _more(
+        self, event: events.FunctionCallArgumentsDelta | events.CustomToolCallInputDelta, kind: str, member: str
+    ) -> bytes:
+        """A delta of a call."""
+        call = {"index": self._calls[event.output_index], kind: {member: event.delta}}
+        return self._encoder.encode({"tool_calls": [call]})
+
+    def _logprobs(self, event: events.OutputTextDelta) -> bytes:
+        known = [with_bytes(msgspec.to_builtins(each)) for each in event.logprobs]
+        return self._encoder.encode({"content": known, "refusal": None})
+
+    def _chunk(
+        self, buffer: bytearray, delta: bytes, event: events.Delta | None = None, logprobs: bytes = b"null"
+    ) -> None:
+        """Write a chunk; that of an event is padded."""
+        buffer += self._head
+        buffer += b'{"index":0,"delta":%b,"logprobs":%b,"finish_reason":null}]' % (delta, logprobs)
+        if self._usage:
+            buffer += b',"usage":null'
+        if event is None:
+            buffer += b"}\n\n"
+            return
+        ends = self._ends[-len(event.delta) % OBFUSCATION_STEP]
+        buffer += ends[event.sequence_number % len(ends)]
+
+    def _end(self, buffer: bytearray, response: Response) -> None:
+        """Write the last chunks, or the error that ended the response."""
+        if (failure := failure_of(response)) is not None:
+            error = {"message": failure.message, "type": failure.type, "param": None, "code": failure.code}
+            buffer += b"data: %b\n\n" % self._encoder.encode({"error": error})
+            return
+        if not self._head:
+            self._open(response)
+        reason = finish_reason(response).encode()
+        usage = b',"usage":null' if self._usage else b""
+        choice = b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}' % reason
+        buffer += b"%b%b]%b}\n\n" % (self._head, choice, usage)
+        if self._usage:
+            buffer += b'%b],"usage":%b}\n\n' % (self._head, self._encoder.encode(usage_of(response)))
 
 
 class _Kind(msgspec.Struct):

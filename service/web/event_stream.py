@@ -137,6 +137,8 @@ class StreamedRun(HttpResponse):
         if self._noting.note(batch[-1]):
             self._over = True
             buffer += DONE
+        if not buffer:  # an empty piece would end the body
+            return not self._admitted.work.crowded()
         self._pulse.sent()
         return self._body.write(buffer) and not self._admitted.work.crowded()
 

@@ -30,7 +30,7 @@ from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import Entry
-from service.web.dialect import dialect_of
+from service.web.dialect import Dialect, dialect_of
 from service.web.errors import JsonResponse, envelope
 from store.keys import id_of
 
@@ -101,7 +101,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         self.headers: dict[bytes, bytes] = dict(self.scope["headers"])
-        self.dialect = dialect_of(self.scope["path"])
+        self.dialect: Dialect = dialect_of(self.scope["path"])
         if self.scope["type"] == "websocket":
             self.endpoint = self.scope["path"]  # nowhere else is one opened
         self.entry = Entry(self.tenant)
@@ -158,6 +158,7 @@ class Exchange:
         if isinstance(error, EngineError):
             self.metrics.engine_failed(error)
         refusal = refusal_of(error)
+        self.dialect.word(refusal)
         self.facts["code"] = refusal.code
         if refusal.param and refusal.code != "unknown_parameter" and (known := PARAM_START.match(refusal.param)):
             self.facts["param"] = known[0]

@@ -1,9 +1,11 @@
-"""The routes that make a prompt: `POST /v1/responses`, `/v1/responses/compact` and `/v1/responses/input_tokens`.
+"""The routes that make a prompt: `POST /v1/responses`, `/v1/responses/compact` and `/v1/responses/input_tokens`, and
+`/v1/chat/completions` where that isn't passed on.
 
     body ─▶ checked request ─▶ Plan ─┬─▶ Driver ─▶ events ─▶ one answer, or a stream of them
                                      └─▶ queue, for a worker
 
-A compaction is a response in one piece that is never stored; a count has the same plan and never runs.
+A compaction is a response in one piece that is never stored; a count has the same plan and never runs. A request for a
+chat completion is translated, and then one for a response, whose answer has another form.
 """
 
 from collections.abc import Callable
@@ -14,7 +16,8 @@ from typing import Literal
 import msgspec
 from starlette.responses import Response as HttpResponse
 
-from service.api.request import CreateRequest, read_count, read_create
+from service.api.chat import read_chat
+from service.api.request import ChatBody, CreateBody, CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
 from service.background.follow import find
 from service.background.submit import submit
@@ -25,10 +28,13 @@ from service.responses.make import Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
 from service.responses.prepare import prepare
 from service.responses.prompt.compaction import Compacted, read_compact, window
+from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
+from service.steps import in_steps
 from service.web.admission.slots import Slot
 from service.web.body import watching
+from service.web.dialect import ChatCompletions
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
 from service.web.received import Received
@@ -38,6 +44,8 @@ from store.errors import Conflict, StoreFull
 from store.keys import id_of
 
 router = Router("Responses")
+chats = Router("Chat Completions")
+"""The route to chat completions that are made here."""
 
 
 Read = Callable[[bytes], CreateRequest]
@@ -54,10 +62,33 @@ class InputTokens(msgspec.Struct):
 @router.route("POST", "/responses", "Create a response", "createResponse", way=Way.ASKS)
 async def create(request: Received) -> object:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
+    return await _create(request, await request.body(), CreateBody)
+
+
+@chats.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion", way=Way.ASKS)
+async def complete(request: Received) -> object:
+    """Sample the next message of a conversation. It is stored as any response, unless `store` is false."""
+    return await _create(request, await _translate(request), ChatBody)
+
+
+async def _translate(request: Received) -> bytes:
+    """The body of the create request that a request for a chat completion is, which is answered as one from now on.
+    Raises ApiError, ClientGone.
+    """
+    body = await request.body()
+    async with request.preparing(len(body)):
+        chat = await in_steps(read_chat(body, max_items=MAX_ITEMS, max_tools=MAX_TOOLS))
+    request.exchange.dialect = ChatCompletions(chat)
+    return chat.body
+
+
+async def _create(request: Received, body: bytes, kind: type[CreateBody]) -> object:
+    """The answer to the body of a create request, in the exchange's dialect. Raises ApiError, StoreError, EngineError,
+    ClientGone.
+    """
     settings = request.service.settings
     unstored, detached = settings.background_without_store, _detached(request)
-    read = partial(read_create, store=settings.store, unstored_background=unstored, detached=detached)
-    body = await request.body()
+    read = partial(read_create, store=settings.store, unstored_background=unstored, detached=detached, kind=kind)
     async with AsyncExitStack() as resources:
         claim = await resources.enter_async_context(request.claim(body))
         if claim.made:

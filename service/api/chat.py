@@ -1,0 +1,530 @@
+"""Chat Completions' wire: a request as one of the Responses API, and a response as a chat completion.
+
+    body ─▶ the body of a create request ─▶ request.read_create      Response ─▶ completion
+
+A request is only translated here: its values are checked where those of a create request are, and a refusal gets the
+names of this API afterwards (`Names`). So tools, formats, limits and sampling have one reader. Messages become items:
+system and developer messages at the beginning are the instructions, and the reasoning that clients send back is an item
+as well. Texts stay the JSON that came. Members that would change the answer and aren't served are refused by name.
+"""
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Raw
+
+from service.api.content import MAX_PARTS
+from service.api.history import MAX_CALLS
+from service.api.items import BYTES_A_STEP
+from service.api.request import MAX_INT
+from service.api.response import CustomToolCall, FunctionCall, Message, Reasoning, Response, ResponseStatus
+from service.decoding import ABSENT, Json, decode, decode_list, shown_raw
+from service.errors import ApiError, invalid_value, missing, not_served
+
+MESSAGES_A_STEP = 128
+
+APART = "\n\n"
+"""The text between two messages of one answer, and between leading instructions: Chat Completions has one text."""
+
+AS_SENT = (
+    *("model", "temperature", "top_p", "stream", "store", "metadata", "user", "seed", "stop", "presence_penalty"),
+    *("frequency_penalty", "logit_bias", "service_tier", "prompt_cache_key", "prompt_cache_retention", "moderation"),
+    *("prompt_cache_options", "safety_identifier", "parallel_tool_calls", "top_k", "min_p", "repetition_penalty"),
+    *("cache_salt", "priority", "request_id", "chat_template_kwargs", "structured_outputs", "skip_special_tokens"),
+    *("spaces_between_special_tokens", "include_stop_str_in_output", "ignore_eos", "mm_processor_kwargs"),
+    *("media_io_kwargs", "kv_transfer_params"),
+)
+"""Members that a create request has under the same name."""
+
+UNSERVED: dict[str, tuple[bytes, str]] = {
+    "n": (b"1", "One answer is made here. With HARMONIUM_CHATS=passed-on the engine's server may make more."),
+    "functions": (b"[]", "Send 'tools' in their place."),
+    "function_call": (b'"none"', "Send 'tool_choice' in its place."),
+    "modalities": (b'["text"]', "Answers are texts."),
+    "audio": (b"null", "Answers are texts."),
+    "prediction": (b"null", "Leave it out."),
+    "web_search_options": (b"null", "POST /v1/responses has tools that are run here."),
+}
+"""Members that aren't served, each with the value at which it changes nothing besides null, and with advice."""
+
+_EMPTY = (b"null", b'""', b"[]")
+"""Contents that say nothing."""
+
+_TEXT_ONLY = "The model reads text; send parts of type 'text'."
+_OWN_TOOLS = "Give 'function' or 'custom': tools that are run here are for POST /v1/responses."
+
+
+class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class _Own(msgspec.Struct, forbid_unknown_fields=True):
+    """The members that a create request has in another form."""
+
+    messages: Raw = ABSENT
+    tools: Raw = ABSENT
+    tool_choice: Raw = ABSENT
+    response_format: Raw = ABSENT
+    max_completion_tokens: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
+    reasoning_effort: Raw = ABSENT
+    include_reasoning: bool | None = None
+    verbosity: Raw = ABSENT
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    stream_options: _StreamOptions | None = None
+
+
+_Body: Any = msgspec.defstruct(
+    "ChatCompletion",
+    [(name, Raw, ABSENT) for name in (*AS_SENT, *UNSERVED)],
+    bases=(_Own,),
+    forbid_unknown_fields=True,
+)
+
+
+class _Message(msgspec.Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Raw = ABSENT
+    refusal: Raw = ABSENT
+    reasoning_content: Raw = ABSENT
+    reasoning: Raw = ABSENT
+    tool_calls: Raw = ABSENT
+    tool_call_id: Raw = ABSENT
+    function_call: Raw = ABSENT
+    audio: Raw = ABSENT
+
+
+class _Called(msgspec.Struct):
+    name: Raw = ABSENT
+    arguments: Raw = ABSENT
+    input: Raw = ABSENT
+
+
+class _Call(msgspec.Struct):
+    id: Raw = ABSENT
+    type: Literal["function", "custom"] = "function"
+    function: _Called | None = None
+    custom: _Called | None = None
+
+
+class _Image(msgspec.Struct):
+    url: Raw = ABSENT
+    detail: Raw = ABSENT
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: Raw = ABSENT
+    image_url: _Image | None = None
+    file: Raw = ABSENT
+
+
+class _Nested(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool, a choice or a format, which has its members in one that is called like its type."""
+
+    type: str | None = None
+    function: Raw = ABSENT
+    custom: Raw = ABSENT
+    json_schema: Raw = ABSENT
+    allowed_tools: Raw = ABSENT
+
+
+class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
+    mode: Raw = ABSENT
+    tools: Raw = ABSENT
+
+
+class _CustomTool(msgspec.Struct):
+    format: Raw = ABSENT
+
+
+class _CustomFormat(msgspec.Struct):
+    type: str | None = None
+    grammar: Raw = ABSENT
+
+
+# --- names ---
+
+Renamed = Mapping[str, str]
+"""Members of an item, and their names in a message or a call."""
+
+_SAME: Renamed = {}
+_CALL: Renamed = {"call_id": "id", "name": "function.name", "arguments": "function.arguments"}
+_CUSTOM_CALL: Renamed = {"call_id": "id", "name": "custom.name", "input": "custom.input"}
+_OUTPUT: Renamed = {"call_id": "tool_call_id", "output": "content"}
+
+_ITEM = re.compile(r"input\[(\d+)\](?:\.([a-z_]+))?(.*)", re.DOTALL)
+_FILE = re.compile(r"\.(file_data|file_id|filename)\Z")
+_RULES = tuple(
+    (re.compile(rf"{ours}(?=[.\[]|\Z)"), name)
+    for ours, name in (
+        (r"text\.format\.(name|description|schema|strict)", r"response_format.json_schema.\1"),
+        (r"text\.format", "response_format"),
+        (r"text\.verbosity", "verbosity"),
+        (r"reasoning\.effort", "reasoning_effort"),
+        (r"(tools\[\d+\])\.format\.(syntax|definition)", r"\1.custom.format.grammar.\2"),
+        (r"(tools\[\d+\])\.format", r"\1.custom.format"),
+        (r"(tools\[\d+\])\.(?!type)([^.\[]+)", r"\1.function.\2"),
+        (r"tool_choice\.name", "tool_choice.function.name"),
+        (r"tool_choice\.tools(\[\d+\])\.name", r"tool_choice.allowed_tools.tools\1.function.name"),
+        (r"tool_choice\.(tools|mode)", r"tool_choice.allowed_tools.\1"),
+        (r"include", "logprobs"),
+        (r"input|instructions", "messages"),
+    )
+)
+"""Parameters of a create request, and what they are called here."""
+
+
+class Names(NamedTuple):
+    """The names that a request's own parameters have, by those of the create request that it became."""
+
+    items: Sequence[tuple[str, Renamed]]
+    """The place of each item of the input, and the names of its members there."""
+    limit: str
+    """The member that bounds the answer."""
+
+    def rename(self, refusal: ApiError) -> None:
+        """Have a refusal name a parameter as the client knows it."""
+        param = refusal.param
+        if param is None or (name := self.name_of(param)) == param:
+            return
+        refusal.param = name
+        refusal.message = refusal.message.replace(f"'{param}'", f"'{name}'")
+
+    def name_of(self, param: str) -> str:
+        """The name of a parameter."""
+        if (found := _ITEM.fullmatch(param)) and int(found[1]) < len(self.items):
+            where, renamed = self.items[int(found[1])]
+            member = f".{renamed.get(found[2], found[2])}" if found[2] else ""
+            return where + member + _FILE.sub(r".file.\1", found[3])
+        if param == "max_output_tokens":
+            return self.limit
+        for rule, name in _RULES:
+            if match := rule.match(param):
+                return match.expand(name) + param[match.end() :]
+        return param
+
+
+# --- requests ---
+
+
+class Chat(NamedTuple):
+    """A request that was translated."""
+
+    body: bytes
+    """The body of the create request."""
+    names: Names
+    usage: bool
+    """Whether a stream tells the usage."""
+    reasons: bool
+    """Whether reasoning is shown."""
+
+
+def read_chat(body: bytes, *, max_items: int, max_tools: int) -> Generator[None, None, Chat]:
+    """Read the body of a request, yielding now and then. Raises InvalidRequest."""
+    sent: _Own = decode(body, _Body)
+    if len(body) > BYTES_A_STEP:
+        yield
+    for name, (harmless, advice) in UNSERVED.items():
+        value: Raw = getattr(sent, name)
+        if value != ABSENT and bytes(memoryview(value)[: len(harmless) + 1]) != harmless:
+            raise not_served(name, shown_raw(value), advice)
+    translation = _Translation()
+    yield from translation.take(sent.messages, max_items)
+    wanted: dict[str, Any] = {name: value for name in AS_SENT if (value := getattr(sent, name)) != ABSENT}
+    wanted |= {"input": Raw(b"[%b]" % b",".join(translation.items))}
+    if translation.instructions:
+        wanted["instructions"] = APART.join(translation.instructions)
+    wanted |= _settings(sent, max_tools)
+    options = sent.stream_options or _StreamOptions()
+    if sent.stream_options is not None:
+        wanted["stream_options"] = {"include_obfuscation": options.include_obfuscation}
+    limit = "max_completion_tokens" if sent.max_tokens is None else "max_tokens"
+    names = Names(translation.places, limit)
+    return Chat(msgspec.json.encode(wanted), names, bool(options.include_usage), sent.include_reasoning is not False)
+
+
+def _settings(sent: _Own, max_tools: int) -> Json:
+    """The members of a create request that have another form here. Raises InvalidRequest."""
+    wanted: Json = {}
+    if sent.max_tokens is not None and sent.max_completion_tokens is not None:
+        raise invalid_value("max_tokens", "given with max_completion_tokens", "Give the one or the other.")
+    if sent.top_logprobs and not sent.logprobs:
+        raise invalid_value("top_logprobs", "given without logprobs", "It is only allowed with 'logprobs': true.")
+    if sent.logprobs:
+        wanted |= {"include": ["message.output_text.logprobs"], "top_logprobs": sent.top_logprobs}
+    if limit := sent.max_completion_tokens or sent.max_tokens:
+        wanted["max_output_tokens"] = limit
+    if sent.reasoning_effort != ABSENT:
+        wanted["reasoning"] = {"effort": sent.reasoning_effort}
+    if sent.tools != ABSENT:
+        tools = decode_list(sent.tools, max_tools, "tools")
+        wanted["tools"] = [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
+    if sent.tool_choice != ABSENT:
+        wanted["tool_choice"] = _choice(sent.tool_choice)
+    text = {"verbosity": sent.verbosity} if sent.verbosity != ABSENT else {}
+    if sent.response_format != ABSENT:
+        text["format"] = _format(sent.response_format)
+    return wanted | {"text": text} if text else wanted
+
+
+def _flat(raw: Raw, kind: str, where: str) -> Raw:
+    """An object's JSON with its type, which nothing in it can change: the last member of a name counts."""
+    if raw == ABSENT:
+        raise missing(where, f"It has the members of the type '{kind}'.")
+    written = bytes(raw)
+    if not written.startswith(b"{"):
+        decode(raw, Json, where)
+    comma = b"," if written[1:-1].strip() else b""
+    return Raw(b'%b%b"type":"%b"}' % (written[:-1], comma, kind.encode()))
+
+
+def _tool(raw: Raw, where: str) -> Raw:
+    tool = decode(raw, _Nested, where)
+    if tool.type is None:
+        raise missing(f"{where}.type", _OWN_TOOLS)
+    if tool.type == "function":
+        return _flat(tool.function, tool.type, f"{where}.function")
+    if tool.type != "custom":
+        raise not_served(f"{where}.type", tool.type, _OWN_TOOLS)
+    flat = _flat(tool.custom, tool.type, f"{where}.custom")
+    form = decode(flat, _CustomTool, f"{where}.custom").format
+    if form == ABSENT:
+        return flat
+    at = f"{where}.custom.format"
+    given = decode(form, _CustomFormat, at)
+    if given.type == "grammar":
+        form = _flat(given.grammar, "grammar", f"{at}.grammar")
+    return Raw(b'%b,"format":%b}' % (bytes(flat)[:-1], bytes(form)))
+
+
+def _choice(raw: Raw) -> Raw | Json:
+    if bytes(memoryview(raw)[:1]) != b"{":
+        return raw
+    where = "tool_choice"
+    choice = decode(raw, _Nested, where)
+    if choice.type != "allowed_tools":
+        return _named_tool(choice, where)
+    allowed = decode(choice.allowed_tools, _Allowed, f"{where}.allowed_tools")
+    at = f"{where}.allowed_tools.tools"
+    tools = enumerate(decode_list(allowed.tools, MAX_CALLS, at))
+    named = [_named_tool(decode(tool, _Nested, f"{at}[{place}]"), f"{at}[{place}]") for place, tool in tools]
+    mode = {} if allowed.mode == ABSENT else {"mode": allowed.mode}
+    return {"type": "allowed_tools", "tools": named} | mode
+
+
+def _named_tool(choice: _Nested, where: str) -> Raw:
+    """A tool that a choice names."""
+    if choice.type not in ("function", "custom"):
+        raise invalid_value(f"{where}.type", choice.type, "Give 'function', 'custom' or 'allowed_tools'.")
+    inside = choice.function if choice.type == "function" else choice.custom
+    return _flat(inside, choice.type, f"{where}.{choice.type}")
+
+
+def _format(raw: Raw) -> Raw:
+    where = "response_format"
+    if bytes(memoryview(raw)[:1]) != b"{":
+        decode(raw, Json, where)
+    given = decode(raw, _Nested, where)
+    return raw if given.type != "json_schema" else _flat(given.json_schema, given.type, f"{where}.json_schema")
+
+
+class _Translation:
+    """The items and the instructions that messages become."""
+
+    def __init__(self) -> None:
+        self.items: list[bytes] = []
+        self.places: list[tuple[str, Renamed]] = []
+        self.instructions: list[str] = []
+
+    def take(self, raw: Raw, most: int) -> Generator[None, None, None]:
+        """Take the messages, yielding now and then. Raises InvalidRequest, naming the message."""
+        messages = decode_list(raw, most, "messages")
+        if not messages:
+            raise missing("messages", "Give at least one message.")
+        leading, read = True, 0
+        for place, message in enumerate(messages):
+            where = f"messages[{place}]"
+            sent = decode(message, _Message, where)
+            leading = leading and sent.role in ("system", "developer")
+            if leading:
+                self.instructions.append(_words(sent.content, f"{where}.content"))
+            else:
+                self._message(sent, where)
+            read += len(memoryview(message))
+            if place % MESSAGES_A_STEP == MESSAGES_A_STEP - 1 or read > BYTES_A_STEP:
+                read = 0
+                yield
+
+    def _add(self, where: str, renamed: Renamed, item: bytes) -> None:
+        self.places.append((where, renamed))
+        self.items.append(item)
+
+    def _message(self, sent: _Message, where: str) -> None:
+        if sent.role == "assistant":
+            self._assistant(sent, where)
+            return
+        content = _content(sent.content, f"{where}.content")
+        if sent.role == "tool":
+            if sent.tool_call_id == ABSENT:
+                raise missing(f"{where}.tool_call_id", "Name the call that is answered.")
+            written = b'{"type":"function_call_output","call_id":%b,"output":%b}' % (bytes(sent.tool_call_id), content)
+            self._add(where, _OUTPUT, written)
+            return
+        role = b"user" if sent.role == "user" else b"developer"
+        self._add(where, _SAME, b'{"type":"message","role":"%b","content":%b}' % (role, content))
+
+    def _assistant(self, sent: _Message, where: str) -> None:
+        """The model's own: its reasoning, its words and its calls, in this order. An empty text is no item."""
+        for member in ("function_call", "audio"):
+            if getattr(sent, member) != ABSENT:
+                raise not_served(f"{where}.{member}", shown_raw(getattr(sent, member)), "Send texts and 'tool_calls'.")
+        for member in ("reasoning_content", "reasoning"):
+            thought = bytes(getattr(sent, member))
+            if thought.startswith(b'"') and thought != b'""':
+                part = b'[{"type":"reasoning_text","text":%b}]' % thought
+                self._add(where, {"content": member}, b'{"type":"reasoning","summary":[],"content":%b}' % part)
+                break
+        calls = decode_list(sent.tool_calls, MAX_CALLS, f"{where}.tool_calls")
+        content = _content(sent.content, f"{where}.content")
+        if content in _EMPTY and bytes(sent.refusal) not in _EMPTY:
+            content = b'[{"type":"refusal","refusal":%b}]' % bytes(sent.refusal)
+        if content not in _EMPTY:
+            phase = b',"phase":"commentary"' if calls else b""
+            self._add(where, _SAME, b'{"type":"message","role":"assistant","content":%b%b}' % (content, phase))
+        for place, raw in enumerate(calls):
+            at = f"{where}.tool_calls[{place}]"
+            self._call(decode(raw, _Call, at), at)
+
+    def _call(self, call: _Call, where: str) -> None:
+        called = call.function if call.type == "function" else call.custom
+        if called is None:
+            raise missing(f"{where}.{call.type}", "It has the name of the tool and what it is called with.")
+        head = b'"call_id":%b,"name":%b' % (bytes(call.id), bytes(called.name))
+        if call.type == "custom":
+            self._add(where, _CUSTOM_CALL, b'{"type":"custom_tool_call",%b,"input":%b}' % (head, bytes(called.input)))
+            return
+        arguments = b'""' if called.arguments == ABSENT else bytes(called.arguments)
+        self._add(where, _CALL, b'{"type":"function_call",%b,"arguments":%b}' % (head, arguments))
+
+
+def _words(raw: Raw, where: str) -> str:
+    """The text of an instruction. Raises InvalidRequest."""
+    if bytes(memoryview(raw)[:1]) != b"[":
+        return decode(raw, str, where)
+    texts: list[str] = []
+    for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
+        part = decode(each, _Part, f"{where}[{place}]")
+        if part.type != "text":
+            raise not_served(f"{where}[{place}].type", part.type, _TEXT_ONLY)
+        texts.append(decode(part.text, str, f"{where}[{place}].text"))
+    return "".join(texts)
+
+
+def _content(raw: Raw, where: str) -> bytes:
+    """The JSON of a content in the form of an item's. A text stays as it came. Raises InvalidRequest."""
+    written = bytes(raw)
+    if not written.startswith(b"["):
+        return written
+    parts = enumerate(decode_list(raw, MAX_PARTS, where))
+    return b"[%b]" % b",".join(_part(part, f"{where}[{place}]") for place, part in parts)
+
+
+def _part(raw: Raw, where: str) -> bytes:
+    part = decode(raw, _Part, where)
+    if part.type in ("text", "refusal"):
+        return bytes(raw)
+    if part.type == "image_url":
+        image = part.image_url or _Image()
+        written = (bytes(image.url), bytes(image.detail))
+        return b'{"type":"input_image","image_url":%b,"detail":%b}' % written
+    if part.type == "file":
+        return bytes(_flat(part.file, "input_file", f"{where}.file"))
+    raise not_served(f"{where}.type", part.type, _TEXT_ONLY)
+
+
+# --- answers ---
+
+
+def chat_id(response_id: str) -> str:
+    """The id of a chat completion: that of its response, with another beginning."""
+    return f"chatcmpl-{response_id.partition('_')[2]}"
+
+
+def completion(response: Response, *, reasons: bool) -> Json:
+    """The chat completion that a response is; with `reasons` it shows reasoning, too."""
+    messages = [item for item in response.output if isinstance(item, Message)]
+    thoughts = [part.text for item in response.output if isinstance(item, Reasoning) for part in item.content]
+    calls = [written for item in response.output if (written := call_of(item)) is not None]
+    logprobs = [one for item in messages for part in item.content for one in part.logprobs]
+    texts = ("".join(part.text for part in item.content) for item in messages)
+    message: Json = {"role": "assistant", "content": APART.join(filter(None, texts)) or None, "refusal": None}
+    if reasons and any(thoughts):
+        message["reasoning_content"] = APART.join(filter(None, thoughts))
+    if calls:
+        message["tool_calls"] = calls
+    choice: Json = {
+        "index": 0,
+        "message": message | {"annotations": []},
+        "logprobs": {"content": logprobs, "refusal": None} if logprobs else None,
+        "finish_reason": finish_reason(response),
+    }
+    return facts_of(response, "chat.completion") | {"choices": [choice], "usage": usage_of(response)}
+
+
+def facts_of(response: Response, kind: str) -> Json:
+    """The members that a chat completion and each chunk of it begin with."""
+    return {
+        "id": chat_id(response.id),
+        "object": kind,
+        "created": response.created_at,
+        "model": response.model,
+        "service_tier": response.service_tier,
+        "system_fingerprint": None,
+    }
+
+
+def call_of(item: object) -> Json | None:
+    """A call of one of the client's tools; None for any other item."""
+    if isinstance(item, FunctionCall):
+        called = {"name": item.name, "arguments": item.arguments}
+        return {"id": item.call_id, "type": "function", "function": called}
+    if isinstance(item, CustomToolCall):
+        return {"id": item.call_id, "type": "custom", "custom": {"name": item.name, "input": item.input}}
+    return None
+
+
+def finish_reason(response: Response) -> Literal["stop", "length", "tool_calls"]:
+    """Why the model ended."""
+    details = response.incomplete_details
+    if details is not None and details.reason == "max_output_tokens":
+        return "length"
+    called = any(isinstance(item, FunctionCall | CustomToolCall) for item in response.output)
+    return "tool_calls" if called else "stop"
+
+
+def usage_of(response: Response) -> Json | None:
+    """The tokens of a response."""
+    usage = response.usage
+    if usage is None:
+        return None
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.input_tokens_details.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.output_tokens_details.reasoning_tokens},
+    }
+
+
+def failure_of(response: Response) -> ApiError | None:
+    """The error that a response ended in: Chat Completions shows none in an answer."""
+    if response.status not in (ResponseStatus.FAILED, ResponseStatus.CANCELLED):
+        return None
+    error = response.error
+    message = "The response was cancelled." if error is None else error.message
+    return ApiError(500, message, type="server_error", code=None if error is None else error.code)

@@ -1,0 +1,299 @@
+"""Requests of Chat Completions as those of the Responses API that they become, and the names that refusals have."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.api.chat import AS_SENT, Chat, read_chat
+from service.api.request import ChatBody, CreateBody, CreateRequest, read_create
+from service.errors import ApiError
+from service.steps import in_one_go
+from tests.support.responses.requests import read_checked
+
+HI = {"role": "user", "content": "hi"}
+F = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1e400}'}}
+CALLED = {"role": "assistant", "tool_calls": [CALL]}
+OUTPUT = {"role": "tool", "tool_call_id": "a", "content": "done"}
+PIXEL = "data:image/png;base64,AAAA"
+
+
+def translate(*messages: Any, **members: Any) -> Chat:
+    body = json.dumps({"model": "m", "messages": list(messages) or [HI], **members}).encode()
+    return in_one_go(read_chat(body, max_items=16, max_tools=4))
+
+
+def created(*messages: Any, **members: Any) -> CreateRequest:
+    return read_create(translate(*messages, **members).body, store=True, kind=ChatBody)
+
+
+def items(*messages: Any) -> list[Any]:
+    return msgspec.json.decode(created(*messages).input)
+
+
+def refusal(body: dict[str, Any]) -> ApiError:
+    """How a request is refused by the readers, in the client's names. Raises AssertionError where it isn't."""
+    chat = None
+    try:
+        chat = translate(**({"messages": [HI]} | body))
+        read_checked(read_create(chat.body, store=True, kind=ChatBody))
+    except ApiError as error:
+        if chat is not None:
+            chat.names.rename(error)
+        return error
+    raise AssertionError("nothing refused it")
+
+
+def test_a_conversation_becomes_items_in_its_order() -> None:
+    said = {"role": "assistant", "content": "I look.", "reasoning": "Hm.", "tool_calls": [CALL]}
+    later = {"role": "system", "content": "Be kind."}
+    assert items(HI, said, OUTPUT, later, HI) == [
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"},
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x": 1e400}'},
+        {"type": "function_call_output", "call_id": "a", "output": "done"},
+        {"type": "message", "role": "developer", "content": "Be kind."},
+        {"type": "message", "role": "user", "content": "hi"},
+    ]
+
+
+def test_leading_system_and_developer_messages_are_the_instructions() -> None:
+    parts = [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
+    request = created({"role": "system", "content": "a"}, {"role": "developer", "content": parts}, HI)
+    assert request.instructions == "a\n\nbc"
+    assert created(HI).instructions is None
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+def test_an_answer_that_says_nothing_is_no_item(content: Any) -> None:
+    assert [item["type"] for item in items(HI, {**CALLED, "content": content}, OUTPUT)] == [
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
+    assert len(items(HI, {"role": "assistant", "content": content})) == 1
+
+
+def test_a_refusal_is_said_where_no_text_is() -> None:
+    refused = {"role": "assistant", "content": None, "refusal": "No."}
+    assert items(HI, refused)[1]["content"] == [{"type": "refusal", "refusal": "No."}]
+    assert items(HI, refused | {"content": "Yes."})[1]["content"] == "Yes."
+
+
+def test_parts_have_the_types_of_items() -> None:
+    image = {"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}}
+    file = {"type": "file", "file": {"file_data": "aGk=", "filename": "a.txt"}}
+    content = items({"role": "user", "content": [{"type": "text", "text": "a"}, image, file]})[0]["content"]
+    assert content[1:] == [
+        {"type": "input_image", "image_url": PIXEL, "detail": "low"},
+        {"type": "input_file", "file_data": "aGk=", "filename": "a.txt"},
+    ]
+
+
+def test_members_go_where_the_responses_api_has_them() -> None:
+    schema = {"name": "s", "schema": {"type": "object"}, "strict": True}
+    request = created(
+        max_tokens=1,
+        reasoning_effort="high",
+        verbosity="low",
+        logprobs=True,
+        top_logprobs=3,
+        response_format={"type": "json_schema", "json_schema": schema},
+        stop="x",
+        stream=True,
+        stream_options={"include_usage": True, "include_obfuscation": False},
+    )
+    assert (request.max_output_tokens, request.effort, request.verbosity) == (1, "high", "low")
+    assert (request.shows_logprobs, request.top_logprobs, request.stop) == (True, 3, ("x",))
+    assert msgspec.json.decode(request.format) == {"type": "json_schema", **schema}
+    assert (request.stream, request.obfuscate) == (True, False)
+
+
+def test_members_of_the_same_name_are_those_of_a_create_request() -> None:
+    known = {field.name for field in msgspec.structs.fields(CreateBody)}
+    assert set(AS_SENT) <= known
+    request = created(temperature=0.5, seed=7, user="me", store=False, metadata={"a": "b"}, presence_penalty=1)
+    assert (request.temperature, request.sampling.seed, request.user, request.store) == (0.5, 7, "me", False)
+    assert (request.metadata, request.sampling.presence_penalty) == ({"a": "b"}, 1)
+
+
+def test_tools_and_choices_lose_their_nesting() -> None:
+    grammar = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}
+    custom = {"type": "custom", "custom": {"name": "c", "format": grammar}}
+    named = {"type": "function", "function": {"name": "f"}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    request = created(tools=[F, custom], tool_choice=allowed)
+    assert msgspec.json.decode(request.tools) == [
+        {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}},
+        {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
+    ]
+    flat = {"type": "function", "name": "f"}
+    assert msgspec.json.decode(request.tool_choice) == {"type": "allowed_tools", "mode": "required", "tools": [flat]}
+    assert msgspec.json.decode(created(tools=[F], tool_choice=named).tool_choice) == flat
+    assert bytes(created(tools=[F], tool_choice="auto").tool_choice) == b'"auto"'
+    read_checked(request)
+
+
+def test_a_function_cannot_become_another_type_from_inside() -> None:
+    inside = {"name": "f", "type": "mcp", "server_url": "http://10.0.0.1"}
+    tool = msgspec.json.decode(created(tools=[{"type": "function", "function": inside}]).tools)[0]
+    assert tool["type"] == "function"
+    assert refusal({"tools": [{"type": "function", "function": inside}]}).param == "tools[0].function.server_url"
+
+
+def test_custom_calls_and_their_outputs_are_items_too() -> None:
+    call = {"id": "a", "type": "custom", "custom": {"name": "c", "input": "aaa"}}
+    assert items(HI, {"role": "assistant", "tool_calls": [call]}, OUTPUT)[1] == {
+        "type": "custom_tool_call",
+        "call_id": "a",
+        "name": "c",
+        "input": "aaa",
+    }
+
+
+def tool(**members: Any) -> dict[str, Any]:
+    return {"tools": [F, {"type": "function", "function": members}]}
+
+
+def call(**members: Any) -> dict[str, Any]:
+    return {"messages": [HI, {"role": "assistant", "tool_calls": [CALL | members]}]}
+
+
+def content(*parts: Any, role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": "system", "content": "x"}, {"role": role, "content": list(parts)}]}
+
+
+def schema(**members: Any) -> dict[str, Any]:
+    given = {"name": "s", "strict": True, "schema": {"type": "object"}} | members
+    return {"response_format": {"type": "json_schema", "json_schema": given}}
+
+
+SHORT = {"type": "text"}
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no model": ({"model": None}, "model", "Missing"),
+    "no messages": ({"messages": None}, "messages", "at least one"),
+    "empty messages": ({"messages": []}, "messages", "at least one"),
+    "messages that are none": ({"messages": "hi"}, "messages", "array"),
+    "too many messages": ({"messages": [HI] * 17}, "messages", "at most 16"),
+    "a message that is none": ({"messages": [HI, 5]}, "messages[1]", "object"),
+    "a message without a role": ({"messages": [{"content": "x"}]}, "messages[0].role", "Missing"),
+    "a role of old": (
+        {"messages": [HI, {"role": "function", "content": "x"}]},
+        "messages[1].role",
+        'The value was "function"',
+    ),
+    "content that is none": ({"messages": [HI, {"role": "user", "content": 5}]}, "messages[1].content", "5"),
+    "no content": ({"messages": [{"role": "user"}]}, "messages[0].content", "null"),
+    "an instruction that is none": ({"messages": [{"role": "system", "content": {}}]}, "messages[0].content", "{}"),
+    "a picture as an instruction": (
+        {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]},
+        "messages[0].content[0].type",
+        "'text'",
+    ),
+    "a part of no type": (content({"text": "x"}), "messages[1].content[0].type", "Missing"),
+    "a part without its text": (content(SHORT), "messages[1].content[0].text", "text"),
+    "a sound": (content({"type": "input_audio"}), "messages[1].content[0].type", "input_audio"),
+    "a picture without a place": (
+        content({"type": "image_url", "image_url": {}}),
+        "messages[1].content[0].image_url",
+        "URL",
+    ),
+    "a picture in a file": (
+        content({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}),
+        "messages[1].content[0].image_url",
+        "data URL",
+    ),
+    "a file by its id": (
+        content({"type": "file", "file": {"file_id": "file_1"}}),
+        "messages[1].content[0].file.file_id",
+        "file_data",
+    ),
+    "a file without members": (content({"type": "file"}), "messages[1].content[0].file", "Missing"),
+    "a tool that answers nothing": (
+        {"messages": [HI, {"role": "tool", "content": "x"}]},
+        "messages[1].tool_call_id",
+        "Missing",
+    ),
+    "an id of nothing": ({"messages": [HI, CALLED, OUTPUT | {"tool_call_id": ""}]}, "messages[2].tool_call_id", "256"),
+    "an output that is none": ({"messages": [HI, CALLED, OUTPUT | {"content": 5}]}, "messages[2].content", "5"),
+    "a call without an id": (call(id=None), "messages[1].tool_calls[0].id", "string"),
+    "a call of no function": (call(function=None), "messages[1].tool_calls[0].function", "Missing"),
+    "a call of a strange type": (call(type="mcp"), "messages[1].tool_calls[0].type", "mcp"),
+    "a call of a strange name": (
+        call(function={"name": "<|call|>", "arguments": "{}"}),
+        "messages[1].tool_calls[0].function.name",
+        "<|call|>",
+    ),
+    "arguments that are no text": (
+        call(function={"name": "f", "arguments": {}}),
+        "messages[1].tool_calls[0].function.arguments",
+        "string",
+    ),
+    "calls as they were": (
+        {"messages": [HI, {"role": "assistant", "function_call": {"name": "f"}}]},
+        "messages[1].function_call",
+        "tool_calls",
+    ),
+    "several answers": ({"n": 2}, "n", "HARMONIUM_CHATS"),
+    "tools as they were": ({"functions": [{"name": "f"}]}, "functions", "'tools'"),
+    "a voice": ({"modalities": ["text", "audio"]}, "modalities", "audio"),
+    "a search": ({"web_search_options": {}}, "web_search_options", "/v1/responses"),
+    "a bias": ({"logit_bias": {"1": 5}}, "logit_bias", "not served"),
+    "a strange member": ({"max_output_tokens": 5}, "max_output_tokens", "Unknown"),
+    "no tokens": ({"max_tokens": 0}, "max_tokens", ">= 1"),
+    "two limits": ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens", "or the other"),
+    "heat": ({"temperature": 3}, "temperature", "<= 2"),
+    "an effort that is none": ({"reasoning_effort": "hard"}, "reasoning_effort", "medium"),
+    "a verbosity that is none": ({"verbosity": 5}, "verbosity", "5"),
+    "alternatives of nothing": ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
+    "many alternatives": ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "<= 20"),
+    "options without a stream": ({"stream_options": {"include_usage": True}}, "stream_options", "stream"),
+    "a strange option": (
+        {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+        "stream_options.continuous_usage_stats",
+        "Unknown",
+    ),
+    "a format that is none": ({"response_format": "json"}, "response_format", "json"),
+    "a format of no type": ({"response_format": {}}, "response_format.type", "json_schema"),
+    "a strange format": ({"response_format": {"type": "grammar"}}, "response_format.type", "grammar"),
+    "a schema that isn't there": (
+        {"response_format": {"type": "json_schema"}},
+        "response_format.json_schema",
+        "Missing",
+    ),
+    "a schema without a name": (schema(name=None), "response_format.json_schema.name", "name"),
+    "a schema that can't be": (
+        schema(schema={"type": "what"}),
+        "response_format.json_schema.schema.type",
+        "what",
+    ),
+    "too many tools": ({"tools": [F] * 5}, "tools", "at most 4"),
+    "a tool of no type": ({"tools": [{}]}, "tools[0].type", "function"),
+    "a tool that runs here": ({"tools": [{"type": "mcp"}]}, "tools[0].type", "/v1/responses"),
+    "a tool without members": ({"tools": [{"type": "function"}]}, "tools[0].function", "Missing"),
+    "a tool that is flat": ({"tools": [{"type": "function", "name": "f"}]}, "tools[0].name", "Unknown"),
+    "a tool without a name": (tool(), "tools[1].function.name", "Missing"),
+    "a tool of a strange name": (tool(name="<|end|>"), "tools[1].function.name", "<|end|>"),
+    "a tool with a strange member": (tool(name="g", nmae="f"), "tools[1].function.nmae", "Unknown"),
+    "a choice that is none": ({"tools": [F], "tool_choice": "some"}, "tool_choice", "some"),
+    "a choice of nothing": ({"tool_choice": "required"}, "tool_choice", "tools"),
+    "a choice of no tool": (
+        {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+        "tool_choice.function.name",
+        "g",
+    ),
+    "a choice of a strange type": ({"tools": [F], "tool_choice": {"type": "mcp"}}, "tool_choice.type", "mcp"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_request_is_refused_in_its_own_words(name: str) -> None:
+    body, param, words = BAD[name]
+    error = refusal(body)
+    assert (error.status, error.param) == (400, param), error.message
+    assert words in error.message
+    assert "input[" not in error.message
+    assert "text.format" not in error.message
