@@ -21,7 +21,7 @@ from tests.support.service.process import MODEL
 from tests.support.service.scraped import Scraped
 
 SETTINGS: dict[str, Any] = {
-    "max_responses": 300,
+    "max_responses": 120,
     "store_cache_bytes": 4 << 20,
     "demo_tokens_per_second": 400,
     "archive_url": "none",
@@ -42,7 +42,7 @@ SAMPLES = 240
 SHARE = 0.7
 """How much of a core the process may take."""
 
-REMEMBERED = 200
+REMEMBERED = 100
 """Responses that clients may come back to: somewhat fewer than are kept, and some have gone nevertheless."""
 
 AT_ONCE = 24
