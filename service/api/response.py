@@ -323,12 +323,20 @@ class GivenBack(msgspec.Struct):
 
 
 class Extensions(msgspec.Struct, omit_defaults=True):
-    """The facts that only harmonium adds to a background response that was steered: the id of the one that goes on from
-    it, or the steers that were given back.
-    """
+    """The facts that only harmonium adds."""
 
     succeeded_by: str | msgspec.UnsetType = msgspec.UNSET
+    """The id of the response that goes on from a background response that was steered."""
     failed_steers: list[GivenBack] | msgspec.UnsetType = msgspec.UNSET
+    """The steers that were given back."""
+    recognised: bool | msgspec.UnsetType = msgspec.UNSET
+    """True where its request named no conversation, and was recognised as the next turn of one by its history."""
+
+    @classmethod
+    def added(cls, response: "Response", **facts: Any) -> "Response":
+        """The response with facts added to those that it has."""
+        known = response.harmonium or cls()
+        return msgspec.structs.replace(response, harmonium=msgspec.structs.replace(known, **facts))
 
 
 class Response(msgspec.Struct, tag="response", tag_field="object"):

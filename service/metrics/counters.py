@@ -52,6 +52,7 @@ RUN_BUCKETS = (0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14_4
 OPERATION_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
 CONFIRM_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SHARE_BUCKETS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 CANCEL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 """Upper bounds in seconds, from what an idle machine takes to where the limits of the settings are."""
 
@@ -220,6 +221,12 @@ class Metrics:
     prefix_kept: Counter = metric(
         "prefix_kept_tokens_total",
         "Of these, those with which their next prompts are known to begin, as the engine has them cached.",
+    )
+    recognised_share: Histogram = metric(
+        "recognised_share",
+        "The share of items that were known of requests with a history, where conversations are recognised by what "
+        "they say.",
+        SHARE_BUCKETS,
     )
     loop_lag_seconds: Histogram = metric(
         "loop_lag_seconds",

@@ -56,6 +56,11 @@ class Parent:
         """The notes of this role in the conversation so far. Ask before its history is taken."""
         return self._notes.get(role, [])
 
+    def calls(self) -> list[str]:
+        """The ids of the client's calls in the conversation so far, oldest first. Ask before its history is taken."""
+        made = (each for each in self._messages if each.role == "assistant" and each.recipient is not None)
+        return [each.call_id for each in made if each.call_id is not None]
+
     def take_history(self) -> list[StoredMessage]:
         """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
         messages, self._messages = self._messages, []

@@ -21,6 +21,7 @@ from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
+from service.responses.recognise import digest_after
 from service.responses.templated import note_of_read
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Expense, Messages, Status, StoredMessage, Turn
@@ -57,6 +58,9 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     """The first response of the tree that it continues; empty where it begins one, or where nobody said it."""
     key: str = ""
     """The id of the key that asked for it; empty where that is none of the registry's, or where nobody said it."""
+    said: bytes = b""
+    """The digest of the visible transcript up to the answer, where the conversation may be recognised by it; else
+    empty."""
     reserved: bool = False
     """Whether something is reserved for it of limits, which the process that ends it settles."""
 
@@ -128,6 +132,7 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
         response=msgspec.json.encode(response),
         items=plan.items,
         expense=expense_of(plan, response),
+        said=digest_after(plan.said, response.output) if plan.said else b"",
     )
 
 

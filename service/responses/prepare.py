@@ -30,7 +30,7 @@ from service.api.items import (
 )
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest, Window
-from service.api.response import Response, ResponseStatus
+from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.callee import Callee
 from service.api.tools.mcp import declarations, declared_types
@@ -55,6 +55,7 @@ from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import MAX_TOOLS, Read, read_request
+from service.responses.recognise import Seen, recognises, seen_of
 from service.responses.references import stored_items
 from service.responses.refusals import unstored_parent
 from service.responses.remembered import Remembered
@@ -69,6 +70,7 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
+from store.errors import NotContinuable, ParentNotFound
 from store.history.approvals import Approvals, Use
 from store.turn import Chain, StoredMessage
 
@@ -142,14 +144,19 @@ async def prepare(
     model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
-    request, joined = _in_turn(service.tenants.keys, caller.tenant, request), None
+    request, joined, seen = _in_turn(service.tenants.keys, caller.tenant, request), None, None
     if parent is None:
+        if service.settings.chats == "remembered" and recognises(request):
+            seen = await in_steps(seen_of(await service.seals.of(caller.tenant), request.input))
         if request.prompt is not None:
             request = await apply_template(request, request.prompt, service.settings.prompts_dir)
-        parent, joined = await _continue(service, caller.tenant, request, resources, recall)
+        if seen is not None and seen.ends:
+            request, parent = await _recognise(service, caller.tenant, request, seen, resources)
+        if parent is None:
+            parent, joined = await _continue(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
     with span.child("prompt") as making:
-        made = await _Preparation(service, caller, request, model, parent, joined).plan()
+        made = await _Preparation(service, caller, request, model, parent, joined, seen).plan()
         if span.kept:
             span.note(plan_facts(made.plan))
             making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
@@ -209,6 +216,41 @@ async def _continue(
         return await resources.enter_async_context(kept), None
 
 
+async def _recognise(
+    service: Service, tenant: str, request: CreateRequest, seen: Seen, resources: AsyncExitStack
+) -> tuple[CreateRequest, Parent | None]:
+    """The request as one that continues the conversation which its history has, kept as long as its `resources`, and
+    that conversation; or the request as it is, and None. Raises StoreUnavailable.
+    """
+    parent, place = None, 0
+    with spans.current.get().child("store.recognise") as span:
+        digests = [digest for digest, _ in seen.ends]
+        found = await service.store.recognise(tenant, _together(tenant, seen), digests)
+        if found is not None:
+            number, id = found
+            async with AsyncExitStack() as kept:
+                try:
+                    known = await kept.enter_async_context(continuing(service, tenant, id))
+                except (ParentNotFound, NotContinuable):  # it was deleted meanwhile, or is too long
+                    known = None
+                if known is not None and not known.cut:
+                    resources.push_async_exit(kept.pop_all())
+                    parent, place = known, seen.ends[number][1]
+        share = place / len(seen.items)
+        service.metrics.recognised_share.observe(share)
+        span.note({"harmonium.recognised.share": share})
+    if parent is None:
+        return request, None
+    return msgspec.structs.replace(
+        request, previous_response_id=parent.id, input=seen.rest(place, parent.calls())
+    ), parent
+
+
+def _together(tenant: str, seen: Seen) -> str:
+    """The name of the conversations that are in one shard with this one."""
+    return f"{tenant}/{seen.beginning}"
+
+
 def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
     """The request, of a tenant who may not go before others without its priority. Raises ApiError for a number."""
     if keys.may_go_first(tenant):
@@ -233,6 +275,7 @@ class _Preparation:
     model: ModelCard
     parent: Parent
     joined: ConversationHold | None = None
+    seen: Seen | None = None
 
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
@@ -252,6 +295,8 @@ class _Preparation:
         identify(prompt.items, id)
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
+        if self.seen is not None and parent.id is not None:
+            base = Extensions.added(base, recognised=True)
         if prompt.rules.harmony:
             base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
         plan = Plan(
@@ -266,6 +311,7 @@ class _Preparation:
             connections=opener.seal(CONNECTIONS, msgspec.json.encode(looked.connections)) if looked.connections else "",
             root=parent.root or "",
             key=self.caller.key,
+            said=self.seen.said if self.seen is not None and request.store else b"",
         )
         telling = (ForeignItem, ToolSearchCallItem)
         unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
@@ -286,11 +332,12 @@ class _Preparation:
         )
 
     def _new_id(self) -> str:
-        """A new id. Background responses that belong together are in one shard, as each shard has its own queue."""
-        together = self.request.background and self.request.continuation_id
-        return self.service.store.new_id(
-            self.parent.id, together=f"{self.caller.tenant}/{together}" if together else ""
-        )
+        """A new id. Background responses that belong together are in one shard, as each shard has its own queue; and so
+        are conversations that begin alike, where they are recognised.
+        """
+        tenant, together = self.caller.tenant, self.request.background and self.request.continuation_id
+        named = f"{tenant}/{together}" if together else _together(tenant, self.seen) if self.seen is not None else ""
+        return self.service.store.new_id(self.parent.id, together=named)
 
     async def _look_up_tools(self) -> ToolCatalog:
         """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""

@@ -39,6 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer, library: McpSe
         sandbox="local",
         search="folder",
         search_folder=str(folder / "documents"),
+        chats="remembered",
     )
     yield service.url
     service.stop()

@@ -1,0 +1,182 @@
+"""A client that sends its whole history goes on in the conversation that it means, where an operator wants that."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from service.harmony.tokens import decode
+from service.settings.settings import Settings, load_settings
+from tests.support.engine.scripted import ScriptedEngine
+from tests.support.service.background import changed
+from tests.support.service.inside import Inside, answer, called, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+
+Items = list[dict[str, Any]]
+
+LOOK: Any = {
+    "type": "function",
+    "name": "look",
+    "strict": False,
+    "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+}
+
+
+def heard(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+@asynccontextmanager
+async def remembering(
+    settings: Settings, *scripts: list[int], **changes: Any
+) -> AsyncIterator[tuple[Inside, ScriptedEngine, httpx.AsyncClient]]:
+    engine = scripted(*([each] for each in scripts))
+    async with (
+        serving(changed(settings, **{"chats": "remembered", **changes}), engine) as inside,
+        inside.http() as http,
+    ):
+        yield inside, engine, http
+
+
+async def post(http: httpx.AsyncClient, said_so_far: str | Items, **body: Any) -> dict[str, Any]:
+    reply = await http.post("/v1/responses", json={"model": MODEL, "input": said_so_far, **body})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def test_a_history_is_the_next_turn_of_its_conversation(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello Ada."), answer("It is Ada.")) as (_, engine, http):
+        first = await post(http, "My name is Ada.", store=True)
+        second = await post(http, [heard("My name is Ada."), said("Hello Ada."), heard("What is my name?")])
+        assert (first["previous_response_id"], "harmonium" in first) == (None, False)
+        assert (second["previous_response_id"], second["harmonium"]) == (first["id"], {"recognised": True})
+        begun = [*engine.generations[0].prompt, *answer("Hello Ada.")]
+        assert list(engine.generations[1].prompt)[: len(begun) - 1] == begun[:-1]
+        listed = (await http.get(f"/v1/responses/{second['id']}/input_items?order=asc")).json()["data"]
+        assert [item["content"][0]["text"] for item in listed][-1] == "What is my name?"
+
+
+async def test_the_reasoning_before_a_call_is_in_the_prompts_after_it(settings: Settings) -> None:
+    calls = [[*thought(f"Thought {n}."), *then(called("look", f'{{"at": "{n}"}}'))] for n in range(3)]
+    async with remembering(settings, *calls, answer("Blue.")) as (_, engine, http):
+        history: Items = [heard("What colour?")]
+        for n in range(3):
+            made = await post(http, history, tools=[LOOK])
+            (call,) = [item for item in made["output"] if item["type"] == "function_call"]
+            id = f"call_of_the_client_{n}"
+            history += [
+                {
+                    "type": "function_call",
+                    "call_id": id,
+                    "name": call["name"],
+                    "arguments": json.dumps({"at": str(n)}, indent=2),
+                },
+                {"type": "function_call_output", "call_id": id, "output": f"seen {n}"},
+            ]
+        last = await post(http, history, tools=[LOOK])
+        assert last["harmonium"] == {"recognised": True}
+        whole = decode(engine.generations[-1].prompt)
+        assert [f"Thought {n}." in whole for n in range(3)] == [True] * 3
+
+
+async def test_an_edit_makes_a_fork_and_leaves_both_whole(settings: Settings) -> None:
+    async with remembering(settings, *(answer(each) for each in ("Hello.", "One.", "Two.", "Three."))) as (_, _, http):
+        first = await post(http, "Hi.")
+        await post(http, [heard("Hi."), said("Hello."), heard("Say one.")])
+        edited = await post(http, [heard("Hi."), said("Hello."), heard("Say two.")])
+        third = await post(http, [heard("Hi."), said("Hello."), heard("Say two."), said("Two."), heard("Say three.")])
+        assert edited["previous_response_id"] == first["id"]
+        assert third["previous_response_id"] == edited["id"]
+
+
+@pytest.mark.parametrize("gone", ["deleted", "erased", "words"])
+async def test_a_turn_that_is_gone_is_continued_no_longer(settings: Settings, gone: str) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, engine, http):
+        first = await post(http, "The secret is marmalade.")
+        if gone != "words":
+            query = "?erase=true" if gone == "erased" else ""
+            assert (await http.delete(f"/v1/responses/{first['id']}{query}")).status_code == 200
+        again = [heard("The secret is marmalade." if gone != "words" else "Hi."), said("Hello."), heard("And?")]
+        second = await post(http, again)
+        assert (second["previous_response_id"], "harmonium" in second) == (None, False)
+        assert ("marmalade" in decode(engine.generations[-1].prompt)) == (gone != "words")
+
+
+async def test_a_conversation_with_erased_words_is_continued_no_longer(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, engine, http):
+        first = await post(http, "The secret is marmalade.")
+        history = [heard("The secret is marmalade."), said("Hello."), heard("And?")]
+        second = await post(http, history)
+        assert second["previous_response_id"] == first["id"]
+        assert (await http.delete(f"/v1/responses/{first['id']}?erase=true")).status_code == 200
+        third = await post(http, [*history, said("Hello."), heard("What is it?")])
+        assert third["previous_response_id"] is None
+        assert "marmalade" in decode(engine.generations[-1].prompt)
+
+
+async def test_what_is_not_to_be_stored_is_not_recognised_later(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, _, http):
+        await post(http, "Hi.", store=False)
+        assert (await post(http, [heard("Hi."), said("Hello."), heard("And?")]))["previous_response_id"] is None
+
+
+async def test_nothing_is_recognised_unless_an_operator_wants_it(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello."), chats="passed-on") as (_, _, http):
+        await post(http, "Hi.")
+        assert (await post(http, [heard("Hi."), said("Hello."), heard("And?")]))["previous_response_id"] is None
+
+
+async def test_tenants_with_the_same_words_never_continue_each_other(settings: Settings) -> None:
+    own = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    keys = load_settings(**own, api_keys="acme:sk-acme,other:sk-other")
+    async with remembering(keys, answer("Hello.")) as (_, _, http):
+        http.headers["authorization"] = "Bearer sk-acme"
+        first = await post(http, "Hi.")
+        history = [heard("Hi."), said("Hello."), heard("And?")]
+        http.headers["authorization"] = "Bearer sk-other"
+        assert (await post(http, history))["previous_response_id"] is None
+        http.headers["authorization"] = "Bearer sk-acme"
+        assert (await post(http, history))["previous_response_id"] == first["id"]
+
+
+async def test_the_newest_of_two_conversations_with_the_same_words_is_continued(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, _, http):
+        older, newer = await post(http, "Hi."), await post(http, "Hi.")
+        next_one = await post(http, [heard("Hi."), said("Hello."), heard("And?")])
+        assert next_one["previous_response_id"] == newer["id"]
+        assert (await http.get(f"/v1/responses/{older['id']}")).status_code == 200
+
+
+async def test_conversations_that_begin_alike_are_found_in_any_number_of_shards(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello."), shards=16) as (_, _, http):
+        for number in range(8):
+            first = await post(http, f"I am number {number}.")
+            history = [heard(f"I am number {number}."), said("Hello."), heard("And?")]
+            assert (await post(http, history))["previous_response_id"] == first["id"]
+
+
+async def test_the_reasoning_before_a_call_of_a_chat_completion_is_in_the_prompts_after_it(settings: Settings) -> None:
+    calls = [[*thought(f"Thought {n}."), *then(called("look", f'{{"at": "{n}"}}'))] for n in range(3)]
+    function: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    async with remembering(settings, *calls, answer("Blue.")) as (inside, engine, _), inside.client() as client:
+        messages: list[Any] = [heard("What colour?")]
+        for n in range(4):
+            told = [{"role": "system", "content": f"It is {n} o'clock."}, *messages]
+            made = await client.chat.completions.create(model=MODEL, messages=told, tools=[function])
+            message = made.choices[0].message
+            messages.append(message.model_dump(exclude_none=True))
+            for call in message.tool_calls or []:
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": f"seen {n}"})
+        whole = decode(engine.generations[-1].prompt)
+        assert [f"Thought {n}." in whole for n in range(3)] == [True] * 3
+        assert "It is 3 o'clock." in whole
+        assert "It is 0 o'clock." not in whole
+        last = await client.responses.retrieve(made.id.replace("chatcmpl-", "resp_"))
+        assert (last.previous_response_id, last.instructions) != (None, None)

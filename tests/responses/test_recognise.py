@@ -1,0 +1,198 @@
+"""Recognition: the digest with which a turn ends is found in the history that any client makes of it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from service.api.response import CustomToolCall, FunctionCall, Message, OutputText, Reasoning, ReasoningText
+from service.responses.recognise import MOST_ENDS, Seen, digest_after, seen_of
+from service.responses.seal import Sealer
+from service.steps import in_one_go
+
+Items = list[dict[str, Any]]
+
+ADA: Items = [{"role": "user", "content": "My name is Ada."}]
+CALLED: Items = [
+    *ADA,
+    {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": '{"at":"sky","n":1.0}'},
+    {"type": "function_call_output", "call_id": "call_1", "output": "blue"},
+]
+
+
+def seen(items: Items | str, tenant: str = "acme") -> Seen:
+    found = in_one_go(seen_of(Sealer(tenant, [b"k" * 32]), Raw(json.dumps(items, ensure_ascii=False).encode())))
+    assert found is not None
+    return found
+
+
+def unseen(items: Items) -> bool:
+    return in_one_go(seen_of(Sealer("acme", [b"k" * 32]), Raw(json.dumps(items).encode()))) is None
+
+
+def message(text: str, phase: Any = "final_answer") -> Message:
+    return Message(id="msg_1", status="completed", phase=phase, content=[OutputText(text)])
+
+
+def call(arguments: str, name: str = "look") -> FunctionCall:
+    return FunctionCall(id="fc_1", call_id="call_ours", name=name, arguments=arguments, status="completed")
+
+
+def thought(text: str) -> Reasoning:
+    return Reasoning(id="rs_1", status="completed", content=[ReasoningText(text)])
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def test_a_history_ends_where_the_turn_ended_that_it_continues() -> None:
+    ended = digest_after(seen(ADA).said, [thought("A name."), message("Hello Ada.")])
+    again = seen([*ADA, said("Hello Ada."), {"role": "user", "content": "What is my name?"}])
+    assert again.ends == [(ended, 2)]
+    assert again.beginning == seen(ADA).beginning
+    assert bytes(again.rest(2, ())) == b'[{"role": "user", "content": "What is my name?"}]'
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        pytest.param([said("Hello\n\nAda.")], id="a text"),
+        pytest.param([said("Hello\n\nAda.\n")], id="white space around an answer"),
+        pytest.param(
+            [{"role": "assistant", "content": [{"type": "output_text", "text": "Hello\n\nAda."}]}], id="a part"
+        ),
+        pytest.param(
+            [
+                {
+                    "type": "message",
+                    "id": "msg_9",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": "Hello\n\nAda.",
+                }
+            ],
+            id="with an id",
+        ),
+        pytest.param([said("Hello"), said(" Ada.")], id="in two messages"),
+        pytest.param(
+            [{"type": "reasoning", "summary": [], "encrypted_content": "x"}, said("Hello\n\nAda.")], id="reasoning"
+        ),
+    ],
+)
+def test_an_answer_is_known_in_every_form_that_clients_give_it(echo: Items) -> None:
+    ended = digest_after(seen(ADA).said, [message("Hello ", "commentary"), message("Ada.")])
+    assert seen([*ADA, *echo, *ADA]).ends[0][0] == ended
+
+
+@pytest.mark.parametrize(
+    ("sampled", "echoed"),
+    [
+        ('{"at":"sky","n":1.0}', '{"at": "sky", "n": 1.0}'),
+        ('{"at":"caf\u00e9"}', '{"at":"caf\\u00e9"}'),
+        ('{"at":"a\\/b\\n"}', '{"at":"a/b\\n"}'),
+        ('{"at":"\\ud83d\\ude00"}', '{"at": "\U0001f600"}'),
+        ("{}", ""),
+        ('{"at":', '{"at":'),
+    ],
+)
+def test_a_call_is_known_by_what_its_arguments_say(sampled: str, echoed: str) -> None:
+    output = {"type": "function_call_output", "call_id": "theirs", "output": "blue"}
+    ended = digest_after(seen(ADA).said, [thought("Look."), call(sampled)])
+    again = seen([*ADA, {"type": "function_call", "call_id": "theirs", "name": "look", "arguments": echoed}, output])
+    assert again.ends == [(ended, 2)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        [{"role": "user", "content": "My name is Bob."}, *CALLED[1:]],
+        [*ADA, CALLED[1] | {"name": "hear"}, CALLED[2]],
+        [*ADA, CALLED[1] | {"arguments": '{"n":1.0,"at":"sky"}'}, CALLED[2]],
+        [*ADA, CALLED[1] | {"arguments": '{"at":"sky","n":1}'}, CALLED[2]],
+        [*ADA, CALLED[1] | {"namespace": "crm"}, CALLED[2]],
+        [*ADA, CALLED[1] | {"type": "custom_tool_call", "input": '{"at":"sky","n":1.0}'}, CALLED[2]],
+        [{"role": "developer", "content": "My name is Ada."}, *CALLED[1:]],
+        CALLED[1:],
+    ],
+)
+def test_a_history_with_other_words_is_another_one(changed: Items) -> None:
+    assert not {digest for digest, _ in seen(CALLED).ends} & {digest for digest, _ in seen(changed).ends}
+
+
+def test_an_output_belongs_to_its_call_and_not_to_its_id() -> None:
+    two = [CALLED[1] | {"call_id": id} for id in ("a", "b")]
+    outputs = [{"type": "function_call_output", "call_id": id, "output": id.upper()} for id in ("a", "b")]
+    other = [each | {"call_id": f"{each['call_id']}9"} for each in (*two, *outputs)]
+    crossed = [outputs[0] | {"call_id": "b"}, outputs[1] | {"call_id": "a"}]
+    assert seen([*ADA, *two, *outputs]).said == seen([*ADA, *other]).said
+    assert seen([*ADA, *two, *outputs]).said != seen([*ADA, *two, *crossed]).said
+
+
+def test_an_output_behind_a_match_answers_the_call_of_the_conversation() -> None:
+    items = seen([*CALLED, CALLED[2] | {"call_id": "unknown"}])
+    assert items.rest(2, ["call_1"]) == items.rest(2, [])
+    assert json.loads(bytes(items.rest(2, ["call_ours"])))[0] == CALLED[2] | {"call_id": "call_ours"}
+    assert json.loads(bytes(items.rest(2, ["call_ours"])))[1]["call_id"] == "unknown"
+
+
+def test_tenants_with_the_same_words_share_no_digest() -> None:
+    assert seen(ADA).said != seen(ADA, "other").said
+    assert seen(ADA).beginning != seen(ADA, "other").beginning
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "compaction", "encrypted_content": "x"},
+        {"type": "mcp_approval_request", "id": "mcpr_1", "name": "n", "arguments": "", "server_label": "s"},
+        {"type": "function_call", "call_id": 7, "name": "look", "arguments": ""},
+        {"role": "user", "content": [7]},
+        {"content": "Nobody says it."},
+    ],
+)
+def test_an_input_without_a_visible_form_is_not_recognised(item: dict[str, Any]) -> None:
+    assert unseen([*ADA, item])
+
+
+def test_an_answer_without_a_visible_form_is_not_recognised_later() -> None:
+    assert digest_after(seen(ADA).said, [thought("Hm.")]) == b""
+    custom = CustomToolCall(id="ctc_1", call_id="c", name="shell", input="ls", status="completed")
+    assert digest_after(seen(ADA).said, [custom]) != b""
+
+
+def test_the_last_ends_of_a_long_history_are_asked_for_newest_first() -> None:
+    turns: Items = [
+        item for turn in range(MOST_ENDS + 5) for item in ({"role": "user", "content": str(turn)}, said("ok"))
+    ]
+    ends = seen([*turns, *ADA]).ends
+    assert len(ends) == MOST_ENDS
+    assert [place for _, place in ends[:2]] == [len(turns), len(turns) - 2]
+
+
+_words = st.text(max_size=20)
+_heard = st.builds(lambda text: {"role": "user", "content": text}, _words)
+_spoken = st.one_of(
+    _words.filter(str.strip).map(message), st.dictionaries(_words, _words).map(lambda given: call(json.dumps(given)))
+)
+
+
+@given(st.lists(st.tuples(_heard, st.lists(_spoken, min_size=1, max_size=3)), min_size=1, max_size=6))
+def test_each_end_of_a_conversation_is_found_in_its_history(turns: list[tuple[dict[str, Any], list[Any]]]) -> None:
+    history: Items = []
+    ends: list[bytes] = []
+    for number, (heard, spoken) in enumerate(turns):
+        history.append(heard)
+        ends.append(digest_after(seen(history).said, spoken))
+        for place, each in enumerate(spoken):
+            if isinstance(each, Message):
+                history.append(said(each.content[0].text))
+            else:
+                arguments = json.dumps(json.loads(each.arguments), ensure_ascii=False, indent=2)
+                id = f"call_{number}_{place}"
+                history.append({"type": "function_call", "call_id": id, "name": "look", "arguments": arguments})
+    assert [digest for digest, _ in reversed(seen([*history, *ADA]).ends)] == ends
