@@ -222,8 +222,8 @@ class Metrics:
         "prefix_kept_tokens_total",
         "Of these, those with which their next prompts are known to begin, as the engine has them cached.",
     )
-    recognised_share: Histogram = metric(
-        "recognised_share",
+    recognised_ratio: Histogram = metric(
+        "recognised_ratio",
         "The share of items that were known of requests with a history, where conversations are recognised by what "
         "they say.",
         SHARE_BUCKETS,

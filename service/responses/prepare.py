@@ -237,7 +237,7 @@ async def _recognise(
                     resources.push_async_exit(kept.pop_all())
                     parent, place = known, seen.ends[number][1]
         share = place / len(seen.items)
-        service.metrics.recognised_share.observe(share)
+        service.metrics.recognised_ratio.observe(share)
         span.note({"harmonium.recognised.share": share})
     if parent is None:
         return request, None

@@ -76,7 +76,7 @@ def test_every_metric_that_the_document_names_exists() -> None:
 def test_names_are_as_prometheus_wants_them() -> None:
     for _, kind, about in declarations():
         assert about.name.endswith("_total") == (kind is Counter), about.name
-        assert about.name.endswith("_seconds") or kind is not Histogram, about.name
+        assert about.name.endswith(("_seconds", "_ratio")) or kind is not Histogram, about.name
         assert not (about.name.endswith("_seconds") and kind is Counter), about.name
     names = [row[0] for row in table()]
     assert len(set(names)) == len(names)

@@ -164,7 +164,7 @@ async def test_conversations_that_begin_alike_are_found_in_any_number_of_shards(
 
 async def test_the_reasoning_before_a_call_of_a_chat_completion_is_in_the_prompts_after_it(settings: Settings) -> None:
     calls = [[*thought(f"Thought {n}."), *then(called("look", f'{{"at": "{n}"}}'))] for n in range(3)]
-    function: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    function: Any = {"type": "function", "function": {"name": "look", "strict": False}}
     async with remembering(settings, *calls, answer("Blue.")) as (inside, engine, _), inside.client() as client:
         messages: list[Any] = [heard("What colour?")]
         for n in range(4):
@@ -172,8 +172,8 @@ async def test_the_reasoning_before_a_call_of_a_chat_completion_is_in_the_prompt
             made = await client.chat.completions.create(model=MODEL, messages=told, tools=[function])
             message = made.choices[0].message
             messages.append(message.model_dump(exclude_none=True))
-            for call in message.tool_calls or []:
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": f"seen {n}"})
+            outputs = [{"tool_call_id": call.id, "content": f"seen {n}"} for call in message.tool_calls or []]
+            messages += [{"role": "tool", **output} for output in outputs]
         whole = decode(engine.generations[-1].prompt)
         assert [f"Thought {n}." in whole for n in range(3)] == [True] * 3
         assert "It is 3 o'clock." in whole
