@@ -100,7 +100,8 @@ def head_of(response: Json) -> str:
     details: Json = response.get("incomplete_details") or {}
     if reason := details.get("reason"):
         parts[2] += f" ({reason})"
-    if (response.get("harmonium") or {}).get("recognised"):
+    own: Json = response.get("harmonium") or {}
+    if own.get("recognised"):
         parts.append("continued by recognition")
     return "  ".join(part for part in parts if part)
 
