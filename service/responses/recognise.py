@@ -46,7 +46,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class Seen(NamedTuple):
-    """What a request with its whole history says."""
+    """The words of a request with its whole history."""
 
     said: bytes
     """The digest of all of it."""
