@@ -333,7 +333,7 @@ class Extensions(msgspec.Struct, omit_defaults=True):
     """True where its request named no conversation, and was recognised as the next turn of one by its history."""
 
     @classmethod
-    def added(cls, response: "Response", **facts: Any) -> "Response":
+    def extend(cls, response: "Response", **facts: Any) -> "Response":
         """The response with facts added to those that it has."""
         known = response.harmonium or cls()
         return msgspec.structs.replace(response, harmonium=msgspec.structs.replace(known, **facts))

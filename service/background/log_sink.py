@@ -209,7 +209,7 @@ class LogSink:
                 async with succeed(
                     self.service, self.lease.tenant, plan, self.machine, response, steers, self.patience()
                 ) as successor:
-                    succeeded = Extensions.added(response, succeeded_by=successor.turn.id)
+                    succeeded = Extensions.extend(response, succeeded_by=successor.turn.id)
                     return await self._store(rest, plan, succeeded, (), steers, successor)
             except NotSteered as why:
                 before, response = give_back(response, steers, why)

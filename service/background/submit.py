@@ -200,4 +200,4 @@ def give_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> t
     error = SteerError(why.code, why.message)
     all_of_them = [GivenBack(SteerShown(response.id, each.id, msgspec.Raw(each.said)), error) for each in steers]
     events: list[Event] = [SteerFailed(steer=each.steer, code=why.code, message=why.message) for each in all_of_them]
-    return events, Extensions.added(response, failed_steers=all_of_them)
+    return events, Extensions.extend(response, failed_steers=all_of_them)

@@ -296,7 +296,7 @@ class _Preparation:
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
         if self.seen is not None and parent.id is not None:
-            base = Extensions.added(base, recognised=True)
+            base = Extensions.extend(base, recognised=True)
         if prompt.rules.harmony:
             base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
         plan = Plan(

@@ -127,7 +127,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
     """
     transcript = _Transcript(blake2b(opener.seal("transcript", b"").encode(), digest_size=DIGEST_BYTES).digest())
     try:
-        items = [Raw(b'{"role":"user","content":%b}' % raw)] if bytes(memoryview(raw)[:1]) == b'"' else _listed(raw)
+        items = [Raw(b'{"role":"user","content":%b}' % raw)] if bytes(memoryview(raw)[:1]) == b'"' else _items_of(raw)
         ends: list[tuple[bytes, int]] = []
         calls: dict[str, int] = {}
         answered: dict[int, int] = {}
@@ -176,7 +176,7 @@ def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
     return transcript.end() if says else b""
 
 
-def _listed(raw: Raw) -> list[Raw]:
+def _items_of(raw: Raw) -> list[Raw]:
     return decode_list(raw, MAX_ITEMS, "input")
 
 
