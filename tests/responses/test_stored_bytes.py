@@ -6,10 +6,10 @@ import msgspec
 import pytest
 import zstandard
 
+from bench._dictionary.samples import Samples
 from service.settings.settings import Settings
 from store import codec
 from store.redis.connection import connect
-from tests.support.dictionary.samples import Samples
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL
 

@@ -13,11 +13,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench._dictionary.samples import Samples
 from store import codec
 from store.codec import NEWEST, SHIPPED
 from store.errors import NewerFormat, UnknownDictionary
 from store.turn import Status, StoredMessage, Turn
-from tests.support.dictionary.samples import Samples
 
 names = st.none() | st.text(max_size=20)
 messages = st.builds(StoredMessage, st.text(max_size=10), st.binary(max_size=200), names, names, names, names, names)

@@ -5,9 +5,9 @@ from hashlib import sha256
 import pytest
 import zstandard
 
+from bench._dictionary.train import BYTES, trained
 from store.codec import NEWEST, SHIPPED, dictionary, file_of
 from store.errors import NewerFormat, UnknownDictionary
-from tests.support.dictionary.train import BYTES, trained
 
 DIGESTS = {32_769: "79e29b31af19bffdb5a7f045c3bba3c3c5f37a6f7fa7867dd7be1507caf49a2a"}
 """What each file is, for ever. Only ever add one."""

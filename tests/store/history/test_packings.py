@@ -2,10 +2,10 @@
 
 from redis.asyncio import Redis
 
+from bench._dictionary.samples import Samples
 from store import codec
 from store.history.history import FOUND_AT_ONCE, NOTHING_LISTED, ConversationHistoryStore
 from store.turn import Status, Turn
-from tests.support.dictionary.samples import Samples
 from tests.support.store.sample import TENANT
 
 TEXTS = [b"{}", *(text.hex().encode() for text in Samples(5).blobs(4)), b"{}"]

@@ -1,6 +1,6 @@
 """The dictionary of this release, made of samples.py.
 
-`python -m tests.support.dictionary.train` writes its file anew: the same bytes each time, with the zstandard that the
+`python -m bench._dictionary.train` writes its file anew: the same bytes each time, with the zstandard that the
 lock files pin. A dictionary that a release has shipped never changes: for another one, count NUMBER up first, and leave
 the former file where it is.
 """
@@ -9,8 +9,8 @@ from typing import Any
 
 import zstandard
 
+from bench._dictionary.samples import Samples
 from store.codec import NEWEST, file_of
-from tests.support.dictionary.samples import Samples
 
 BYTES = 16_384
 """On text that it wasn't trained with, four times as much spares nothing more, and half as much 3 % less."""
