@@ -27,7 +27,7 @@ from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.store.sample import TENANT
 
-RESTART_SECONDS = 3.0
+RESTART_SECONDS = 20.0
 ACKNOWLEDGED = 50
 
 

@@ -18,7 +18,7 @@ from tests.support.store.servers import Process, eventually, server
 
 LONG_SECONDS = 15.0
 LIMIT_SECONDS = 0.3
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 10.0
 
 
 @pytest.fixture
