@@ -20,6 +20,7 @@ from service.api.history import MAX_CALLS
 from service.api.items import BYTES_A_STEP
 from service.api.request import MAX_INT
 from service.api.response import CustomToolCall, FunctionCall, Message, Reasoning, Response, ResponseStatus
+from service.api.tools.read import check_bytes
 from service.decoding import ABSENT, Json, decode, decode_list, shown_raw
 from service.errors import ApiError, invalid_value, missing, not_served
 
@@ -173,7 +174,7 @@ _RULES = tuple(
         (r"tool_choice\.tools(\[\d+\])\.name", r"tool_choice.allowed_tools.tools\1.function.name"),
         (r"tool_choice\.(tools|mode)", r"tool_choice.allowed_tools.\1"),
         (r"include", "logprobs"),
-        (r"input|instructions", "messages"),
+        (r"input|instructions|previous_response_id", "messages"),
     )
 )
 """Parameters of a create request, and what they are called here."""
@@ -224,7 +225,15 @@ class Chat(NamedTuple):
     """Whether reasoning is shown."""
 
 
-def read_chat(body: bytes, *, max_items: int, max_tools: int) -> Generator[None, None, Chat]:
+class ChatLimits(NamedTuple):
+    """The most messages and tools of a request, and the most bytes of its tools."""
+
+    messages: int
+    tools: int
+    tools_bytes: int
+
+
+def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
     """Read the body of a request, yielding now and then. Raises InvalidRequest."""
     sent: _Own = decode(body, _Body)
     if len(body) > BYTES_A_STEP:
@@ -234,21 +243,23 @@ def read_chat(body: bytes, *, max_items: int, max_tools: int) -> Generator[None,
         if value != ABSENT and bytes(memoryview(value)[: len(harmless) + 1]) != harmless:
             raise not_served(name, shown_raw(value), advice)
     translation = _Translation()
-    yield from translation.take(sent.messages, max_items)
-    wanted: dict[str, Any] = {name: value for name in AS_SENT if (value := getattr(sent, name)) != ABSENT}
-    wanted |= {"input": Raw(b"[%b]" % b",".join(translation.items))}
-    if translation.instructions:
-        wanted["instructions"] = APART.join(translation.instructions)
-    wanted |= _settings(sent, max_tools)
+    yield from translation.take(sent.messages, limits.messages)
+    items = b",".join(translation.items)
+    if len(body) > BYTES_A_STEP:
+        yield
+    wanted: Json = {"instructions": APART.join(translation.instructions) or None}
+    wanted |= {name: value for name in AS_SENT if (value := getattr(sent, name)) != ABSENT}
+    wanted |= _settings(sent, limits)
     options = sent.stream_options or _StreamOptions()
     if sent.stream_options is not None:
         wanted["stream_options"] = {"include_obfuscation": options.include_obfuscation}
     limit = "max_completion_tokens" if sent.max_tokens is None else "max_tokens"
+    body = b'%b,"input":[%b]}' % (msgspec.json.encode(wanted)[:-1], items)
     names = Names(translation.places, limit)
-    return Chat(msgspec.json.encode(wanted), names, bool(options.include_usage), sent.include_reasoning is not False)
+    return Chat(body, names, bool(options.include_usage), sent.include_reasoning is not False)
 
 
-def _settings(sent: _Own, max_tools: int) -> Json:
+def _settings(sent: _Own, limits: ChatLimits) -> Json:
     """The members of a create request that have another form here. Raises InvalidRequest."""
     wanted: Json = {}
     if sent.max_tokens is not None and sent.max_completion_tokens is not None:
@@ -262,7 +273,8 @@ def _settings(sent: _Own, max_tools: int) -> Json:
     if sent.reasoning_effort != ABSENT:
         wanted["reasoning"] = {"effort": sent.reasoning_effort}
     if sent.tools != ABSENT:
-        tools = decode_list(sent.tools, max_tools, "tools")
+        check_bytes(len(memoryview(sent.tools)), limits.tools_bytes)
+        tools = decode_list(sent.tools, limits.tools, "tools")
         wanted["tools"] = [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
     if sent.tool_choice != ABSENT:
         wanted["tool_choice"] = _choice(sent.tool_choice)
@@ -350,6 +362,8 @@ class _Translation:
         for place, message in enumerate(messages):
             where = f"messages[{place}]"
             sent = decode(message, _Message, where)
+            if len(memoryview(message)) > BYTES_A_STEP:
+                yield
             leading = leading and sent.role in ("system", "developer")
             if leading:
                 self.instructions.append(_words(sent.content, f"{where}.content"))
@@ -427,9 +441,8 @@ def _words(raw: Raw, where: str) -> str:
 
 def _content(raw: Raw, where: str) -> bytes:
     """The JSON of a content in the form of an item's. A text stays as it came. Raises InvalidRequest."""
-    written = bytes(raw)
-    if not written.startswith(b"["):
-        return written
+    if bytes(memoryview(raw)[:1]) != b"[":
+        return bytes(raw)
     parts = enumerate(decode_list(raw, MAX_PARTS, where))
     return b"[%b]" % b",".join(_part(part, f"{where}[{place}]") for place, part in parts)
 

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 from starlette.responses import Response as HttpResponse
 
-from service.api.chat import read_chat
+from service.api.chat import ChatLimits, read_chat
 from service.api.request import ChatBody, CreateBody, CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
 from service.background.follow import find
@@ -28,7 +28,7 @@ from service.responses.make import Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
 from service.responses.prepare import prepare
 from service.responses.prompt.compaction import Compacted, read_compact, window
-from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
+from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
 from service.steps import in_steps
@@ -46,6 +46,8 @@ from store.keys import id_of
 router = Router("Responses")
 chats = Router("Chat Completions")
 """The route to chat completions that are made here."""
+
+LIMITS = ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES)
 
 
 Read = Callable[[bytes], CreateRequest]
@@ -77,7 +79,7 @@ async def _translate(request: Received) -> bytes:
     """
     body = await request.body()
     async with request.preparing(len(body)):
-        chat = await in_steps(read_chat(body, max_items=MAX_ITEMS, max_tools=MAX_TOOLS))
+        chat = await in_steps(read_chat(body, LIMITS))
     request.exchange.dialect = ChatCompletions(chat)
     return chat.body
 
