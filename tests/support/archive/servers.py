@@ -66,15 +66,19 @@ def keep_versions(port: int, bucket: str) -> None:
 
 
 @contextmanager
-def running(command: Sequence[str | Path], *, user: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A program, which is asked to end with the block, and has to."""
+def running(
+    command: Sequence[str | Path], *, user: str | None = None, end: signal.Signals = signal.SIGTERM
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program, which is asked to end with the block, and has to. Python ignores SIGINT where a shell began it in the
+    background.
+    """
     process = subprocess.Popen(
         command, cwd=ROOT, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         try:
             process.wait(START_SECONDS)
         except subprocess.TimeoutExpired:
@@ -132,7 +136,7 @@ def postgres(programs: Path, *, syncs: bool = False) -> Iterator[int]:
     """The port of a Postgres with a database `postgres`."""
     with postgres_folder(programs) as (data, user):
         port = free_port()
-        with running(postgres_command(programs, data, port, syncs=syncs), user=user):
+        with running(postgres_command(programs, data, port, syncs=syncs), user=user, end=signal.SIGINT):
             wait_until(lambda: is_ready(programs, port), START_SECONDS, "no Postgres")
             yield port
 
