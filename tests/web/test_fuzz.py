@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from service.responses.prompt.compaction import CompactBody
 from service.settings.settings import Settings
 from tests.support.fuzz.fuzzing import Json, Maker
+from tests.support.lengths import lengths
 from tests.support.oracles import open_responses
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import serving
@@ -120,12 +121,12 @@ def fuzzed(settings: Settings) -> Iterator[Fuzzed]:
         runner.run(service.__aexit__(None, None, None))
 
 
-tools_may_be_nonsense = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-"""The client's accumulator warns of the tools that are echoed: whatever a hosted one has."""
-
-
-def fuzz(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, requests: int) -> None:
-    """Send so many requests. Nothing may be refused in another way than as a refusal, or be logged as a mistake."""
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of tools that the client's accumulator sees echoed
+@pytest.mark.parametrize("requests", lengths(300, 100_000, seconds=3600))
+def test_whatever_is_sent_is_answered_or_refused(
+    fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, requests: int
+) -> None:
+    """Nothing may be refused in another way than as a refusal, or be logged as a mistake."""
 
     @settings(max_examples=requests, deadline=None, derandomize=True, database=None)
     @given(st.integers(0, 2**48))
@@ -139,15 +140,3 @@ def fuzz(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, requests: int) -> Non
 
     one()
     assert min(fuzzed.statuses.values()) > requests // 10, "what is made is all served, or all refused"
-
-
-@tools_may_be_nonsense
-def test_whatever_is_sent_is_answered_or_refused(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture) -> None:
-    fuzz(fuzzed, caplog, 300)
-
-
-@tools_may_be_nonsense
-@pytest.mark.full
-@pytest.mark.timeout(3600)
-def test_a_hundred_thousand_requests_are_answered_or_refused(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture) -> None:
-    fuzz(fuzzed, caplog, 100_000)

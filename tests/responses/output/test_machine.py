@@ -9,11 +9,10 @@ from service.api.response import ResponseError
 from service.responses.output import machine as machines
 from service.responses.output.machine import STATUS, Ending
 from service.responses.output.phases import Phase
+from tests.support.lengths import lengths
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, NOW, as_json, harmony, run, sampled, split
-
-ten_thousand = settings(max_examples=10_000, derandomize=True, deadline=None)
 
 endings = st.sampled_from(Ending)
 
@@ -21,21 +20,14 @@ endings = st.sampled_from(Ending)
 # --- the stream ---
 
 
-def check_any_stream(ids: list[int], ending: Ending) -> None:
-    check_stream([as_json(event) for event in run(samples.machine(), [ids], ending)])
+@pytest.mark.parametrize("streams", lengths(settings.default.max_examples, 10_000, seconds=600))
+def test_any_tokens_give_a_stream_that_keeps_the_grammar(streams: int) -> None:
+    @settings(max_examples=streams, derandomize=True)
+    @given(ids=samples.streams, ending=endings)
+    def one(ids: list[int], ending: Ending) -> None:
+        check_stream([as_json(event) for event in run(samples.machine(), [ids], ending)])
 
-
-@given(ids=samples.streams, ending=endings)
-def test_any_tokens_give_a_stream_that_keeps_the_grammar(ids: list[int], ending: Ending) -> None:
-    check_any_stream(ids, ending)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(600)
-@ten_thousand
-@given(ids=samples.streams, ending=endings)
-def test_ten_thousand_streams_keep_the_grammar(ids: list[int], ending: Ending) -> None:
-    check_any_stream(ids, ending)
+    one()
 
 
 @given(ids=samples.streams, places=samples.cuts, ending=endings)

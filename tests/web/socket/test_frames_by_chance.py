@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from service.settings.settings import Settings
 from tests.support.fuzz.fuzzing import Json, Maker
+from tests.support.lengths import lengths
 from tests.support.oracles import open_responses
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import serving
@@ -163,8 +164,12 @@ def fuzzed(settings: Settings) -> Iterator[Fuzzed]:
         runner.run(service.__aexit__(None, None, None))
 
 
-def fuzz(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, frames: int) -> None:
-    """Send so many frames. Nothing may be refused in another way than as a refusal, or be logged as a mistake."""
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of tools that the client's accumulator sees echoed
+@pytest.mark.parametrize("frames", lengths(300, 10_000, seconds=3600))
+def test_whatever_is_sent_over_a_socket_gets_an_answer(
+    fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, frames: int
+) -> None:
+    """Nothing may be refused in another way than as a refusal, or be logged as a mistake."""
 
     @settings(max_examples=frames, deadline=None, derandomize=True, database=None)
     @given(st.integers(0, 2**48))
@@ -178,19 +183,3 @@ def fuzz(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture, frames: int) -> None:
 
     one()
     assert min(fuzzed.outcomes.values()) > frames // 20, "what is made is all served, or all refused"
-
-
-nonsense = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-"""The client's accumulator warns of the tools that are echoed: whatever a hosted one has."""
-
-
-@nonsense
-def test_whatever_is_sent_over_a_socket_gets_an_answer(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture) -> None:
-    fuzz(fuzzed, caplog, 300)
-
-
-@nonsense
-@pytest.mark.full
-@pytest.mark.timeout(3600)
-def test_ten_thousand_frames_are_answered_or_refused(fuzzed: Fuzzed, caplog: pytest.LogCaptureFixture) -> None:
-    fuzz(fuzzed, caplog, 10_000)

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from service.settings.settings import Settings
+from tests.support.lengths import lengths
 from tests.support.service.inside import serving
 from tests.support.service.process import ServiceProcess
 from tests.support.service.scraped import Scraped
@@ -36,8 +37,6 @@ GROWTH = 1.3
 """How much more memory than after a first while may be in use after the rest."""
 
 SECONDS = 30.0
-
-pytestmark = pytest.mark.timeout(120)
 
 
 async def at_rest(url: str) -> None:
@@ -85,7 +84,11 @@ async def check_responses(url: str, ids: set[str]) -> None:
             assert answer.json()["status"] == "completed"
 
 
-async def soak_a_process(service: ServiceProcess, seconds: float) -> None:
+@pytest.mark.parametrize("seconds", lengths(3, 240))
+async def test_a_soak_leaves_memory_places_and_connections_as_they_were(
+    start: Callable[..., ServiceProcess], seconds: float
+) -> None:
+    service = start(**LIMITS)
     soak = Soak(service.url, seed=5)
     await soak.run(seconds / 2, CLIENTS)
     await at_rest(service.url)
@@ -102,10 +105,6 @@ async def soak_a_process(service: ServiceProcess, seconds: float) -> None:
     print(f"{soak.turned_away} turned away")
 
 
-async def test_a_soak_leaves_memory_places_and_connections_as_they_were(start: Callable[..., ServiceProcess]) -> None:
-    await soak_a_process(start(**LIMITS), 3)
-
-
 async def test_a_soak_leaves_no_task(settings: Settings) -> None:
     async with serving(settings.model_copy(update=LIMITS)) as inside:
         await at_rest(inside.url)
@@ -115,9 +114,3 @@ async def test_a_soak_leaves_no_task(settings: Settings) -> None:
         await at_rest(inside.url)
         await until(lambda: asyncio.all_tasks() <= before, SECONDS, "tasks are left")
         await check_responses(inside.url, soak.completed)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(1800)
-async def test_a_long_soak_leaves_memory_places_and_sockets_as_they_were(start: Callable[..., ServiceProcess]) -> None:
-    await soak_a_process(start(**LIMITS), 240)

@@ -7,13 +7,12 @@ from redis.asyncio import Redis
 from store.backup.archiving.archiver import Due
 from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.archiving.shards import begin_archive
-from store.errors import ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, Open, archive_one, lose
+from tests.support.archive.stored import Archived, archive_one, lose
 from tests.support.store.named import begun
 from tests.support.store.sample import TENANT, grow, said
 
@@ -36,46 +35,6 @@ async def test_another_tenant_finds_nothing(archived: Archived) -> None:
     (id,) = await grow(archived.store, "one")
     await archived.archive_all()
     assert await archived.turns.way("globex", digits_of(id)) is None
-
-
-async def test_a_turn_that_is_not_archived_is_not_evicted(begin: Open) -> None:
-    few = await begin(FEW)
-    ids = [*await grow(few.store, "one"), *await grow(few.store, "two"), *await grow(few.store, "three")]
-    with pytest.raises(StoreFull):
-        await grow(few.store, "four")
-    assert await few.archive_all() == 3
-    await grow(few.store, "four")
-    assert [await few.store.get(TENANT, id) for id in ids[1:]]
-    assert await few.ids(ids[0]) == [ids[0]]
-
-
-@pytest.mark.parametrize("erase", [False, True])
-async def test_what_was_deleted_is_unknown_at_once_and_stays_so(archived: Archived, erase: bool) -> None:
-    one, two, three = await grow(archived.store, "one", "two", "three")
-    await archived.archive_all()
-    await archived.store.forget(TENANT, two, erase=erase)
-    assert await archived.ids(two) is None
-    await archived.archive_all()
-    assert await archived.ids(two) is None
-    way = await archived.turns.way(TENANT, digits_of(three))
-    assert way is not None
-    assert [each.id for each in way.turns] == [one, two, three]
-    assert (way.turns[1].deleted, bool(way.turns[1].messages)) == (True, not erase)
-
-
-async def test_what_was_evicted_comes_back_to_be_continued(begin: Open) -> None:
-    few = await begin(FEW)
-    ids = await grow(few.store, "one", "two", "three")
-    await few.archive_all()
-    for text in ("x", "y", "z"):
-        await grow(few.store, text)
-        await few.archive_all()
-    with pytest.raises(ParentNotFound):
-        await few.store.chain(TENANT, ids[1])
-    assert await few.turns.bring_back(TENANT, digits_of(ids[1]))
-    assert await said(few.store, ids[1]) == ["one", "two"]
-    assert await few.archive_all() == 0
-    await grow(few.store, "four", parent=ids[1])
 
 
 async def test_what_comes_back_is_what_it_was(archived: Archived, redis: Redis, prefix: str) -> None:

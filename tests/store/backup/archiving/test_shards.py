@@ -194,34 +194,6 @@ async def test_no_more_are_noted_than_wait_to_be_archived(before: ConversationHi
     assert await made.archive_all() == 2
 
 
-async def test_an_older_turn_is_noted_before_it_could_be_evicted(before: ConversationHistoryStore, begin: Open) -> None:
-    ids = [(await grow(before, text))[0] for text in ("one", "two", "three")]
-    made = await begin(FEW)
-    with pytest.raises(StoreFull):
-        await grow(made.store, "four")
-    assert await made.archive_all() == 3
-    await note_all(made.store)
-    await made.archive_all()
-    await grow(made.store, "four")
-    assert await made.ids(ids[0]) == [ids[0]]
-
-
-async def test_an_idle_tree_from_before_the_archive_stays_until_it_is_archived(
-    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
-) -> None:
-    (id,) = await grow(before, "one")
-    made = await begin(IDLE)
-    await leave_unused(redis, prefix, 31)
-    await made.store.sweep()
-    assert await is_here(redis, prefix, id)
-    await note_all(made.store)
-    await made.archive_all()
-    await leave_unused(redis, prefix, 1)
-    await made.store.sweep()
-    assert not await is_here(redis, prefix, id)
-    assert await made.ids(id) == [id]
-
-
 async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_lost(
     begin: Open, redis: Redis, prefix: str
 ) -> None:
