@@ -69,23 +69,24 @@ const TURNS = "/console/api/turns";
 
 const response = (id: string): string => `/v1/responses/${encodeURIComponent(id)}`;
 
-export interface Filters {
-  status: string;
-  model: string;
-  since: string;
-  metadata: string;
-}
+/** What is looked for: words or the beginning of an id, and days such as 2026-11-26. `metadata` is key=value. */
+export const NOTHING = { find: "", status: "", since: "", until: "", model: "", metadata: "" };
+export type Filters = typeof NOTHING;
 
-const MINUTES: Record<string, number> = { hour: 60, day: 1440, week: 10_080, month: 43_200 };
+/** The beginning of an id, which is told from words by its form. */
+const BEGIN = /^([a-z]{2,5}_[0-9a-f]{4,52}|[0-9a-f]{8,52})$/;
 
-/** The query of a page of trees. `metadata` is key=value. */
-export function queryOf(filters: Filters, after: string | null, limit: number, now = Date.now()): URLSearchParams {
+/** The query of a page of trees. */
+export function queryOf(filters: Filters, after: string | null, limit: number): URLSearchParams {
   const query = new URLSearchParams({ limit: String(limit) });
+  const second = (time: string): string => String(Date.parse(time) / 1000);
+  const find = filters.find.trim();
   if (after) query.set("after", after);
+  if (find) query.set(BEGIN.test(find) ? "id" : "text", find);
   if (filters.status) query.set("status", filters.status);
+  if (filters.since) query.set("since", second(`${filters.since}T00:00:00`));
+  if (filters.until) query.set("until", second(`${filters.until}T23:59:59`));
   if (filters.model.trim()) query.set("model", filters.model.trim());
-  const minutes = MINUTES[filters.since];
-  if (minutes) query.set("since", String(Math.floor(now / 1000) - 60 * minutes));
   const at = filters.metadata.indexOf("=");
   if (at > 0) query.set(`metadata[${filters.metadata.slice(0, at).trim()}]`, filters.metadata.slice(at + 1).trim());
   return query;
@@ -93,6 +94,22 @@ export function queryOf(filters: Filters, after: string | null, limit: number, n
 
 export const trees = (query: URLSearchParams, signal?: AbortSignal): Promise<TreePage> =>
   json(`/console/api/trees?${query}`, signal && { signal });
+
+/** How many pages are asked for to fill one: each may take half a second, and have nothing of what is looked for. */
+const MAX_PAGES = 6;
+
+/** A page of trees that is full where so many can be found with a few requests. */
+export async function found(filters: Filters, after: string | null, limit: number, signal: AbortSignal): Promise<TreePage> {
+  let page = await trees(queryOf(filters, after, limit), signal);
+  for (let asked = 1; asked < MAX_PAGES && page.has_more && page.data.length < limit; asked += 1) {
+    const { data, searched } = page;
+    page = await trees(queryOf(filters, page.after, limit - data.length), signal);
+    page.data.unshift(...data);
+    page.searched.trees += searched.trees;
+    page.searched.unread += searched.unread;
+  }
+  return page;
+}
 
 export const tree = (id: string, signal?: AbortSignal): Promise<WholeTree> =>
   json(`/console/api/trees/${encodeURIComponent(id)}`, signal && { signal });

@@ -23,6 +23,10 @@ export interface Live {
   error: string;
 }
 
+/** The milliseconds that a response took which was asked for here, and those until its first token; of the last ones. */
+export const measured = new Map<string, { first: number; total: number }>();
+const MAX_MEASURED = 200;
+
 export const nothing: Live = { id: "", pieces: [], last: -1, status: "queued", lost: false, error: "" };
 
 const KINDS: Record<string, Piece["kind"]> = {
@@ -84,8 +88,12 @@ export async function stored(id: string): Promise<boolean> {
 /** Ask for a response and tell what is there, again and again, until it ended. Throws ApiError. */
 export async function run(body: Body, signal: AbortSignal, tell: (live: Live) => void): Promise<Live> {
   let live = nothing;
+  let first = 0;
+  const began = performance.now();
   const add = (event: StreamEvent): boolean => {
     live = folded({ ...live, lost: false }, event);
+    if (live.pieces.length) first ||= performance.now() - began;
+    if (isTerminal(event)) measure(live.id, { first, total: performance.now() - began });
     tell(live);
     return isTerminal(event);
   };
@@ -102,6 +110,12 @@ export async function run(body: Body, signal: AbortSignal, tell: (live: Live) =>
     answer = await followed(live, signal);
   }
   throw new ApiError(0, "The connection to the service was lost. What was stored until then is shown.");
+}
+
+function measure(id: string, times: { first: number; total: number }): void {
+  measured.set(id, times);
+  const [oldest] = measured.keys();
+  if (measured.size > MAX_MEASURED && oldest !== undefined) measured.delete(oldest);
 }
 
 /** Whether the end of a response came. */

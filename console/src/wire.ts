@@ -27,14 +27,15 @@ export interface ListedTree {
   under_way: number;
   conversation: string | null;
   newest: Turn;
-  metadata: Record<string, string>;
+  /** The turn that is as was asked for, and the text around the words in it. */
+  found: { id: string; text: string } | null;
 }
 
 export interface TreePage {
   data: ListedTree[];
   has_more: boolean;
   after: string | null;
-  searched: { trees: number; back_to: number | null; stopped: string | null; unread: number };
+  searched: { trees: number; back_to: number | null; unread: number };
   has_archive: boolean;
 }
 

@@ -52,6 +52,22 @@ def test_a_turn_is_continued_and_the_answer_is_shown_in_the_graph(service: Servi
     expect(page.get_by_label("Message")).to_have_value("")
 
 
+def test_a_turn_says_how_long_it_took_as_far_as_that_is_known(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada. " * 50)
+    page = visit(service, f"#/c/{root}")
+    facts = page.locator(".here .about")
+    expect(facts).to_contain_text(re.compile(r"under 1 s|\d+ s"))
+    expect(facts).not_to_contain_text("first token")
+    send(page, "Continue from here", "What is my name?")
+    number = r"[\d.]+"
+    expect(facts).to_contain_text(
+        re.compile(rf"{number} % cached.*{number} m?s, first token after {number} m?s, {number} tokens/s")
+    )
+    page.reload()
+    expect(facts).to_contain_text("% cached")
+    expect(facts).not_to_contain_text("first token")
+
+
 def test_the_same_is_asked_again_beside_it(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     leaf = said(service, "What is my name?", root, temperature=0.5, metadata={"a": "1"})

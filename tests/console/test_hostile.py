@@ -126,7 +126,7 @@ def test_in_the_address(service: ServiceProcess, visit: Open, id: str) -> None:
 
 def test_in_a_refusal_and_in_filters(service: ServiceProcess, visit: Open) -> None:
     page = visit(service)
-    for name, value in (("Model", HOSTILE * 2), ("Metadata", f"{MARKUP}={HOSTILE}"), ("Find by id", HOSTILE)):
+    for name, value in (("Model", HOSTILE * 2), ("Metadata", f"{MARKUP}={HOSTILE}"), ("Find words or an id", HOSTILE)):
         page.get_by_label(name).fill(value)
         page.get_by_label(name).press("Enter")
         page.wait_for_load_state("networkidle")

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.conftest import Open
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
@@ -12,6 +14,9 @@ from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServicePr
 pytestmark = pytest.mark.clients
 
 START = Callable[..., ServiceProcess]
+
+LOOK_MS = 10_000
+"""How often the console looks for what is new."""
 
 
 def said(service: ServiceProcess, text: str, key: str = "none", **options: object) -> str:
@@ -68,7 +73,7 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
     assert rows(page) == ["Tell me a story."]
     page.get_by_label("Metadata").fill("team=blue")
     page.get_by_label("Metadata").press("Enter")
-    expect(page.get_by_role("heading", name="Nothing is like that")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
     page.get_by_role("button", name="Clear the filters").click()
     expect(page.locator(".trees li")).to_have_count(2)
     page.get_by_label("Metadata").fill("team")
@@ -83,9 +88,17 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
     page.get_by_label("Model").fill(MODEL)
     page.get_by_label("Model").press("Enter")
     expect(page.locator(".trees li")).to_have_count(1)
-    page.get_by_label("Used").select_option("hour")
-    expect(page.locator(".trees li")).to_have_count(1)
     expect(page.get_by_text("Looked at 2 conversations")).to_be_visible()
+    today = datetime.now(UTC)
+    for name, day, number in (
+        ("Used from", today, 1),
+        ("Used until", today + timedelta(days=1), 1),
+        ("Used from", today + timedelta(days=2), 0),
+        ("Used from", today - timedelta(days=2), 1),
+        ("Used until", today - timedelta(days=1), 0),
+    ):
+        page.get_by_label(name).fill(day.strftime("%Y-%m-%d"))
+        expect(page.locator(".trees li")).to_have_count(number)
 
 
 def test_pages_follow_one_another_and_back(start: START, visit: Open) -> None:
@@ -109,13 +122,94 @@ def test_an_id_of_any_kind_is_found_and_one_that_is_not_there_says_so(service: S
     answer = service.client().responses.create(model=MODEL, input="My name is Ada.")
     page = visit(service)
     for id in (answer.id, answer.output[-1].id, f"call_{answer.id[5:]}0001"):
-        page.get_by_label("Find by id").fill(f" {id} ")
-        page.get_by_label("Find by id").press("Enter")
+        page.get_by_label("Find words or an id").fill(f" {id} ")
+        page.get_by_label("Find words or an id").press("Enter")
         expect(page.locator(".row.selected")).to_contain_text("My name is Ada.")
         page.get_by_role("link", name="← Conversations").click()
-    page.get_by_label("Find by id").fill("resp_" + "0" * 48)
-    page.get_by_role("button", name="Open").click()
+    page.get_by_label("Find words or an id").fill("resp_" + "0" * 48)
+    page.get_by_role("button", name="Find").click()
     expect(page.get_by_role("alert")).to_contain_text("not found")
+
+
+def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start: START, visit: Open) -> None:
+    service = start()
+    root = said(service, "My name is Ada.")
+    middle = said(service, "Where is the anvil?", previous_response_id=root, metadata={"team": "blue"})
+    said(service, "Count to 3.", previous_response_id=middle)
+    said(service, "Tell me a story.")
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(2)
+    box = page.get_by_label("Find words or an id")
+    box.fill("ANVIL where")
+    box.press("Enter")
+    expect(page.locator(".trees li")).to_have_count(1)
+    assert rows(page) == ["My name is Ada."]
+    assert page.locator(".trees mark").all_inner_texts() == ["Where", "anvil"]
+    page.locator(".trees a").first.click()
+    expect(page).to_have_url(re.compile(middle))
+    page.go_back()
+    expect(page.locator(".trees mark")).to_have_count(2)
+    box.fill("(no.*such[thing")
+    box.press("Enter")
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    box.fill("")
+    expect(page.locator(".trees li")).to_have_count(2)
+    box.fill(middle[:40])
+    box.press("Enter")
+    expect(page.locator(".trees a")).to_have_attribute("href", re.compile(middle))
+    page.get_by_label("Metadata").fill("team=green")
+    page.get_by_label("Metadata").press("Enter")
+    page.get_by_role("button", name="Clear the filters").click()
+    expect(page.locator(".trees li")).to_have_count(2)
+    assert box.input_value() == ""
+
+
+def test_a_search_goes_on_over_pages_in_which_nothing_is_found(start: START, visit: Open) -> None:
+    service = start()
+    ids = [said(service, f"Number {number}.") for number in range(3)]
+    page = visit(service)
+    asked = list[str]()
+
+    def one_a_request(route: Route) -> None:
+        asked.append(route.request.url)
+        url = re.sub(r"limit=\d+", "limit=1", route.request.url)
+        if "text=" in url and len(asked) < 3:
+            answer = httpx.get(url.replace("text=Number", "text=none")).json()
+            place = httpx.get(re.sub("text=[^&]*", "", url)).json()["after"]
+            route.fulfill(json={**answer, "has_more": True, "after": place})
+        else:
+            route.continue_()
+
+    expect(page.locator(".trees li")).to_have_count(3)
+    page.route(re.compile("/console/api/trees"), one_a_request)
+    page.get_by_label("Find words or an id").fill("Number")
+    page.get_by_role("button", name="Find").click()
+    expect(page.locator(".trees a")).to_have_attribute("href", re.compile(ids[0]))
+    assert len(asked) == 3
+
+
+def test_the_list_is_read_again_by_itself_and_where_it_gets_the_focus_but_not_while_nobody_sees_it(
+    start: START, visit: Open
+) -> None:
+    service = start()
+    page = visit(service)
+    page.clock.install()
+    page.reload()
+    expect(page.get_by_role("heading", name="No conversations yet")).to_be_visible()
+    said(service, "By itself.")
+    page.clock.run_for(LOOK_MS)
+    expect(page.locator(".trees li")).to_have_count(1)
+    said(service, "By the focus.")
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(page.locator(".trees li")).to_have_count(2)
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
+    said(service, "Unseen.")
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(10 * LOOK_MS)
+    assert asked == []
+    page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator(".trees li")).to_have_count(3)
 
 
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:

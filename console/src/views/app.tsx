@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { administers as mayAdminister } from "../administration/requests";
 import { Administration } from "../administration/view";
-import { ApiError, isDemo, queryOf, trees } from "../api";
+import { ApiError, NOTHING, isDemo, queryOf, trees } from "../api";
 import { administers, forgetKey, key, locked, nextTheme, place, refused, said, theme, toList, useKey } from "../state";
 import { NewConversation } from "./begin";
 import { Compare } from "./compare";
@@ -14,7 +14,7 @@ import { forgetRead } from "./turn";
 /** Ask for the least there is, to learn whether the key opens anything, and what. Throws ApiError. */
 async function knock(): Promise<void> {
   try {
-    await trees(queryOf({ status: "", model: "", since: "", metadata: "" }, null, 1));
+    await trees(queryOf(NOTHING, null, 1));
     administers.value = false;
   } catch (error) {
     if (!(error instanceof ApiError && error.status === 403 && key.value && (await mayAdminister()))) throw error;

@@ -1,41 +1,52 @@
 // The conversations of a key, the one used last first: a page at a time, so that what is shown stays small.
 import { signal } from "@preact/signals";
 import type { TargetedEvent } from "preact";
-import { useState } from "preact/hooks";
-import { type Filters, cancel, jobs, queryOf, trees } from "../api";
+import { useEffect, useState } from "preact/hooks";
+import { type Filters, NOTHING, cancel, found, jobs } from "../api";
 import { toNew, toTurn } from "../state";
 import type { ListedTree, TreePage } from "../wire";
 import { First } from "./begin";
 import { Import } from "./files";
 import { useLoaded } from "./loading";
-import { Ago, Failure, Line, Loading, Status, count, wordsOf } from "./text";
+import { Ago, Failure, Line, Loading, Status, count, plain, wordsOf } from "./text";
 
 const PAGE = 50;
 const REFRESH_MS = 3_000;
 
 /** How often it is looked whether anything runs, while nothing does. */
 const LOOK_MS = 10_000;
-const NOTHING: Filters = { status: "", model: "", since: "", metadata: "" };
 const STATES = ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"];
 
 /** What is looked for, and where the pages up to this one begin: kept while a conversation is open. */
 const filters = signal<Filters>(NOTHING);
+const typed = signal("");
 const pages = signal<string[]>([]);
 
 /** Forget what was looked for: another key may be used now. */
 export function resetList(): void {
-  filters.value = NOTHING;
+  narrow(NOTHING);
+  typed.value = "";
+}
+
+function narrow(by: Partial<Filters>): void {
+  filters.value = { ...filters.value, ...by };
   pages.value = [];
 }
 
 export function List() {
   const after = pages.value.at(-1) ?? null;
-  const query = (): URLSearchParams => queryOf(filters.value, after, PAGE);
+  const { find, model, metadata } = filters.value;
+  const isSearch = Boolean(find || model || metadata);
   const { value: page, error, again } = useLoaded(
     JSON.stringify([filters.value, after]),
-    (signal) => trees(query(), signal),
-    (page) => (page.data.some((tree) => tree.under_way) ? REFRESH_MS : 0),
+    (signal) => found(filters.value, after, PAGE, signal),
+    (page) => (isSearch ? 0 : page.data.some((tree) => tree.under_way) ? REFRESH_MS : after ? 0 : LOOK_MS),
   );
+  useEffect(() => {
+    if (isSearch || after) return;
+    addEventListener("focus", again);
+    return () => removeEventListener("focus", again);
+  }, [isSearch, after]);
   const isFiltered = Object.values(filters.value).some((each) => each.trim());
   return (
     <main class="list">
@@ -65,24 +76,29 @@ export function List() {
   );
 }
 
-/** The box for an id of any kind. */
+/** The box for words, and for an id of any kind: a whole one is opened. */
 function Find() {
-  const [id, setId] = useState("");
   function go(event: SubmitEvent) {
     event.preventDefault();
-    if (id.trim()) location.hash = toTurn(id.trim());
+    const find = typed.value.trim();
+    if (/^[a-z]+_[0-9a-f]{48,52}$/.test(find)) location.hash = toTurn(find);
+    else narrow({ find });
   }
   return (
     <form class="find" role="search" onSubmit={go}>
       <input
         type="search"
-        aria-label="Find by id"
-        placeholder="Find by id: resp_…, conv_…, msg_…, call_…"
-        value={id}
-        onInput={(event) => setId(event.currentTarget.value)}
+        aria-label="Find words or an id"
+        placeholder="Find words, or an id by its beginning"
+        maxLength={256}
+        value={typed.value}
+        onInput={(event) => {
+          typed.value = event.currentTarget.value;
+          if (!typed.value) narrow({ find: "" });
+        }}
         spellcheck={false}
       />
-      <button type="submit">Open</button>
+      <button type="submit">Find</button>
     </form>
   );
 }
@@ -123,10 +139,8 @@ function Running() {
 function Narrow() {
   const set =
     (name: keyof Filters) =>
-    (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>): void => {
-      filters.value = { ...filters.value, [name]: event.currentTarget.value };
-      pages.value = [];
-    };
+    (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>): void =>
+      narrow({ [name]: event.currentTarget.value });
   const wrong = filters.value.metadata.trim() !== "" && !/^\s*[^=\s][^=]*=/.test(filters.value.metadata);
   return (
     <div class="filters">
@@ -140,14 +154,12 @@ function Narrow() {
         </select>
       </label>
       <label>
-        <span>Used</span>
-        <select value={filters.value.since} onChange={set("since")}>
-          <option value="">any time</option>
-          <option value="hour">in the last hour</option>
-          <option value="day">in the last day</option>
-          <option value="week">in the last week</option>
-          <option value="month">in the last month</option>
-        </select>
+        <span>Used from</span>
+        <input type="date" value={filters.value.since} onChange={set("since")} />
+      </label>
+      <label>
+        <span>to</span>
+        <input type="date" aria-label="Used until" value={filters.value.until} onChange={set("until")} />
       </label>
       <label>
         <span>Model</span>
@@ -163,27 +175,33 @@ function Narrow() {
           spellcheck={false}
         />
       </label>
-      {wrong && <p class="hint">Write metadata as key=value; it isn't looked for now.</p>}
+      {wrong && <p class="hint">Write metadata as key=value. It has no effect now.</p>}
     </div>
   );
 }
 
 function TreeRow({ tree }: { tree: ListedTree }) {
-  const { newest } = tree;
+  const { newest, found } = tree;
   const title = tree.title ?? newest.input;
   return (
     <li>
-      <a href={toTurn(newest.id)}>
+      <a href={toTurn(found?.id ?? newest.id)}>
         <Status status={newest.status} words={false} />
         <span class="words">
           <b>{title ? <Line text={title} /> : <em>no text to show</em>}</b>
           <span class="answer">
-            {newest.input && newest.input !== title && (
+            {found?.text ? (
+              <Marked text={found.text} />
+            ) : (
               <>
-                <Line text={newest.input} /> →{" "}
+                {newest.input && newest.input !== title && (
+                  <>
+                    <Line text={newest.input} /> →{" "}
+                  </>
+                )}
+                {newest.output && <Line text={newest.output} />}
               </>
             )}
-            {newest.output && <Line text={newest.output} />}
           </span>
         </span>
         <span class="facts">
@@ -201,13 +219,20 @@ function TreeRow({ tree }: { tree: ListedTree }) {
   );
 }
 
+/** A text in which the words that are looked for are marked. */
+function Marked({ text }: { text: string }) {
+  const words = filters.value.find.trim().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const parts = text.split(new RegExp(`(${words.join("|")})`, "iu"));
+  return <bdi>{parts.map((part, at) => (at % 2 ? <mark>{plain(part)}</mark> : plain(part)))}</bdi>;
+}
+
 function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
-  if (page.has_more) return <p class="empty">None of those that were looked at is like that. Go on to older ones.</p>;
+  if (page.has_more) return <p class="empty">Nothing found so far. Older conversations weren't looked at yet.</p>;
   if (isFiltered)
     return (
       <div class="empty">
-        <h2>Nothing is like that</h2>
-        <p>No conversation of this key matches all of the filters.</p>
+        <h2>Nothing found</h2>
+        <p>No conversation of this key has all that you look for.</p>
         <button onClick={resetList}>Clear the filters</button>
       </div>
     );
@@ -223,15 +248,9 @@ function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
   );
 }
 
-const STOPPED: Record<string, string> = {
-  rows: "and stopped there, as that is as many as one page looks at",
-  time: "and stopped there, as it took long",
-  bytes: "and stopped there, as they are large",
-};
-
 /** What was looked at, and the way to other pages. */
 function Foot({ page }: { page: TreePage }) {
-  const { trees, back_to, stopped, unread } = page.searched;
+  const { trees, back_to, unread } = page.searched;
   const older = (): void => {
     if (page.after) pages.value = [...pages.value, page.after];
   };
@@ -244,10 +263,8 @@ function Foot({ page }: { page: TreePage }) {
             , back to <Ago at={back_to} />
           </>
         )}
-        {stopped && ` ${STOPPED[stopped] ?? "and stopped there"}`}
-        {page.has_more ? "." : page.has_archive ? "; others may be in the archive, and are found by an id." : "; these are all."}
-        {unread > 0 && ` ${count(unread, "was", "were")} too large to be read.`} Filters are matched with the newest turn; texts
-        aren't searched.
+        {page.has_more ? ". There are older ones." : page.has_archive ? "; others may be in the archive, and are found by an id." : "; these are all."}
+        {unread > 0 && ` ${count(unread, "was", "were")} too large to be read whole.`}
       </p>
       <nav aria-label="Pages">
         <button disabled={!pages.value.length} onClick={() => (pages.value = pages.value.slice(0, -1))}>

@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useState } from "preact/hooks";
 import { cancel, ownItems, retrieve } from "../api";
 import { again, asked, curl } from "../request";
+import { measured } from "../run";
 import { key } from "../state";
 import { type Answer, type Item, type Turn, ended } from "../wire";
 import { Events } from "./tabs/events";
@@ -174,7 +175,6 @@ function Excerpts({ turn }: { turn: Turn }) {
 function About({ answer, isHere }: { answer: Answer; isHere: boolean }) {
   const usage = answer.usage;
   const cached = usage?.input_tokens_details?.cached_tokens ?? 0;
-  const seconds = answer.completed_at ? answer.completed_at - answer.created_at : null;
   return (
     <header class="about">
       <Status status={answer.status} words={isHere || answer.status !== "completed"} />
@@ -186,13 +186,31 @@ function About({ answer, isHere }: { answer: Answer; isHere: boolean }) {
       {usage && (
         <span title="Tokens of the input and of the output">
           {usage.input_tokens.toLocaleString("en")} → {usage.output_tokens.toLocaleString("en")} tokens
-          {cached > 0 && `, ${cached.toLocaleString("en")} cached`}
+          {cached > 0 && `, ${Math.round((100 * cached) / usage.input_tokens)} % cached`}
         </span>
       )}
-      {seconds !== null && <span>{seconds < 1 ? "under 1 s" : `${seconds} s`}</span>}
+      <Times answer={answer} />
       <Ago at={answer.created_at} />
       {isHere && <Id id={answer.id} />}
     </header>
+  );
+}
+
+const seconds = (ms: number): string => (ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`);
+
+/** The time that a response took: as it was measured here, where it was asked for here; else in the service's whole seconds. */
+function Times({ answer }: { answer: Answer }) {
+  const times = measured.get(answer.id);
+  const took = answer.completed_at ? answer.completed_at - answer.created_at : null;
+  if (!times) return took === null ? null : <span title="In whole seconds, as it is stored">{took < 1 ? "under 1 s" : `${took} s`}</span>;
+  const { first, total } = times;
+  const rate = ((answer.usage?.output_tokens ?? 0) * 1_000) / (total - first);
+  return (
+    <span title="As this page measured it: in all, until the first token, and tokens a second from there on">
+      {seconds(total)}
+      {first > 0 && `, first token after ${seconds(first)}`}
+      {first > 0 && rate > 0 && Number.isFinite(rate) && `, ${rate.toFixed(rate < 10 ? 1 : 0)} tokens/s`}
+    </span>
   );
 }
 

@@ -159,8 +159,8 @@ class Tab:
 
     def _open(self, id: str) -> None:
         """Find a conversation by an id."""
-        self.page.get_by_label("Find by id").fill(id)
-        self.page.get_by_label("Find by id").press("Enter")
+        self.page.get_by_label("Find words or an id").fill(id)
+        self.page.get_by_label("Find words or an id").press("Enter")
         expect(self.page.get_by_role("tab", name="Items")).to_be_visible()
 
     def _look(self, *views: str) -> None:
