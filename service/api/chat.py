@@ -159,6 +159,7 @@ _CUSTOM_CALL: Renamed = {"call_id": "id", "name": "custom.name", "input": "custo
 _OUTPUT: Renamed = {"call_id": "tool_call_id", "output": "content"}
 
 _ITEM = re.compile(r"input\[(\d+)\](?:\.([a-z_]+))?(.*)", re.DOTALL)
+_ITEM_TOLD = re.compile(r"input\[\d+\](?:\.[a-z_]+|\[\d+\])*")
 _FILE = re.compile(r"\.(file_data|file_id|filename)\Z")
 _RULES = tuple(
     (re.compile(rf"{ours}(?=[.\[]|\Z)"), name)
@@ -194,7 +195,8 @@ class Names(NamedTuple):
         if param is None or (name := self.name_of(param)) == param:
             return
         refusal.param = name
-        refusal.message = refusal.message.replace(f"'{param}'", f"'{name}'")
+        told = refusal.message.replace(f"'{param}'", f"'{name}'")
+        refusal.message = _ITEM_TOLD.sub(lambda item: self.name_of(item[0]), told)
 
     def name_of(self, param: str) -> str:
         """The name of a parameter."""

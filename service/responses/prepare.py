@@ -7,11 +7,13 @@ take minutes, and needn't hold megabytes meanwhile.
 """
 
 import asyncio
+import re
 from array import array
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
@@ -75,6 +77,7 @@ from store.history.approvals import Approvals, Use
 from store.turn import Chain, StoredMessage
 
 NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
+_ITEM = re.compile(r"input\[(\d+)\]")
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
@@ -144,23 +147,35 @@ async def prepare(
     model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
-    request, joined, seen = _in_turn(service.tenants.keys, caller.tenant, request), None, None
+    request, joined, seen, known = _in_turn(service.tenants.keys, caller.tenant, request), None, None, 0
     if parent is None:
         if service.settings.chats == "remembered" and recognises(request):
             seen = await in_steps(seen_of(await service.seals.of(caller.tenant), request.input))
         if request.prompt is not None:
             request = await apply_template(request, request.prompt, service.settings.prompts_dir)
         if seen is not None and seen.ends:
-            request, parent = await _recognise(service, caller.tenant, request, seen, resources)
+            request, parent, known = await _recognise(service, caller.tenant, request, seen, resources)
         if parent is None:
             parent, joined = await _continue(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
-    with span.child("prompt") as making:
+    with span.child("prompt") as making, _behind(known):
         made = await _Preparation(service, caller, request, model, parent, joined, seen).plan()
         if span.kept:
             span.note(plan_facts(made.plan))
             making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
     return made
+
+
+@contextmanager
+def _behind(known: int) -> Generator[None, None, None]:
+    """Has refusals count the items of the request as its client does, who sent so many before them."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if known:
+            count = partial(_ITEM.sub, lambda found: f"input[{int(found[1]) + known}]")
+            error.message, error.param = count(error.message), error.param and count(error.param)
+        raise
 
 
 async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
@@ -218,9 +233,9 @@ async def _continue(
 
 async def _recognise(
     service: Service, tenant: str, request: CreateRequest, seen: Seen, resources: AsyncExitStack
-) -> tuple[CreateRequest, Parent | None]:
-    """The request as one that continues the conversation which its history has, kept as long as its `resources`, and
-    that conversation; or the request as it is, and None. Raises StoreUnavailable.
+) -> tuple[CreateRequest, Parent | None, int]:
+    """The request as one that continues the conversation which its history has, kept as long as its `resources`; that
+    conversation; and how many items it has. Or the request as it is, None, and 0. Raises StoreUnavailable.
     """
     parent, place = None, 0
     with spans.current.get().child("store.recognise") as span:
@@ -240,10 +255,9 @@ async def _recognise(
         service.metrics.recognised_ratio.observe(share)
         span.note({"harmonium.recognised.share": share})
     if parent is None:
-        return request, None
-    return msgspec.structs.replace(
-        request, previous_response_id=parent.id, input=seen.rest(place, parent.calls())
-    ), parent
+        return request, None, 0
+    rest = seen.rest(place, parent.calls())
+    return msgspec.structs.replace(request, previous_response_id=parent.id, input=rest), parent, place
 
 
 def _together(tenant: str, seen: Seen) -> str:

@@ -218,6 +218,30 @@ async def test_a_refusal_names_the_parameter_as_the_client_sent_it(client: Async
         await ask(client, [*HI, {"role": "tool", "tool_call_id": "nobodys", "content": "x"}])
 
 
+async def test_a_refusal_counts_messages_that_were_recognised(client: AsyncOpenAI) -> None:
+    given: ChatCompletion = await ask(client)
+    said = {"role": "assistant", "content": given.choices[0].message.content}
+    with pytest.raises(BadRequestError) as refused:
+        await ask(client, [*HI, said, {"role": "user", "content": [{"type": "text"}]}])
+    assert refused.value.param == "messages[2].content[0].text"
+    items: Any = [*HI, said, {"role": "user", "content": [{"type": "input_text"}]}]
+    with pytest.raises(BadRequestError) as refused:
+        await client.responses.create(model=MODEL, input=items)
+    assert refused.value.param == "input[2].content[0].text"
+    assert "'input[2].content[0].text'" in refused.value.message
+
+
+async def test_a_history_is_the_next_turn_of_its_conversation(client: AsyncOpenAI) -> None:
+    messages: Any = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "My name is Ada."}]
+    first: ChatCompletion = await ask(client, messages)
+    more: Any = {"role": "user", "content": "What is my name?"}
+    given = await chunks(client, [*messages, first.choices[0].message, more], stream_options={"include_usage": True})
+    second = await client.responses.retrieve(given[0].id.replace("chatcmpl-", "resp_"))
+    assert second.previous_response_id == first.id.replace("chatcmpl-", "resp_")
+    assert "Ada" in text(given)
+    assert given[-1].usage.prompt_tokens_details.cached_tokens > 0
+
+
 async def test_the_same_key_has_the_same_answer_again(inside: Inside) -> None:
     async with inside.http() as http:
         body = {"model": MODEL, "messages": HI}
