@@ -183,12 +183,6 @@ def test_what_is_not_served_is_harmless_at_its_default_and_else_refused_by_name(
     assert UNSERVED[name][1] in error.message
 
 
-def test_a_mode_of_reasoning_that_no_model_here_has_is_refused_by_name() -> None:
-    error = refused(reasoning={"mode": "pro"})
-
-    assert (error.status, error.code, error.param) == (400, "unsupported_parameter", "reasoning.mode")
-
-
 def test_members_of_reasoning_and_text_are_read() -> None:
     request = create(reasoning={"summary": "concise", "context": "all_turns"}, text={"verbosity": "low"})
 

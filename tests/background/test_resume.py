@@ -110,21 +110,6 @@ async def test_what_is_behind_an_event_is_streamed_again(
     assert found == events[after + 1 :]
 
 
-@pytest.mark.parametrize("after", ["-1", "x", "1.5", "", str(2**31)])
-async def test_a_place_that_is_none_is_refused(followed: tuple[Inside, list[Event]], after: str) -> None:
-    inside, events = followed
-    refused = await retrieved(inside, events[0]["response"]["id"], stream="true", starting_after=after)
-    assert refused.status_code == 400
-    assert (refused.json()["error"]["code"], refused.json()["error"]["param"]) == ("invalid_value", "starting_after")
-
-
-async def test_a_place_without_a_stream_is_refused(followed: tuple[Inside, list[Event]]) -> None:
-    inside, events = followed
-    refused = await retrieved(inside, events[0]["response"]["id"], starting_after=0)
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "starting_after")
-    assert "stream=true" in refused.json()["error"]["message"]
-
-
 @pytest.mark.parametrize("background", [False, True])
 async def test_only_what_was_streamed_in_the_background_is_streamed_again(settings: Settings, background: bool) -> None:
     async with serving(settings, scripted(WHOLE)) as inside, inside.client() as client:

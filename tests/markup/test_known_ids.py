@@ -19,7 +19,6 @@ END, USER, OPEN, THINK, CALL = range(5)
 """What ends a turn, what opens one of the user's and one of the model's; and two other marks."""
 
 ENDS, MARKS = {END}, {THINK, CALL}
-NOTHING = Templated(array("I"))
 
 Ids = list[int]
 Place = tuple[int, int]

@@ -44,12 +44,6 @@ def approved(tool: Callee = PAY, id: str = ID) -> Answer:
     return Answer(request, tool.recipient, tool=tool.hosted)
 
 
-def denied() -> Answer:
-    """An answer by which a call isn't made."""
-    told = message("No.", "tool", name=PAY.recipient, channel="commentary", recipient="assistant")
-    return msgspec.structs.replace(approved(), tool=None, told=told)
-
-
 def beginning(*given: Answer, behind: Messages = (THANKS,)) -> Rules:
     """The rules of a response that begins with these."""
     return msgspec.structs.replace(RULES, answers=Answers(given, behind))

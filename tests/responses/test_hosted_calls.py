@@ -29,7 +29,6 @@ ADD = Callee("add", namespace="maths", hosted=Hosted("maths", "add"))
 READ = Callee("read", namespace="maths", hosted=Hosted("maths", "read", repeatable=True))
 OWN = Callee("own")
 RULES = Rules((ADD, READ, OWN), parallel=4, hosted_calls=64)
-THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 CALL = '<|channel|>commentary to=maths.add <|constrain|>json<|message|>{"a":1,"b":2}<|call|>'
 FINAL = "<|channel|>final<|message|>It is 3.<|return|>"
 THREE = Outcome("completed", "3", output="3")

@@ -7,7 +7,6 @@ from typing import Annotated, Any, cast
 import pytest
 from pydantic import Field
 
-from service.errors import InvalidRequest
 from service.metrics.counters import make_metrics
 from service.settings.settings import Settings
 from service.web.exchange import Exchange
@@ -121,17 +120,3 @@ def test_a_query_is_read_as_a_model(query: bytes, known: Few) -> None:
 
 def test_a_route_without_parameters_is_given_no_query() -> None:
     assert read(b"", Query) == read(b"api-version=1", Query) == ()
-
-
-@pytest.mark.parametrize(
-    ("query", "kind", "refusal"),
-    [
-        (b"limit=0", Few, "Invalid value for 'limit': '0'. Input should be greater than or equal to 1."),
-        (b"limits=1", Few, "Unknown query parameter: 'limits'. Did you mean 'limit'?"),
-        (b"limit=1", Query, "Unknown query parameter: 'limit'. Check its spelling, or leave it out."),
-    ],
-)
-def test_a_wrong_parameter_is_refused(query: bytes, kind: type[Query], refusal: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        read(query, kind)
-    assert refused.value.message == refusal

@@ -28,7 +28,6 @@ MORE = (
     "action",
 )
 KINDS = ("input_text", "output_text", "text", "refusal", "input_image", "input_file", "logs", "x")
-WORDS = ("user", "assistant", "tool", "developer", "call_1", "call_2", "functions.f", "f", SEALED, "final")
 PART = st.fixed_dictionaries(
     {"type": st.sampled_from(KINDS)},
     optional={

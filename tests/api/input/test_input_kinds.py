@@ -169,14 +169,6 @@ def test_reasoning_is_taken_back_whatever_id_the_client_gave_it(id: object) -> N
     assert made.messages[0].channel == "analysis"
 
 
-@pytest.mark.parametrize("kind", ["reasoning", "compaction"])
-def test_what_was_not_sealed_here_is_refused_by_its_place(kind: str) -> None:
-    error = refusal(USER, {"type": kind, "summary": [], "encrypted_content": "gAAAA"})
-
-    assert (error.param, error.code) == ("input[1].encrypted_content", "invalid_value")
-    assert "gAAAA" in error.message
-
-
 def test_a_seal_of_another_kind_is_refused() -> None:
     error = refusal(USER, reasoning(ENVELOPES.seal(sealed.COMPACTION, sealed.compaction("So far."))))
 

@@ -182,6 +182,3 @@ def test_a_call_that_nobody_answers_is_refused(call: Json) -> None:
 
     assert error.param == "input"
     assert "No tool output found" in error.message
-
-
-# --- what is refused ---

@@ -75,20 +75,6 @@ def test_a_reference_is_the_item_that_is_stored(sent: Json) -> None:
     assert made.items[0].kind == "message"
 
 
-def test_a_reference_to_nothing_is_refused_by_its_id() -> None:
-    error = refusal(USER, {"type": "item_reference", "id": "msg_2"}, stored=KEPT)
-
-    assert (error.param, error.code) == ("input[1].id", "invalid_value")
-    assert "msg_2" in error.message
-
-
-def test_an_item_is_referred_to_once() -> None:
-    error = refusal(USER, {"id": "msg_1"}, {"type": "item_reference", "id": "msg_1"}, stored=KEPT)
-
-    assert (error.param, error.code) == ("input[2].id", "invalid_value")
-    assert "once" in error.message
-
-
 def test_stored_items_have_as_many_parts_as_those_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.responses.prompt.build.MAX_ITEMS", 4)
     part = {"type": "input_text", "text": "x"}

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from service.api.tools.format import TEXT, AnswerFormat, read_format
-from service.errors import InvalidRequest
 from service.grammar.checks import mismatch
 from service.steps import in_one_go
 
@@ -48,12 +47,6 @@ def test_the_model_is_told_of_a_schema_as_harmony_writes_it() -> None:
         "# Response Formats\n\n## place\n\n// Where.\n"
         '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
     )
-
-
-def test_a_strict_schema_that_cannot_be_held_is_refused_by_its_keyword() -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        read({"type": "json_schema", "name": "set", "schema": UNHELD, "strict": True})
-    assert refused.value.param == "text.format.schema.contains"
 
 
 def test_a_schema_that_cannot_be_held_and_need_not_be_leaves_json() -> None:

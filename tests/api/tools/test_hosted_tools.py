@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools, read_tools
-from service.errors import InvalidRequest
 from service.steps import in_one_go
 
 SECRET = "hunter2"
@@ -90,13 +89,3 @@ def test_whatever_is_sent_as_an_address_only_a_host_comes_back(address: Any) -> 
     (echo,) = tools({**MCP, "server_url": address}).echo
 
     assert echo["server_url"].endswith("<redacted>")
-
-
-def test_a_hosted_tool_nested_beyond_reason_is_refused() -> None:
-    deep: Any = {"type": "web_search"}
-    for _ in range(200):
-        deep = {"type": "web_search", "filters": deep}
-
-    with pytest.raises(InvalidRequest) as caught:
-        tools({"type": "function", "name": "f"}, deep)
-    assert caught.value.param == "tools[1]"

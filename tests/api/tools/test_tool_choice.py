@@ -7,7 +7,6 @@ import pytest
 
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.read import Tools, read_tools
-from service.errors import InvalidRequest
 from service.steps import in_one_go
 
 DECLARED: list[Any] = [
@@ -91,16 +90,3 @@ def test_where_only_hosted_tools_are_allowed_nothing_can_be_called() -> None:
     read = chosen(allowed({"type": "web_search"}))
 
     assert (read.choice, read.allowed) == ("none", frozenset())
-
-
-def test_a_wrong_name_is_told() -> None:
-    with pytest.raises(InvalidRequest, match="get_wether"):
-        chosen({"type": "function", "name": "get_wether"})
-
-
-@pytest.mark.parametrize("declared", [[], [{"type": "web_search"}]], ids=["none", "hosted ones"])
-def test_a_call_cannot_be_required_where_nothing_can_be_called(declared: list[Any]) -> None:
-    with pytest.raises(InvalidRequest, match="no tool to call") as caught:
-        chosen("required", declared)
-
-    assert caught.value.param == "tool_choice"

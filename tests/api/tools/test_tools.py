@@ -22,7 +22,6 @@ STEP_SECONDS = 0.25
 """What a step may take on a busy machine."""
 
 UNHOLDABLE = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}
-DEEP = b'[{"type":"function","name":"f","parameters":' + b'{"a":' * 400 + b"1" + b"}" * 400 + b"}]"
 
 
 def raw(value: Any) -> msgspec.Raw:
@@ -82,14 +81,6 @@ def test_a_schema_that_cannot_be_held_is_free_where_strict_does_not_ask(strict: 
 
     assert read.callees == (Callee("f"),)
     assert read.echo[0]["strict"] is False
-
-
-def test_a_strict_schema_that_cannot_be_held_is_refused_by_its_keyword() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        tools([TOOL, {**TOOL, "name": "g", "parameters": UNHOLDABLE, "strict": True}])
-
-    assert (caught.value.param or "").startswith("tools[1].parameters.properties.a")
-    assert "$ref" in caught.value.message
 
 
 def test_members_without_a_place_of_their_own_are_echoed_where_given() -> None:
@@ -180,13 +171,6 @@ def test_an_added_tool_takes_the_place_of_an_earlier_one() -> None:
     assert recipients(read) == ["functions.f"]
     assert "// Does f better." in read.section
     assert "// Does f.\n" not in read.section
-
-
-def test_an_added_tool_is_refused_by_its_own_place() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        tools(None, ("input[2].tools", [TOOL, {**TOOL, "name": "a b"}]))
-
-    assert caught.value.param == "input[2].tools[1].name"
 
 
 def test_all_lists_together_keep_to_the_limits() -> None:

@@ -14,7 +14,6 @@ from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin import Standin, standing_in
 
 CHAT = "/v1/chat/completions"
-SECONDS = 10.0
 HTML = (("content-type", "text/html"),)
 JSON = (("content-type", "application/json"),)
 GZIP = (*JSON, ("content-encoding", "gzip"))

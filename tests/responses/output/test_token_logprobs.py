@@ -1,19 +1,15 @@
 """Log probabilities of an answer's tokens over HTTP: aligned with its text, in whichever way it comes."""
 
-import math
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
-import msgspec
 import pytest
 
 from service.background.timing import Timing
 from service.backoff import Backoff
-from service.engine.port import Chunk, EngineError, Generation, TokenLogprobs
+from service.engine.port import EngineError
 from service.harmony.tokens import encode
 from service.settings.settings import Settings
-from tests.support.engine.scripted import Die, ScriptedEngine, Stall
+from tests.support.engine.scripted import Die, Stall
 from tests.support.service.background import changed, ended, going_on, opened_stream, said
 from tests.support.service.background import streamed as followed
 from tests.support.service.inside import answer, scripted, serving, then, thought
@@ -89,16 +85,6 @@ async def test_a_stop_ends_them_where_it_ends_the_text(settings: Settings) -> No
 
     assert found["output"][0]["content"][0]["text"] == "One, two"
     check_aligned(logprobs(found), "One, two")
-
-
-class Sure(ScriptedEngine):
-    """An engine that never considers but one token."""
-
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        async with aclosing(super().generate(generation)) as chunks:
-            async for chunk in chunks:
-                never = TokenLogprobs(0.0, ((0, 0.0), (1, -math.inf)))
-                yield msgspec.structs.replace(chunk, logprobs=[never] * len(chunk.tokens))
 
 
 async def test_a_background_response_has_them_also_when_its_engine_died_on_the_way(settings: Settings) -> None:

@@ -28,7 +28,6 @@ from tests.support.store.witness import objections, witness
 from tests.support.waiting import until
 
 DEADLINE_SECONDS = 10.0
-POLL_SECONDS = 0.005
 PIN_SECONDS = 1.0
 ENDS = 40
 """Of a command, so many bytes at the beginning and at the end are where every cut is tried."""

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -12,10 +11,9 @@ from store.history.history import ConversationHistoryStore
 from store.keys import Keyspace
 from store.redis import scripts
 from store.redis.connection import Argument
-from store.redis.scripts import LIBRARY, MOST_BUILDS, Script, files_of, lua
+from store.redis.scripts import LIBRARY, MOST_BUILDS, files_of, lua
 from tests.support.store.sample import TENANT, grow, said, turn
 
-AnyScript = Script[Any, ...]
 FOLDER = Path(store.__file__).parent / "redis" / "lua"
 ALL = scripts.ALL
 _ARGUMENT = re.compile(r"(?:-- Arguments: |-- {12})(\w+)  ")

@@ -29,7 +29,6 @@ from tests.support.waiting import until
 START_SECONDS = 60.0
 """How long a process may take to be ready, with all others at work on the same cores; alone it takes 2 s."""
 
-POLL_SECONDS = 0.01
 BOUND_TO_US = ("setpriv", "--pdeathsig", "KILL")
 """Lets the kernel end a process with the test that started it."""
 

@@ -19,9 +19,6 @@ Ability = Literal[
     "stop", "determinism", "large prompts", "close", "logprobs", "constraint", "prefix cache", "known limits"
 ]
 
-POLL_S = 0.005
-"""How often a condition is looked at that nothing announces."""
-
 LONG_TOKENS = 300
 """What `long_prompt` must be good for, so that a generation can be closed in its midst."""
 

@@ -14,7 +14,6 @@ from service.engine.vllm.servers import Endpoint
 from service.harmony.tokens import decode
 
 DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": keep-alive\n\n"
 
 
 def event(payload: object) -> bytes:

@@ -14,7 +14,6 @@ Turn = tuple[str, str]
 Nodes = dict[Turn, dict[str, str]]
 Families = dict[Turn, dict[str, Any]]
 
-LEVELS = range(6)
 ENTRY_BYTES = 32
 RUNNING = {"queued", "in_progress"}
 SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outbox-ages", "outbox-tries"}

@@ -20,7 +20,6 @@ ASKED = {"model": "talker", "messages": [{"role": "user", "content": "hi"}]}
 MODELS = json.dumps({"data": [{"id": "talker", "max_model_len": 4096}]}).encode()
 OK = b"HTTP/1.1 200 OK\r\n"
 EVENTS = b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-EVENT = b"data: {}\n\n"
 BIG = 1 << 16
 
 

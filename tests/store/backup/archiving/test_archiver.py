@@ -7,7 +7,6 @@ from redis.asyncio import Redis
 from store.backup.archiving.archiver import Due
 from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.archiving.shards import begin_archive
-from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
@@ -15,8 +14,6 @@ from store.keys import digits_of
 from tests.support.archive.stored import Archived, archive_one, lose
 from tests.support.store.named import begun
 from tests.support.store.sample import TENANT, grow, said
-
-FEW = Caps(responses=3)
 
 
 async def test_a_chain_is_archived_and_found_by_any_of_its_ids(archived: Archived) -> None:
