@@ -146,6 +146,9 @@ FURTHER = {
         ),
         "Nothing here would search; POST /v1/responses may.": ("web_search_options",),
         "Nothing here would call it; POST /v1/responses may.": ("mcp_servers", "container"),
+        "Nothing is stored of what is passed on; send all messages (with Anthropic's tool_runner, thread=False).": (
+            "thread",
+        ),
         "Send 'n'.": ("use_beam_search",),
     }.items()
     for name in names

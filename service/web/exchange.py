@@ -31,7 +31,7 @@ from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import Entry
 from service.web.dialect import Dialect, dialect_of
-from service.web.errors import JsonResponse, envelope
+from service.web.errors import MESSAGES, JsonResponse, envelope
 from store.keys import id_of
 
 logger = logging.getLogger(__name__)
@@ -190,9 +190,10 @@ class Exchange:
             if message["type"] in _FIRST:
                 self.status = message.get("status", SWITCHING)
                 elapsed = round((monotonic() - self.at) * 1000)
+                names = (b"x-request-id", *((b"request-id",) if self.scope["path"].startswith(MESSAGES) else ()))
                 message["headers"] = [
                     *message.get("headers", ()),
-                    (b"x-request-id", self.request_id.encode()),
+                    *((name, self.request_id.encode()) for name in names),
                     (b"openai-processing-ms", str(elapsed).encode()),
                     (b"openai-version", OPENAI_VERSION),
                     (b"x-content-type-options", b"nosniff"),

@@ -28,7 +28,8 @@ FAST = 30
 
 async def left(client: AsyncOpenAI, **more: Any) -> tuple[str, int]:
     """The id of a detached stream whose client has gone behind its first delta, and the last number that it saw."""
-    stream = await client.responses.create(model=MODEL, input="hi", stream=True, extra_headers=DETACHED, **more)
+    asked = {"extra_headers": DETACHED} | more
+    stream = await client.responses.create(model=MODEL, input="hi", stream=True, **asked)
     async with stream:
         async for event in stream:
             if event.type == "response.created":
@@ -36,6 +37,12 @@ async def left(client: AsyncOpenAI, **more: Any) -> tuple[str, int]:
             if event.type == "response.output_text.delta":
                 return id, event.sequence_number
     raise AssertionError("the stream said nothing")
+
+
+async def ask(client: AsyncOpenAI, headers: dict[str, str]) -> Any:
+    """The raw answer to the same request with these headers."""
+    create: Any = client.responses.with_raw_response.create
+    return await create(model=MODEL, input="hi", stream=True, extra_headers=headers)
 
 
 async def test_a_stream_goes_on_without_its_client_and_is_followed_on_another_replica(settings: Settings) -> None:
@@ -64,6 +71,27 @@ async def test_a_client_that_stays_sees_all_of_it(settings: Settings) -> None:
         events = [event async for event in stream]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert events[-1].response.output_text == "Hello."
+
+
+async def test_with_a_key_it_is_made_once_and_a_repeat_is_told_its_events_with_the_header_or_without(
+    settings: Settings,
+) -> None:
+    go = asyncio.Event()
+    engine = scripted([opened("One, "), Stall(go), [*answer("two.")[3:]]], [answer("Not said.")])
+    key = {"Idempotency-Key": "one"}
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id, number = await left(client, extra_headers=DETACHED | key)
+        for headers in (key, DETACHED | key):  # it runs still, and these clients go as well
+            assert await left(client, extra_headers=headers) == (id, number)
+        go.set()
+        whole = (await ask(client, DETACHED | key)).parse()
+        events = [event.to_dict() async for event in whole]
+        assert (check_stream(events)["id"], engine.running) == (id, 0)
+        assert (await client.responses.retrieve(id)).output_text == "One, two."
+        again = await ask(client, key)
+        assert [event.to_dict() async for event in again.parse()] == events
+        assert again.headers["idempotent-replayed"] == "true"
+    assert len(engine.generations) == 1
 
 
 async def test_it_is_cancelled_by_its_id(settings: Settings) -> None:

@@ -47,7 +47,7 @@ from service.web.event_stream import HEADERS
 from service.web.exchange import Admitted
 from service.web.form import read_form
 from service.web.received import Received
-from service.web.routing import Router, Way
+from service.web.routing import Query, Router, Way
 from service.web.sse import Pulse
 from store.limits import Spent, Unspent
 from store.turn import Expense
@@ -150,14 +150,20 @@ async def _form_read(request: Received, endpoint: Endpoint) -> tuple[Read, File,
     return read, File(form.name, form.kind.decode("latin-1"), form.content), len(members) // TOKEN_BYTES
 
 
+class MessagesQuery(Query):
+    """The query of Anthropic's paths: its clients send this beside the header that names the features."""
+
+    beta: bool | None = None
+
+
 def _route(endpoint: Endpoint) -> None:
     """Adds the route of an endpoint."""
-    known = KNOWN[endpoint]
+    path, known = endpoint.removeprefix("/v1"), KNOWN[endpoint]
+    query = MessagesQuery if endpoint.startswith(MESSAGES) else Query
+    uploads = endpoint in FORMS
 
-    @router.route(
-        "POST", endpoint.removeprefix("/v1"), known.summary, known.operation_id, way=Way.ASKS, uploads=endpoint in FORMS
-    )
-    async def passed_on(request: Received) -> object:
+    @router.route("POST", path, known.summary, known.operation_id, query=query, way=Way.ASKS, uploads=uploads)
+    async def passed_on(request: Received, _: Query | None = None) -> object:
         """Passed on to the engine's server. Nothing is stored."""
         return await _passed_on(request, endpoint)
 

@@ -52,9 +52,10 @@ async def plain(client: AsyncOpenAI, asking: Asking, **body: Any) -> str:
     return response.id
 
 
-async def stream(client: AsyncOpenAI, asking: Asking, **body: Any) -> str:
+async def stream(client: AsyncOpenAI, asking: Asking, headers: dict[str, str] | None = None) -> str:
     create: Any = client.responses.create
-    events = await create(model=MODEL, input=QUESTION, stream=True, extra_headers=asking.headers, **body)
+    headers = asking.headers | (headers or {})
+    events = await create(model=MODEL, input=QUESTION, stream=True, extra_headers=headers)
     async with events:
         async for event in events:
             if event.type == "response.created":
@@ -69,6 +70,10 @@ async def join(client: AsyncOpenAI, asking: Asking) -> str:
 
 async def queue(client: AsyncOpenAI, asking: Asking) -> str:
     return await plain(client, asking, background=True)
+
+
+async def detach(client: AsyncOpenAI, asking: Asking) -> str:
+    return await stream(client, asking, {"X-Detach": "true"})
 
 
 async def add(client: AsyncOpenAI, asking: Asking) -> str:
@@ -87,6 +92,7 @@ STORING: dict[Ask, tuple[str, ...]] = {
     stream: ("appending", "appended"),
     join: ("held", "adding", "added"),
     queue: ("submitting", "submitted"),
+    detach: ("submitting", "submitted"),
     add: ("held", "adding", "added"),
     begin: ("creating", "created"),
 }
@@ -109,7 +115,7 @@ async def repeated(ask: Ask, client: AsyncOpenAI, asking: Asking) -> str:
 
 async def check(ask: Ask, client: AsyncOpenAI, asking: Asking, id: str) -> None:
     """Check that the response that was asked for is there, once and whole."""
-    if ask in (plain, stream, join, queue):
+    if ask in (plain, stream, join, queue, detach):
         response = await until(
             lambda: client.responses.retrieve(id), SECONDS, wanted=lambda found: found.status == "completed"
         )

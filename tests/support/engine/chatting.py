@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -16,6 +17,9 @@ from tests.support.engine.standin_wire import DONE
 FOR_EVER = "for ever"
 PACE_SECONDS = 0.01
 """How long a word takes that is said for ever."""
+
+USE = re.compile(r"Use (\w+): (\{.*?\})")
+"""Words that ask for a call of a tool with these arguments."""
 
 _CREATED = 1_700_000_000
 
@@ -75,33 +79,54 @@ async def _answer(
 async def messages(
     request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]
 ) -> web.StreamResponse:
-    """`/v1/messages`, as vLLM answers it."""
-    said = body["messages"][-1]["content"]
-    words = (said if isinstance(said, str) else said[-1]["text"]).split()
+    """`/v1/messages`, as vLLM answers it: what is said last, or the call for which that asks by USE."""
+    words, call = _said(body)
     usage = {"input_tokens": len(words), "output_tokens": 0, "cache_read_input_tokens": 1}
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": []}
+    head |= {"stop_reason": None, "stop_sequence": None}
+    stop = "tool_use" if call else "end_turn"
     with working():
         if not body.get("stream"):
-            block = {"type": "text", "text": " ".join(words)}
-            told = {"stop_reason": "end_turn", "usage": usage | {"output_tokens": len(words)}}
+            block = call or {"type": "text", "text": " ".join(words)}
+            told = {"stop_reason": stop, "usage": usage | {"output_tokens": len(words)}}
             return _json(head | {"content": [block]} | told)
         stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         stream.enable_chunked_encoding()
         await stream.prepare(request)
         await stream.write(_told("message_start", message=head | {"usage": usage}))
-        await stream.write(_told("content_block_start", index=0, content_block={"type": "text", "text": ""}))
-        for word in words:
-            delta = {"type": "text_delta", "text": f"{word} "}
+        block = {**call, "input": {}} if call else {"type": "text", "text": ""}
+        await stream.write(_told("content_block_start", index=0, content_block=block))
+        for word in [msgspec.json.encode(call["input"]).decode()] if call else words:
+            delta = {"type": "input_json_delta", "partial_json": word} if call else _text_delta(f"{word} ")
             await stream.write(_told("content_block_delta", index=0, delta=delta))
         while " ".join(words) == FOR_EVER:
             await asyncio.sleep(PACE_SECONDS)
-            again = {"type": "text_delta", "text": "again "}
-            await stream.write(_told("content_block_delta", index=0, delta=again))
+            await stream.write(_told("content_block_delta", index=0, delta=_text_delta("again ")))
         await stream.write(_told("content_block_stop", index=0))
-        ended = {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": len(words)}}
+        ended = {"delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": len(words)}}
         await stream.write(_told("message_delta", **ended))
         await stream.write(_told("message_stop") + DONE)
     return stream
+
+
+def _said(body: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+    """The words of the last message, and the block of a call, where one of its texts asks for it."""
+    said = [each["content"] for each in body["messages"] if each["role"] == "user"][-1]
+    blocks = [{"type": "text", "text": said}] if isinstance(said, str) else said
+    texts = [each["text"] if each["type"] == "text" else _text(each["content"]) for each in blocks]
+    for text in texts:
+        if (asked := USE.search(text)) and any(tool["name"] == asked[1] for tool in body.get("tools", ())):
+            return [], {"type": "tool_use", "id": "toolu_1", "name": asked[1], "input": msgspec.json.decode(asked[2])}
+    return texts[-1].split(), None
+
+
+def _text(content: Any) -> str:
+    """The text of a result."""
+    return content if isinstance(content, str) else "".join(each["text"] for each in content)
+
+
+def _text_delta(text: str) -> dict[str, Any]:
+    return {"type": "text_delta", "text": text}
 
 
 def _told(kind: str, **members: Any) -> bytes:

@@ -37,6 +37,7 @@ HEADERS: dict[str, Any] = {
 }
 
 PARAMETERS = {
+    "beta": "Anthropic's clients send it beside the header anthropic-beta; it changes nothing.",
     "response_id": "The id of a response.",
     "conversation_id": "The id of a conversation.",
     "item_id": "The id of an item.",

@@ -49,6 +49,14 @@ async def test_a_message_is_the_servers_with_the_headers_of_its_api(behind: Behi
     assert asked.body.keys() == {"model", "max_tokens", "messages"}
 
 
+@pytest.mark.parametrize("path", [MESSAGES, COUNT])
+async def test_a_query_for_beta_features_is_known_and_no_other(behind: Behind, path: str) -> None:
+    body = message() if path == MESSAGES else {"model": "talker", **BODIES[COUNT]}
+    assert (await ask(behind, body, f"{path}?beta=true")).status_code == 200
+    refused = await ask(behind, body, f"{path}?beat=true")
+    assert (refused.status_code, "'beat'" in refused.json()["error"]["message"]) == (400, True)
+
+
 async def test_a_stream_of_a_message_ends_with_its_last_event_and_is_counted(behind: Behind) -> None:
     answer = await ask(behind, message("one two three", stream=True))
     kinds = [line.removeprefix("event: ") for line in answer.text.splitlines() if line.startswith("event: ")]
@@ -94,6 +102,7 @@ async def test_counting_the_tokens_of_messages_takes_none_of_a_limit(settings: S
         (message([{"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}}]), "invalid_request_error",
          "messages[0].content[0].source.url"),
         (message(mcp_servers=[]), "invalid_request_error", "POST /v1/responses may"),
+        (message(thread={"type": "create"}), "invalid_request_error", "send all messages"),
         ({**message(), "model": "gpt-9"}, "not_found_error", "gpt-9"),
     ],
 )  # fmt: skip
@@ -103,7 +112,7 @@ async def test_a_refusal_is_one_of_anthropics(behind: Behind, body: dict[str, An
     assert told.keys() == {"type", "error", "request_id"}
     assert (told["type"], told["error"]["type"]) == ("error", kind)
     assert words in told["error"]["message"]
-    assert told["request_id"] == answer.headers["x-request-id"]
+    assert told["request_id"] == answer.headers["request-id"] == answer.headers["x-request-id"]
 
 
 async def test_a_server_that_is_gone_is_overloaded(behind: Behind) -> None:

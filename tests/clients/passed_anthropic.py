@@ -1,0 +1,96 @@
+"""Anthropic's client for Python, with messages, which are passed on to a stand-in that says what it is told."""
+
+import asyncio
+import json
+import os
+
+from anthropic import Anthropic, AsyncAnthropic, AuthenticationError, BadRequestError, NotFoundError, beta_tool
+
+MODEL = os.environ["MODEL"]
+client = Anthropic(max_retries=0)
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather of a city.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+WANTED = 'Use get_weather: {"city": "Paris"}'
+
+
+def asked(said, **more):
+    """A request."""
+    return {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": said}], **more}
+
+
+def test_a_message_has_its_text_and_its_usage():
+    message = client.messages.create(**asked("hello you", system="Be short.", metadata={"user_id": "u"}))
+    assert (message.content[0].text, message.stop_reason) == ("hello you", "end_turn")
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (2, 2)
+
+
+def test_a_stream_adds_up_to_the_same_message():
+    with client.messages.stream(**asked("one two three")) as stream:
+        written = "".join(stream.text_stream)
+        message = stream.get_final_message()
+    assert message.content[0].text == written == "one two three "
+    assert (message.stop_reason, message.usage.output_tokens) == ("end_turn", 3)
+
+
+async def test_a_stream_can_be_left():
+    async with AsyncAnthropic(max_retries=0) as other:
+        async with await other.messages.create(**asked("for ever", stream=True)) as stream:
+            async for event in stream:
+                if event.type == "content_block_delta":
+                    break
+        again = await asyncio.gather(*(other.messages.create(**asked("hello")) for _ in range(3)))
+    assert [message.content[0].text for message in again] == ["hello"] * 3
+
+
+def test_a_tool_is_called_and_its_result_is_read():
+    request = asked(WANTED, tools=[WEATHER], tool_choice={"type": "auto"})
+    message = client.messages.create(**request)
+    (call,) = message.content
+    assert (message.stop_reason, call.name, call.input) == ("tool_use", "get_weather", {"city": "Paris"})
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "18 degrees"}
+    request["messages"] += [{"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
+    assert client.messages.create(**request).content[0].text == "18 degrees"
+
+
+def test_a_call_may_be_streamed():
+    with client.messages.stream(**asked(WANTED, tools=[WEATHER])) as stream:
+        pieces = [event.partial_json for event in stream if event.type == "input_json"]
+        (call,) = stream.get_final_message().content
+    assert json.loads("".join(pieces)) == call.input == {"city": "Paris"}
+
+
+def test_a_runner_of_tools_of_the_beta_comes_to_its_end():
+    @beta_tool
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return f"18 degrees in {city}"
+
+    runner = client.beta.messages.tool_runner(**asked(WANTED), tools=[get_weather], thread=False)
+    assert runner.until_done().content[0].text == "18 degrees in Paris"
+
+
+def test_tokens_are_counted():
+    messages = asked("hello")["messages"]
+    assert client.messages.count_tokens(model=MODEL, messages=messages, tools=[WEATHER]).input_tokens == 7
+    assert client.beta.messages.count_tokens(model=MODEL, messages=messages).input_tokens == 7
+
+
+def refused(kind, client, request):
+    """The error of a request that isn't answered."""
+    try:
+        client.messages.create(**request)
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind}")
+
+
+def test_refusals_are_errors_of_the_clients():
+    wrong = refused(BadRequestError, client, asked("hello", extra_body={"temprature": 1}))
+    assert (wrong.body["error"]["type"], bool(wrong.request_id)) == ("invalid_request_error", True)
+    nowhere = refused(NotFoundError, client, asked("hello") | {"model": "nothing"})
+    assert nowhere.body["error"]["type"] == "not_found_error"
+    stranger = refused(AuthenticationError, Anthropic(api_key="no", max_retries=0), asked("hello"))
+    assert stranger.body["error"]["type"] == "authentication_error"

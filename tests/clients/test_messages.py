@@ -1,0 +1,108 @@
+"""Anthropic's API with its own clients: the SDK for Python, and the command line, before a stand-in for vLLM."""
+
+import asyncio
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.clients.clients import CASES as FOLDER
+from tests.support.clients.clients import PACKAGES, ClientProcess, cases, environment, node
+from tests.support.engine.connected import scripted
+from tests.support.engine.standin import Standin, standing_in
+from tests.support.service.process import ACME_KEY, ServiceProcess
+
+SCRIPT = FOLDER / "passed_anthropic.py"
+MODEL = "talker"
+SECONDS = 60
+CONTEXT_TOKENS = 131_072
+
+pytestmark = pytest.mark.clients
+
+
+@contextmanager
+def beside() -> Iterator[Standin]:
+    """A stand-in in a thread, until the end of the block."""
+    started, made = threading.Event(), list[Standin]()
+
+    async def serve() -> None:
+        async with standing_in(scripted(), context_tokens=CONTEXT_TOKENS) as server:
+            made.append(server)
+            started.set()
+            await over.wait()
+
+    loop, over = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    assert started.wait(SECONDS)
+    try:
+        yield made[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(SECONDS)
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standin]:
+    with beside() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def url(server: Standin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a service before the stand-in, for the key of one tenant."""
+    folder = tmp_path_factory.mktemp("passing")
+    service = ServiceProcess(folder, engine="vllm", engine_url=server.url, api_keys=f"acme:{ACME_KEY}")
+    yield service.url
+    service.stop()
+
+
+@pytest.fixture(scope="module")
+def client(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProcess]:
+    """The process that runs the script."""
+    told = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": ACME_KEY, "MODEL": MODEL}
+    process = ClientProcess(tmp_path_factory.mktemp("home"), SCRIPT, url, **told)
+    yield process
+    process.stop()
+
+
+@pytest.mark.parametrize("case", cases(SCRIPT))
+def test_a_client_of_anthropics_gets_what_it_expects(client: ClientProcess, case: str) -> None:
+    wrong = client.run(case)
+    if wrong is not None:
+        pytest.fail(wrong, pytrace=False)
+
+
+def test_the_command_line_runs_a_command_and_reads_what_that_says(url: str, server: Standin, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "notes.txt").write_text("the secret word is cobalt\n")
+    # npm installs the program beside its wrapper, and runs no script of its package here
+    wrapper = PACKAGES / "@anthropic-ai/claude-code" / "cli-wrapper.cjs"
+    asked = 'Use Bash: {"command": "cat notes.txt", "description": "Read the notes"}'
+    told = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": ACME_KEY, "ANTHROPIC_MODEL": MODEL}
+    done = subprocess.run(
+        [node(), wrapper, "-p", asked, "--output-format", "json", "--allowedTools", "Bash(cat:*)"],
+        cwd=work,
+        env=environment(url, tmp_path) | told,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    result = json.loads(done.stdout)
+    assert (result["is_error"], result["num_turns"], result["result"].strip()) == (
+        False,
+        2,
+        "the secret word is cobalt",
+    )
+    turns = [each for each in server.asked if each.body.get("tools") and each.headers.get("anthropic-beta")]
+    assert [turn.body["model"] for turn in turns[-2:]] == [MODEL] * 2
+    assert "thinking" in turns[-1].headers["anthropic-beta"]
