@@ -80,12 +80,15 @@ class Node(NamedTuple):
     response_bytes: int
     background: str | None
     submission: str | None
+    said: bytes = b""
 
     @classmethod
     def of(cls, line: str) -> "Node":
         """The node of a line; a BROKEN one where something of it is missing."""
         digits, parent, root, deleted, erased, fleeting, status, digest, *rest = line.split(" ")
-        created, used, held, messages, response, chain_messages, chain_bytes, background, submission, *above = rest
+        created, used, held, messages, response, chain_messages, chain_bytes, background, submission, said, *above = (
+            rest
+        )
         numbers, before = [0] * 7, [0, 0]
         try:
             sizes = "0" if held == "-" else held, messages, response, chain_messages, chain_bytes
@@ -105,6 +108,7 @@ class Node(NamedTuple):
             *numbers[:5],
             background=None if background == "-" else background,
             submission=None if submission == "-" else submission,
+            said=b"" if said == "-" else bytes.fromhex(said),
         )
 
     @property
@@ -148,6 +152,7 @@ async def read_turn(node: Node, messages: bytes | None, response: bytes | None) 
         erased=node.erased,
         background=node.background,
         submission=node.submission,
+        said=node.said,
     )
 
 

@@ -72,7 +72,7 @@ class Repair:
         Removed are `misnamed` members that name no turn, by their key or TENANT/ROOT, `counters` that are no numbers,
         lines and orders of tenants that are `mistyped`, and `notes` that never expire.
         """
-        kinds = KINDS | dict.fromkeys(mistyped, "zset")
+        kinds = KINDS | {name: "hash" if name.startswith("said:") else "zset" for name in mistyped}
         roots = [place for place in misnamed if not place.startswith(self._shard.base)]
         places = [place.removeprefix(self._shard.base) for place in misnamed if place not in roots]
         names = [name for place, found in misnamed.items() if place not in roots for name in found]

@@ -77,9 +77,15 @@ MEANINGS: dict[str, Meaning] = {
         "it is a conversation that the list of its tenant lacks or has at another time, or is none and in that list",
         "the list is made to agree with it",
     ),
+    "said": Meaning(
+        "it has words by which it is recognised, and the index of its tenant lacks it, or has another turn for them",
+        "the index has it, unless the other one has the same words: then it has none",
+    ),
     "stray": Meaning("a tree names it among its leaves, and it is in another or missing", "it is removed"),
     "stray-job": Meaning("it has ended or was deleted, and its job is still there", "the job is deleted"),
-    "stray-place": Meaning("it is in a queue, or among leases or logs, and doesn't belong there", "it is removed"),
+    "stray-place": Meaning(
+        "it is in a queue, or among leases, logs or what was said, and doesn't belong there", "it is removed"
+    ),
     "jobs": Meaning("a tree counts more or fewer jobs than it has", "the number is recorded"),
     "misnamed": Meaning("something among leaves, trees, leases, logs or in a queue names no turn", "it is removed"),
     "endless-pin": Meaning(

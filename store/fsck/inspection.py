@@ -257,6 +257,9 @@ class Inspection:
             tenant = place.partition(":")[2]
             async for some in self._members_of(place, _DIGITS):
                 yield [f"{tenant}/{digits}" for digits in some]
+        for index in dict.fromkeys(self._own["said"]):
+            async for some in self._said_in(index):
+                yield some
         for root in self._mixed:
             tenant, _, digits = root.partition("/")
             async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
@@ -303,6 +306,16 @@ class Inspection:
             return
         async for some in self._shard.scan("ZSCAN", self._shard.base + name):
             yield list(self._turn_names(self._shard.base + name, some[::2], pattern))
+
+    async def _said_in(self, name: str) -> AsyncGenerator[list[str]]:
+        """Yields the places of an index of words, with the digits that they name, call by call."""
+        if await self._shard.type_of(name) not in ("hash", "none"):
+            self.mistyped.append(name)
+            return
+        tenant = name.partition(":")[2]
+        async for some in self._shard.scan("HSCAN", self._shard.base + name):
+            fields = zip(some[::2], some[1::2], strict=True)
+            yield [f"{tenant}/{digits.hex() or '0'}/said:{field.hex()}" for field, digits in fields]
 
     def _turn_names(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
         """Those of `members` that can name a turn; the others are noted."""

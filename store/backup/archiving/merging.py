@@ -150,7 +150,7 @@ def as_gone(turn: Saved, erased: bool) -> Saved:
         size = len(codec.encode_messages(turn.messages))
         lost = turn.erased or Erased(len(turn.messages), size)
         turn = msgspec.structs.replace(turn, messages=(), erased=lost)
-    return turn if turn.deleted else msgspec.structs.replace(turn, response=None, items=None)
+    return turn if turn.deleted else msgspec.structs.replace(turn, response=None, items=None, said=b"")
 
 
 def as_of(turn: Saved, erased: int) -> Saved:

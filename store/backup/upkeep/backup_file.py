@@ -34,7 +34,7 @@ from store.backup.records import Saved, are_json
 from store.backup.upkeep.walking import ROOT, TreeParts, trees
 from store.errors import ArchiveDamaged, ArchiveRefused, BadBackup, NewerFormat, NotFound
 from store.keys import MAX_SHARDS, SECRET_BYTES, Keyspace, checked_tenant, digits_of, shard_of
-from store.turn import TERMINAL
+from store.turn import SAID_BYTES, TERMINAL
 
 FORMAT = "harmonium-backup"
 VERSION = 1
@@ -292,9 +292,13 @@ def check_part(tree: TreeParts, part: Part) -> Part:
                 0 <= number < MOST for number in (turn.created, turn.used, turn.held, *erased)
             ):
                 raise ArchiveDamaged(f"{turn.id} is {turn.status}, or a number of it can't be")
-            if (turn.response is None) != (turn.items is None) or not all(
-                word is None or (word.isascii() and word.isalnum())
-                for word in (turn.digest, turn.submission, turn.background)
+            if (
+                (turn.response is None) != (turn.items is None)
+                or not all(
+                    word is None or (word.isascii() and word.isalnum())
+                    for word in (turn.digest, turn.submission, turn.background)
+                )
+                or len(turn.said) not in (0, SAID_BYTES)
             ):
                 raise ArchiveDamaged(f"{turn.id} is not whole")
     except (ValueError, NotFound) as error:

@@ -1,4 +1,5 @@
 --- include idle
+--- include said
 -- For a backup: what the nodes of some turns say, and of turns above them.
 --
 -- Arguments: members  TENANT/DIGITS of turns, with spaces between
@@ -10,7 +11,7 @@
 -- Invariant: nothing changes, not even the order of use.
 
 local DESCRIBED = { 'parent', 'root', 'deleted', 'erased', 'fleeting', 'status', 'digest', 'created', 'touched', 'held',
-  'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes', 'background', 'submission' }
+  'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes', 'background', 'submission', 'said' }
 
 -- A turn in words: its digits, then these fields, '-' for one that it hasn't, and what is said of its parent if its messages
 -- were erased; and its parent. Nothing of a turn that isn't there.
@@ -24,6 +25,7 @@ local function described(tenant, digits)
   for at = 1, #DESCRIBED do
     words[at + 1] = found[at] and found[at] ~= '' and found[at] or '-'
   end
+  words[#words] = found[#DESCRIBED] and digits_of(found[#DESCRIBED]) or '-'
   if found[4] and parent ~= '' then
     local above = redis.call('HMGET', key('node', tenant, parent), 'chain_messages', 'chain_bytes')
     words[#words + 1] = above[1] or 0

@@ -29,8 +29,25 @@ local function place_of(tenant, digits, name)
   return shard_key(name), tenant .. '/' .. digits
 end
 
+-- The key and the field of the index of words that a place `said:FIELD` means, nil of any other place.
+local function said_in(tenant, name)
+  local field = string.match(name, '^said:(%x*)$')
+  return field and entry_of(tenant, ''), field and bytes_of(field)
+end
+
+-- Whether a turn has the words that the index says.
+local function has_words(tenant, digits, field)
+  local node = key('node', tenant, digits)
+  return is('hash', node) and select(2, entry_of(tenant, redis.call('HGET', node, 'said') or '')) == field
+end
+
 -- Whether a place names a turn that doesn't belong there.
 local function is_strange(tenant, digits, name)
+  local index, field = said_in(tenant, name)
+  if index then
+    local named = is('hash', index) and redis.call('HGET', index, field)
+    return named and not has_words(tenant, digits_of(named), field)
+  end
   local place, member = place_of(tenant, digits, name)
   if not score_in(place, member) then
     return false
@@ -287,6 +304,17 @@ local function rightly_listed(turn)
   return turn.listed_score and (not created or turn.listed_score == created)
 end
 
+-- Whether the index of words names a turn that has some, and that may have them.
+local function rightly_said(turn)
+  local said = turn.fields.said
+  if not said then
+    return true
+  end
+  local index, name = entry_of(turn.tenant, said)
+  return #said == 32 and not turn.fields.deleted and is('hash', index)
+    and redis.call('HGET', index, name) == bytes_of(turn.digits)
+end
+
 -- Whether pins go once they no longer count: their key is kept for as long as the last of them (pins.lua).
 local function pins_end(pins)
   local left = redis.call('PTTL', pins)
@@ -346,6 +374,7 @@ local function judge_node(turn, words)
   note('index', not rightly_indexed(turn))
   note('created', not found.created)
   note('list', not rightly_listed(turn))
+  note('said', not rightly_said(turn))
   note('not-marked', not marked(turn))
   note('unneeded', deleted and found.children == 0 and not pinned(key('pins', turn.tenant, turn.digits)))
 end
@@ -390,7 +419,7 @@ local function judge(tenant, digits, listed, version)
 end
 
 -- TENANT/DIGITS of turns; or TENANT/DIGITS/ROOT of what the set of a tree names, or TENANT/DIGITS/PLACE of what leases,
--- logs, queued:LEVEL or line:LEVEL does; with spaces between.
+-- logs, queued:LEVEL or line:LEVEL does, or said:FIELD of the index of words; with spaces between.
 local function each_member(members)
   return string.gmatch(members, '([^/ ]+)/(%x+)/?([%w:]*)')
 end

@@ -60,6 +60,21 @@ function repairs.list(turn)
   end
 end
 
+-- A turn whose words the index has of another one, which has them, has none.
+function repairs.said(turn)
+  local said = turn.fields.said
+  local index, name = entry_of(turn.tenant, said)
+  if not is('hash', index) and not is('none', index) then
+    return -- the key goes in the next round
+  end
+  local named = redis.call('HGET', index, name)
+  if #said ~= 32 or turn.fields.deleted or (named and has_words(turn.tenant, digits_of(named), name)) then
+    silence(turn)
+  else
+    redis.call('HSET', index, name, bytes_of(turn.digits))
+  end
+end
+
 -- A conversation began when the list says. Of any other turn only the last use is known.
 function repairs.created(turn)
   local found = turn.fields
@@ -78,6 +93,9 @@ repairs['no-response'] = function(turn)
   count(turn.tenant, 'responses', -1)
   count(turn.tenant, 'tombstones', 1)
   turn.fields.deleted = 'fsck'
+  if turn.fields.said then
+    silence(turn)
+  end
   repairs.leaf(turn)
   repairs.list(turn)
 end

@@ -55,8 +55,20 @@ local function unorder(turn)
   end
 end
 
+-- Take the words of a turn away, and what the index says of it.
+local function silence(turn)
+  if is('hash', (entry_of(turn.tenant, ''))) then
+    unsay(turn.tenant, turn.digits, turn.fields.said)
+  end
+  redis.call('HDEL', turn.node, 'said')
+  turn.fields.said = nil
+end
+
 -- Remove all keys of a turn, and all its places but those of a job.
 local function clear(turn)
+  if turn.fields and turn.fields.said then
+    silence(turn)
+  end
   for _, family in ipairs(KINDS) do
     redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
   end
@@ -123,6 +135,11 @@ job_repairs['stray-job'] = drop_job
 
 job_repairs['stray-place'] = function(turn, name)
   local tenant, digits = turn.tenant, string.match(turn.digits, '^%x+')
+  local index, field = said_in(tenant, name)
+  if index then
+    redis.call('HDEL', index, field)
+    return
+  end
   leave_place(place_of(tenant, digits, name))
 end
 

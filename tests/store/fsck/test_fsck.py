@@ -20,8 +20,8 @@ from store.redis.connection import Argument, Operation, Server, connect
 from store.redis.scripts import ALL, script
 from store.turn import StoredMessage
 from tests.support.store.audit import complaints, dump
-from tests.support.store.breaks import BREAKS, Broken
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.breaks import BREAKS, WORDS, Broken
+from tests.support.store.sample import TENANT, grow, said, turn, with_words
 from tests.support.store.servers import cluster
 from tests.support.store.verdict import checked
 
@@ -39,7 +39,8 @@ async def broken(unaudited: ConversationHistoryStore, redis: Redis, prefix: str)
     names = ("root", "middle", "leaf")
     ids = dict(zip(names, await grow(unaudited, *names), strict=True))
     ids["fork"], ids["end"] = await grow(unaudited, "fork", "end", parent=ids["root"])
-    ids["single"], ids["pinned"] = (await grow(unaudited, "single"))[0], (await grow(unaudited, "pinned"))[0]
+    ids["single"], ids["pinned"] = unaudited.new_id(), (await grow(unaudited, "pinned"))[0]
+    await unaudited.append(TENANT, with_words(turn(ids["single"], text="single"), WORDS))
     ids["elsewhere"] = (await grow(unaudited, "elsewhere"))[0]
     deep = await grow(unaudited, *map(str, range(PATH_TURNS)))
     ids |= {"top": deep[0], "path": deep[32], "deep": deep[-1]}

@@ -16,7 +16,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status
 from tests.support.store.audit import dump
-from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.sample import TENANT, grow, turn, with_words
 
 RELEASE = "1.2.3"
 OTHER = "other.tenant-2"
@@ -117,7 +117,8 @@ async def mixed(store: ConversationHistoryStore) -> dict[str, str]:
     fork = await grow(store, "e", "f", parent=first[1])
     await store.forget(TENANT, first[1])
     await store.forget(TENANT, first[2], erase=True)
-    alone = await grow(store, "alone")
+    alone = [store.new_id()]
+    await store.append(TENANT, with_words(turn(alone[0], text="alone"), b"alone".ljust(32)))
     failed = store.new_id(alone[0])
     await store.append(TENANT, turn(failed, alone[0], text="failed", status=Status.FAILED))
     erased = await grow(store, "root", "kept")

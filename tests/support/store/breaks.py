@@ -28,6 +28,10 @@ class Broken:
         return self.shared(f"leaves:{TENANT}")
 
     @property
+    def said(self) -> str:
+        return self.shared(f"said:{TENANT}")
+
+    @property
     def listed(self) -> str:
         return self.shared(f"conversations:{TENANT}")
 
@@ -65,6 +69,8 @@ async def _pinned_for_ages(broken: Broken) -> None:
 
 Break = Callable[[Broken], Awaitable[Any]]
 ROOT = ("root", "middle", "leaf", "fork", "end")
+WORDS = b"the words of the single turn".ljust(32)
+"""What one turn has said, as a digest."""
 
 BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "keys without a node": ("no-node", lambda b: b.redis.delete(b.key("node", "single")), ("single",)),
@@ -177,6 +183,27 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "a conversation whose turn is gone": ("no-parent", lambda b: b.redis.delete(b.key("node", "first")), ()),
     "a leaf of another tree": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), b.digits("leaf")), ()),
     "a leaf that is nowhere": ("stray", lambda b: b.redis.sadd(b.key("tree", "single"), "0" * 48), ()),
+    "words that the index lacks": ("said", lambda b: b.redis.delete(b.said), ()),
+    "words that the index has of another turn": (
+        "said",
+        lambda b: b.redis.hset(b.said, mapping={WORDS[:8]: bytes.fromhex(b.digits("leaf"))}),
+        (),
+    ),
+    "words that two turns have": ("said", lambda b: b.set("leaf", said=WORDS), ()),
+    "words of a deleted turn": ("said", lambda b: b.set("middle", said=b"m" * 32), ()),
+    "words of another length": ("said", lambda b: b.set("leaf", said=b"short"), ()),
+    "words of a turn that isn't there": (
+        "stray-place",
+        lambda b: b.redis.hset(b.said, mapping={b"nobody's": bytes(24)}),
+        (),
+    ),
+    "words of a turn that has none": (
+        "stray-place",
+        lambda b: b.redis.hset(b.said, mapping={b"nobody's": bytes.fromhex(b.digits("leaf"))}),
+        (),
+    ),
+    "nonsense among words": ("stray-place", lambda b: b.redis.hset(b.said, mapping={b"": b"", b"x y": b"z"}), ()),
+    "an index of words that is a string": ("said", lambda b: _instead(b, b.said, "set", "x"), ()),
     "nonsense among leaves": ("misnamed", lambda b: b.redis.zadd(b.leaves, {"x y": 1}), ()),
     "nonsense among tombstones": ("misnamed", lambda b: b.redis.zadd(b.shared("tombstones"), {"x": 1}), ()),
     "nonsense among trees": ("misnamed", lambda b: b.redis.zadd(b.shared("trees"), {"x": 1}), ()),

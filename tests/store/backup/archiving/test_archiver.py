@@ -11,9 +11,9 @@ from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, archive_one, lose
+from tests.support.archive.stored import Archived, Open, archive_one, lose
 from tests.support.store.named import begun
-from tests.support.store.sample import TENANT, grow, said
+from tests.support.store.sample import TENANT, grow, said, turn, with_words
 
 
 async def test_a_chain_is_archived_and_found_by_any_of_its_ids(archived: Archived) -> None:
@@ -32,6 +32,41 @@ async def test_another_tenant_finds_nothing(archived: Archived) -> None:
     (id,) = await grow(archived.store, "one")
     await archived.archive_all()
     assert await archived.turns.way("globex", digits_of(id)) is None
+
+
+MARK = bytes(range(32))
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["as it was", "deleted"])
+async def test_an_evicted_turn_is_recognised_again_once_it_is_back_unless_it_was_deleted(
+    begin: Open, changes: bool
+) -> None:
+    few = await begin(FEW)
+    first = few.store.new_id()
+    await few.store.append(TENANT, with_words(turn(first), MARK))
+    (child,) = await grow(few.store, "child", parent=first)
+    await few.archive_all()
+    if changes:
+        await few.store.forget(TENANT, first)
+    await few.archive_all()
+    await grow(few.store, "two", "three", "four")
+    await few.archive_all()
+    assert await few.store.recognise(TENANT, "key", [MARK]) is None
+    assert await few.turns.bring_back(TENANT, digits_of(child))
+    assert await few.store.recognise(TENANT, "key", [MARK]) == (None if changes else (0, first))
+
+
+async def test_of_two_turns_with_the_same_words_an_older_one_that_comes_back_is_not_the_newest(begin: Open) -> None:
+    few = await begin(FEW)
+    older, newer = few.store.new_id(), few.store.new_id()
+    await few.store.append(TENANT, with_words(turn(older), MARK))
+    await few.archive_all()
+    await grow(few.store, "two", "three", "four")
+    await few.archive_all()
+    await few.store.append(TENANT, with_words(turn(newer), MARK))
+    await few.archive_all()
+    assert await few.turns.bring_back(TENANT, digits_of(older))
+    assert await few.store.recognise(TENANT, "key", [MARK]) == (0, newer)
 
 
 async def test_what_comes_back_is_what_it_was(archived: Archived, redis: Redis, prefix: str) -> None:
