@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 from store.backup.archiving.archiver import Due
 from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.archiving.shards import begin_archive
+from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
@@ -34,6 +35,7 @@ async def test_another_tenant_finds_nothing(archived: Archived) -> None:
     assert await archived.turns.way("globex", digits_of(id)) is None
 
 
+FEW = Caps(responses=3)
 MARK = bytes(range(32))
 
 
