@@ -4,6 +4,7 @@ What each of them can, whatever its markup, is in the conformance suite of marku
 """
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,6 +62,22 @@ async def test_the_next_prompt_begins_with_all_that_was_read_and_sampled(client:
     assert after.startswith(before + said(before))
     assert after.startswith("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n")
     assert after.endswith(f"{END}\n<|im_start|>user\nHello again!{END}\n{ASSISTANT}")
+
+
+async def test_a_chat_completion_goes_on_from_what_was_read_and_sampled(settings: Settings, speaker: Speaker) -> None:
+    remembering = settings.model_copy(update={"chats": "remembered"})
+    tool: Any = {"type": "function", "function": {key: value for key, value in WEATHER.items() if key != "type"}}
+    asked: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
+    async with serving(remembering, speaker) as service, service.client() as client:
+        create: Any = partial(client.chat.completions.create, model="speaker", tools=[tool])
+        message = (await create(messages=asked)).choices[0].message
+        output = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "21"}
+        sent_back = message.model_dump(exclude={"reasoning_content"})
+        second = await create(messages=[*asked, sent_back, output])
+    assert (message.content, message.reasoning_content) == (None, "I need a tool.")
+    assert second.choices[0].message.content == "It is 21 degrees."
+    before, after = speaker.prompts
+    assert after.startswith(before + said(before))
 
 
 async def test_a_call_of_nothing_declared_is_answered_and_it_goes_on(client: AsyncOpenAI, speaker: Speaker) -> None:
