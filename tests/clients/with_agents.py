@@ -1,7 +1,9 @@
 """OpenAI's Agents SDK: tools, handoffs, structured output, streaming, and conversations kept here and there."""
 
 import os
+import uuid
 
+import httpx
 from agents import (
     Agent,
     ApplyPatchTool,
@@ -9,10 +11,14 @@ from agents import (
     FileSearchTool,
     HostedMCPTool,
     LocalShellTool,
+    ModelRetrySettings,
     ModelSettings,
     OpenAIProvider,
+    OpenAIResponsesModel,
+    RetryDecision,
     RunConfig,
     Runner,
+    RunState,
     ShellCallOutcome,
     ShellCommandOutput,
     ShellResult,
@@ -22,6 +28,7 @@ from agents import (
     function_tool,
 )
 from agents.memory import OpenAIResponsesCompactionSession
+from openai import AsyncOpenAI
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
 
@@ -108,6 +115,62 @@ async def test_an_approval_goes_on_by_the_id_of_the_last_response():
     )
     assert asked == ["add"]
     assert "42" in result.final_output
+
+
+class Lossy(httpx.AsyncHTTPTransport):
+    """A connection that loses the first answer, once the service has given it, and notes what the others are."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = []
+
+    async def handle_async_request(self, request):
+        answer = await super().handle_async_request(request)
+        body = await answer.aread()
+        self.answers.append((answer.headers.get("idempotent-replayed"), answer.json()["id"]))
+        if len(self.answers) == 1:
+            raise httpx.ReadError("the answer is lost", request=request)
+        return httpx.Response(answer.status_code, content=body, headers={"content-type": "application/json"})
+
+
+def replay(context):
+    """Asks again whatever was lost: with a key nothing is made twice."""
+    return RetryDecision(retry=True, delay=0, approve_unsafe_replay=True)
+
+
+async def test_a_call_whose_answer_is_lost_is_replayed_with_its_key_and_made_once():
+    lossy = Lossy()
+    async with AsyncOpenAI(max_retries=0, http_client=httpx.AsyncClient(transport=lossy, trust_env=False)) as client:
+        settings = ModelSettings(
+            extra_headers={"Idempotency-Key": str(uuid.uuid4())},
+            retry=ModelRetrySettings(max_retries=1, policy=replay),
+        )
+        model = OpenAIResponsesModel(MODEL, client)
+        result = await Runner.run(Agent(name="Assistant", model=model, model_settings=settings), "Say hello.")
+    (first, id), (second, again) = lossy.answers
+    assert (first, second, id) == (None, "true", again)
+    assert result.last_response_id == id
+
+
+async def test_a_run_that_was_kept_goes_on_twice_from_its_state_with_a_key_and_is_made_once():
+    @function_tool(needs_approval=True)
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return f"18 degrees in {city}"
+
+    asking = agent(tools=[get_weather])
+    result = await Runner.run(asking, WEATHER)
+    (waiting,) = result.interruptions
+    assert waiting.name == "get_weather"
+    kept, ends = result.to_state().to_string(), []
+    keyed = RunConfig(model_settings=ModelSettings(extra_headers={"Idempotency-Key": str(uuid.uuid4())}))
+    for _ in range(2):  # as if the first process had died before it kept its end
+        state = await RunState.from_string(asking, kept)
+        state.approve(state.get_interruptions()[0])
+        ends.append(await Runner.run(asking, state, run_config=keyed))
+    assert "18 degrees in Paris" in ends[0].final_output
+    assert ends[0].last_response_id == ends[1].last_response_id
+    assert ends[0].final_output == ends[1].final_output
 
 
 async def test_a_required_tool_is_called_whatever_was_asked():
