@@ -232,7 +232,7 @@ function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
     return (
       <div class="empty">
         <h2>Nothing found</h2>
-        <p>No conversation of this key has all that you look for.</p>
+        <p>No conversation matches what you look for.</p>
         <button onClick={resetList}>Clear the filters</button>
       </div>
     );
@@ -263,7 +263,7 @@ function Foot({ page }: { page: TreePage }) {
             , back to <Ago at={back_to} />
           </>
         )}
-        {page.has_more ? ". There are older ones." : page.has_archive ? "; others may be in the archive, and are found by an id." : "; these are all."}
+        {page.has_more ? ". There are older ones." : page.has_archive ? "; others may be in the archive, where an id finds them." : "; these are all."}
         {unread > 0 && ` ${count(unread, "was", "were")} too large to be read whole.`}
       </p>
       <nav aria-label="Pages">

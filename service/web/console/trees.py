@@ -414,6 +414,9 @@ PIECE_CHARS = 1 << 16
 TURN_COST = 1_024
 """A turn takes as long as so many characters more."""
 
+READ_BYTES_A_CHAR = 4
+"""To read so many bytes takes as long as to look at a character."""
+
 
 class Look:
     """Looks for one turn of a tree that is wanted, in any number of trees one after the other."""
@@ -427,7 +430,7 @@ class Look:
         """The text around the first of the words, where a turn with this response and these input items, both JSON, has
         what is wanted; else None. It adds to `omitted` the item that is gone from here on. Raises msgspec's errors.
         """
-        if self._is_long(TURN_COST):
+        if self._is_long(TURN_COST + (len(response) + len(items)) // READ_BYTES_A_CHAR):
             yield
         wanted, found = self._wanted, msgspec.json.decode(response, type=_Response)
         if found.omits is not None:
