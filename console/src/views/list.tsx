@@ -1,6 +1,6 @@
 // The conversations of a key, the one used last first: a page at a time, so that what is shown stays small.
 import { signal } from "@preact/signals";
-import type { TargetedEvent } from "preact";
+import type { InputHTMLAttributes } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type Filters, NOTHING, cancel, found, jobs } from "../api";
 import { toNew, toTurn } from "../state";
@@ -137,44 +137,28 @@ function Running() {
 }
 
 function Narrow() {
-  const set =
-    (name: keyof Filters) =>
-    (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>): void =>
-      narrow({ [name]: event.currentTarget.value });
+  const field = (name: keyof Filters, title: string, rest: InputHTMLAttributes) => (
+    <label>
+      <span>{title}</span>
+      <input value={filters.value[name]} onChange={(event) => narrow({ [name]: event.currentTarget.value })} spellcheck={false} {...rest} />
+    </label>
+  );
   const wrong = filters.value.metadata.trim() !== "" && !/^\s*[^=\s][^=]*=/.test(filters.value.metadata);
   return (
     <div class="filters">
       <label>
         <span>Status</span>
-        <select value={filters.value.status} onChange={set("status")}>
+        <select value={filters.value.status} onChange={(event) => narrow({ status: event.currentTarget.value })}>
           <option value="">any</option>
           {STATES.map((status) => (
             <option value={status}>{status.replace("_", " ")}</option>
           ))}
         </select>
       </label>
-      <label>
-        <span>Used from</span>
-        <input type="date" value={filters.value.since} onChange={set("since")} />
-      </label>
-      <label>
-        <span>to</span>
-        <input type="date" aria-label="Used until" value={filters.value.until} onChange={set("until")} />
-      </label>
-      <label>
-        <span>Model</span>
-        <input value={filters.value.model} onChange={set("model")} placeholder="any" spellcheck={false} />
-      </label>
-      <label>
-        <span>Metadata</span>
-        <input
-          value={filters.value.metadata}
-          onChange={set("metadata")}
-          placeholder="key=value"
-          aria-invalid={wrong}
-          spellcheck={false}
-        />
-      </label>
+      {field("since", "Used from", { type: "date" })}
+      {field("until", "to", { type: "date", "aria-label": "Used until" })}
+      {field("model", "Model", { placeholder: "any" })}
+      {field("metadata", "Metadata", { placeholder: "key=value", "aria-invalid": wrong })}
       {wrong && <p class="hint">Write metadata as key=value. It has no effect now.</p>}
     </div>
   );
