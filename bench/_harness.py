@@ -178,9 +178,27 @@ class Client:
             tail = (tail + piece)[-len(LAST_CHUNK) :]
         return size
 
-    def _send(self, path: str, body: bytes) -> None:
+    async def first(self, path: str, body: bytes, **headers: str) -> float:
+        """Seconds to the first delta of a streamed answer, which is then read to its end. Raises RuntimeError where it
+        has none.
+        """
+        began, first, told = time.monotonic(), 0.0, b""
+        self._send(path, body, **headers)
+        while not told.endswith(LAST_CHUNK):
+            piece = await self._reader.read(READ_BYTES)
+            told += piece
+            if not piece or not told.startswith(b"HTTP/1.1 200 "):
+                raise RuntimeError(f"no stream: {told[:200].decode()}")
+            if not first and b".delta" in told:
+                first = time.monotonic()
+        if not first:
+            raise RuntimeError("the stream says nothing")
+        return first - began
+
+    def _send(self, path: str, body: bytes, **headers: str) -> None:
         head = f"POST {path} HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-        self._writer.write(head.encode() + b"\r\n\r\n" + body)
+        more = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
+        self._writer.write(f"{head}{more}\r\n\r\n".encode() + body)
 
 
 @asynccontextmanager

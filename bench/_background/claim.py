@@ -1,8 +1,8 @@
-"""Claim: how long a response waits for a worker that has nothing to do.
+"""Claim: how long a response waits for a worker that has nothing to do, and what that costs a stream that is detached.
 
 Both ends are taken from the server's own MONITOR, to the microsecond: the script that accepts a job, and the one that
 takes it. Beside it stands the way from the client's request to that claim, HTTP and prompt included. Requests come one
-by one, each when the one before has long ended.
+by one, each when the one before has long ended. Streams take turns: one with X-Detach, and one without.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bench._background.processes import PATH, Bench, Spread, api, body, until, worker
+from bench._background.processes import MODEL, PATH, Bench, Spread, api, body, until, worker
 from bench._harness import connected
 from bench._rig import Server, running
 from bench._told import Target, table
@@ -35,10 +35,14 @@ _MOMENT = re.compile(rb'^\+(\d+\.\d+) .* "(?:HSET|HSETNX)" "\S+:job:([0-9a-f]{48
 
 @dataclass(frozen=True)
 class Claims:
-    """ms from the job's submission to its claim, and from the request to that."""
+    """ms from the job's submission to its claim, and from the request to that; to the first delta of a stream, and of
+    one that is detached.
+    """
 
     submitted: Spread
     asked: Spread
+    streamed: Spread
+    detached: Spread
 
     def targets(self) -> list[Target]:
         """What is judged."""
@@ -49,6 +53,9 @@ class Claims:
         return table(
             ("to the claim", "p50 ms", "p99 ms", "worst ms"),
             [("from submit", *self.submitted), ("from the request", *self.asked)],
+        ) + table(
+            ("to the first delta", "p50 ms", "p99 ms", "worst ms"),
+            [("of a stream", *self.streamed), ("with X-Detach", *self.detached)],
         )
 
 
@@ -72,7 +79,22 @@ async def measure(bench: Bench) -> Claims:
                     submitted.append(claimed - moments[digits, b"submitted"])
                     asked.append(claimed - began)
                 await asyncio.sleep(random.uniform(*REST_SECONDS))
-    return Claims(Spread.of(submitted, 1e3), Spread.of(asked, 1e3))
+        firsts = await streams(bench, front.port)
+    return Claims(*(Spread.of(each, 1e3) for each in (submitted, asked, *firsts)))
+
+
+async def streams(bench: Bench, port: int) -> tuple[list[float], list[float]]:
+    """Seconds to the first delta of streams, and of those that are detached."""
+    found: tuple[list[float], list[float]] = ([], [])
+    wanted = msgspec.json.encode({"model": MODEL, "input": "Say hello.", "stream": True, "max_output_tokens": 16})
+    async with connected(port, 1) as (client,):
+        for number in bench.progress.track(range(WARM_UP + bench.few(REQUESTS, 40)), description="first deltas"):
+            for detached, each in enumerate(found):
+                seconds = await client.first(PATH, wanted, **({"x-detach": "true"} if detached else {}))
+                if number >= WARM_UP:
+                    each.append(seconds)
+                await asyncio.sleep(random.uniform(*REST_SECONDS))
+    return found
 
 
 @asynccontextmanager
