@@ -87,6 +87,22 @@ async def test_a_stream_says_what_an_answer_says(client: AsyncOpenAI) -> None:
     assert {chunk.id for chunk in given} == {given[0].id}
 
 
+async def test_reasoning_is_left_out_where_it_is_not_wanted(remembering: Settings) -> None:
+    untold = {"include_reasoning": False}
+    engine = scripted([*([each] for each in thought("One by one.")), then(answer("Fine."))])
+    async with serving(remembering, engine) as inside, inside.client() as client:
+        whole: ChatCompletion = await ask(client, extra_body=untold)
+        given = await chunks(client, extra_body=untold)
+    assert "reasoning_content" not in (whole.choices[0].message.model_extra or {})
+    assert (text(given), text(given, "reasoning_content")) == ("Fine.", "") == (whole.choices[0].message.content, "")
+
+
+async def test_a_detached_stream_is_a_background_response_told_as_one(client: AsyncOpenAI) -> None:
+    given = await chunks(client, extra_headers={"x-detach": "true"})
+    stored = await client.responses.retrieve(given[0].id.replace("chatcmpl-", "resp_"))
+    assert (stored.background, stored.output_text) == (True, text(given))
+
+
 async def test_an_answer_is_stored_as_a_response_unless_store_is_false(client: AsyncOpenAI) -> None:
     given: ChatCompletion = await ask(client, metadata={"topic": "x"})
     digits = given.id.removeprefix("chatcmpl-")
