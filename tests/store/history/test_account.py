@@ -15,7 +15,7 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.turn import Status, StoredMessage, Turn
+from store.turn import SAID_BYTES, Status, StoredMessage, Turn
 from tests.support.store.audit import TREE_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
@@ -46,14 +46,16 @@ def about(size: int) -> int:
     return round(size * 2 ** random.uniform(-1, 1))
 
 
-async def grow(store: ConversationHistoryStore, parent: str | None, count: int, size: int) -> Ids:
-    """Append a chain of turns of about that size that can't be compressed; their ids."""
+async def grow(store: ConversationHistoryStore, parent: str | None, count: int, size: int, said: int = 0) -> Ids:
+    """Append a chain of turns of about that size that can't be compressed, with words of `said` bytes; their ids."""
     ids: Ids = []
     for _ in range(count):
         id = store.new_id(parent)
         own = about(size)
         messages = (StoredMessage("user", random.randbytes(own // 3)),)
-        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, messages, random.randbytes(own - own // 3)))
+        answer = random.randbytes(own - own // 3)
+        words = random.randbytes(said)
+        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, messages, answer, said=words))
         ids.append(id)
         parent = id
     return ids
@@ -118,6 +120,12 @@ async def conversations(store: ConversationHistoryStore, count: int, size: int) 
             await named.delete(TENANT, id)
 
 
+async def spoken(store: ConversationHistoryStore, count: int, size: int) -> None:
+    """Each can be recognised by its words."""
+    for _ in range(count // TREE_TURNS):
+        await grow(store, None, TREE_TURNS, size, said=SAID_BYTES)
+
+
 async def looked(own: Redis) -> list[Any]:
     """Its memory and its connections at one moment: between two commands it may give back a connection's buffers."""
     async with own.pipeline(transaction=True) as both:
@@ -133,7 +141,7 @@ async def held_bytes(own: Redis) -> int:
     return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 
 
-SHAPES = (roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten, conversations)
+SHAPES = (roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten, conversations, spoken)
 USUAL = 1_000
 """The size of which every shape is looked at on a push; the other sizes are of chains alone there."""
 

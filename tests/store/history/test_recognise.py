@@ -195,6 +195,14 @@ async def test_a_background_turn_is_found_once_it_has_ended(jobs: Jobs) -> None:
     assert await found(store) is None
 
 
+async def test_of_turns_with_the_same_words_the_newest_is_the_one_that_began_last(jobs: Jobs) -> None:
+    await submit(jobs)
+    (job,) = (await jobs.claim(0, 1)).jobs
+    newer = await say(jobs.history)
+    await jobs.finish(job.lease, with_words(turn(job.lease.id), DIGEST), Entry(9, b"the end"))
+    assert await found(jobs.history) == (0, newer)
+
+
 async def test_of_a_background_turn_that_another_goes_on_from_the_words_are_its_own(jobs: Jobs) -> None:
     id = await submit(jobs, steerable=True)
     (job,) = (await jobs.claim(0, 1)).jobs

@@ -43,7 +43,7 @@ LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 320
 CONVERSATION_MARK = "636f6e766572"
 NODE_BYTES, PATH_BYTES, VALUE_BYTES, NAME_BYTES, ROUNDED_PART, JOB_BYTES, SAID_BYTES = 405, 2300, 66, 60, 22, 700, 200
 """As lua/held.lua has them."""
-WORDS_BYTES, SAID_NAME = 145, 8
+WORDS_BYTES, SAID_NAME = 125, 8
 """As lua/said.lua has them."""
 PATH_TURNS = 32
 _FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"

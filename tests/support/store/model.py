@@ -11,6 +11,7 @@ import math
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,15 +22,17 @@ from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, NotTe
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.turn import CONTINUABLE, TERMINAL, Status
+from store.turn import CONTINUABLE, TERMINAL, Status, Turn
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import usage
-from tests.support.store.sample import TENANT, said, set_use, turn
+from tests.support.store.sample import TENANT, said, set_use, turn, with_words
 from tests.support.store.servers import sweep
 
 STEPS = 40
 ENDED = sorted(TERMINAL)
 TENANTS = (TENANT, "globex", "initech")
+WORDS = [blake2b(b"%d" % number, digest_size=32).digest() for number in range(3)]
+"""What turns have said that are stored at once."""
 
 CAPS = {
     "no caps": Caps(responses=0, bytes=0, idle_grace_seconds=0, touch_seconds=0),
@@ -37,6 +40,11 @@ CAPS = {
     "trees": Caps(trees=2, idle_grace_seconds=0, touch_seconds=0),
     "both": Caps(responses=5, trees=3, idle_grace_seconds=0, touch_seconds=0),
 }
+
+
+def spoken(id: str, parent: str | None, status: Status) -> Turn:
+    """A turn with words that others have, too."""
+    return with_words(turn(id, parent, text=id, status=status), WORDS[int(id[-1], 16) % len(WORDS)])
 
 
 @dataclass
@@ -75,6 +83,7 @@ class Model(RuleBasedStateMachine):
         self.expired: set[str] = set()  # roots of trees that nobody knows any more
         self.uses = 0
         self.owners: dict[str, str] = {}
+        self.newest: dict[tuple[str, bytes], str] = {}  # by tenant and words, the newest turn with these
 
     def teardown(self) -> None:
         self.run(sweep(self.redis, self.prefix))
@@ -193,7 +202,7 @@ class Model(RuleBasedStateMachine):
     def append(self, parent: str, status: Status, pin: str | None) -> str:
         id = self.store.new_id(parent)
         self.owners[id] = self.owner_of(parent)
-        appending = self.store.append(self.owner_of(id), turn(id, parent, text=id, status=status), pin=pin)
+        appending = self.store.append(self.owner_of(id), spoken(id, parent, status), pin=pin)
         if refusal := self.refusal(parent, pin):
             with pytest.raises(refusal):
                 self.run(appending)
@@ -212,7 +221,7 @@ class Model(RuleBasedStateMachine):
         return ChainTooLong if self.too_long(parent) else None
 
     def store_turn(self, id: str, parent: str | None, status: Status, pin: str | None) -> None:
-        appending = self.store.append(self.owner_of(id), turn(id, parent, text=id, status=status), pin=pin)
+        appending = self.store.append(self.owner_of(id), spoken(id, parent, status), pin=pin)
         if not self.evicts_enough(self.owner_of(id), trees=parent is None, kept=parent):
             with pytest.raises(StoreFull):
                 self.run(appending)
@@ -221,8 +230,14 @@ class Model(RuleBasedStateMachine):
         root = id if parent is None else self.turns[parent].root
         self.turns[id] = Stored(parent, root, status, 0, tenant=self.owner_of(id))
         self.use(id)
+        self.note_words(spoken(id, parent, status))
         if parent is not None:
             self.turns[parent].pins.discard(pin or "")
+
+    def note_words(self, said: Turn) -> None:
+        """A turn was stored with words; without any where it can't be continued."""
+        if said.status in CONTINUABLE:
+            self.newest[self.owner_of(said.id), said.said] = said.id
 
     @rule(id=ids)
     def append_again(self, id: str) -> None:
@@ -338,6 +353,14 @@ class Model(RuleBasedStateMachine):
                 self.expired.discard(root)
             else:
                 self.take_tree(root)
+
+    @invariant()
+    def the_newest_turn_with_some_words_is_recognised_if_it_can_be_continued_and_by_its_tenant_alone(self) -> None:
+        shared = WORDS[self.uses % len(WORDS)]
+        for tenant, words in {*[*self.newest][-2:], *((tenant, shared) for tenant in TENANTS)}:
+            id = self.newest.get((tenant, words), "")
+            found = (0, id) if self.readable(id) and self.continuable(id) else None
+            assert self.run(self.store.recognise(tenant, "key", [words])) == found
 
     @invariant()
     def usage_is_the_model_s(self) -> None:

@@ -5,6 +5,7 @@ have come there by a row of store/turn.py. Whoever lost a lease tries his luck a
 """
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import chain
 
 import pytest
@@ -28,10 +29,10 @@ from store.errors import (
 from store.jobs.jobs import MAX_STEERS, Jobs
 from store.jobs.log import Entry, EventLog
 from store.jobs.model import LEVELS, WINDOWS, JobLimits, Lease, Priority, Steer, Successor
-from store.turn import MOVES, Status
+from store.turn import MOVES, Status, Turn
 from tests.support.store.audit import dump
 from tests.support.store.model import ENDED, TENANTS, Model, Stored
-from tests.support.store.sample import TENANT, turn
+from tests.support.store.sample import TENANT, turn, with_words
 from tests.support.store.work import ACCEPTED, age, date_log, fall_silent, queued
 
 RESUMED = 0
@@ -438,7 +439,7 @@ class Jobbing(Model):
             status = Status.CANCELLED
         log = self.logs.get(id)
         entry = Entry((log.last if log else 1) + 2, b"the end")
-        done = turn(id, stored.parent if stored else None, text=id, status=status)
+        done = self.done(id, status)
         steers = self.work[id].steers if id in self.work else []
         finishing = self.jobs.finish(lease, done, entry, announced=announced, steers=steers)
         if not self.holds(lease) or stored is None or log is None:
@@ -458,12 +459,18 @@ class Jobbing(Model):
         self.run(finishing)
         self.end(id, status, entry)
 
+    def done(self, id: str, status: Status) -> Turn:
+        """The turn with which a job ends, with words of its own."""
+        parent = self.turns[id].parent if id in self.turns else None
+        return with_words(turn(id, parent, text=id, status=status), blake2b(id.encode(), digest_size=32).digest())
+
     def end(self, id: str, status: Status, entry: Entry) -> None:
         """A job has ended."""
         stored, log = self.turns[id], self.logs.pop(id)
         del self.work[id]
         stored.status, stored.under_way = status, False
         self.use(id)
+        self.note_words(self.done(id, status))
         if log.kept:
             member = f"{stored.tenant}/{id.removeprefix('resp_')}"
             ended = self.run(self.redis.zscore(f"{self.prefix}:{{00}}:logs", member))
@@ -498,7 +505,7 @@ class Jobbing(Model):
         self.owners[next_id] = lease.tenant
         log, work, stored = self.logs.get(id), self.work.get(id), self.turns.get(id)
         entry = Entry((log.last if log else 1) + 2, b"the end")
-        done = turn(id, stored.parent if stored else None, text=id, status=Status.INCOMPLETE)
+        done = self.done(id, Status.INCOMPLETE)
         successor = Successor(queued(next_id, id, next_id), next_id.encode(), ACCEPTED)
         steers = work.steers if work else []
         succeeding = self.jobs.succeed(lease, done, entry, successor, steers=steers)
