@@ -64,7 +64,7 @@ GENERATES = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.MESSAGES})
 """Those that sample tokens, as many as a request wants."""
 
 SALTED = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS, Endpoint.EMBEDDINGS, Endpoint.RERANK, Endpoint.SCORE})
-"""Those that servers keep apart by a salt, and queue by a priority; the others know neither."""
+"""Those that servers keep apart by a salt, and queue by a priority; at the others few know either."""
 
 CACHED = frozenset({Endpoint.MESSAGES, Endpoint.DECISIONS, Endpoint.TRANSCRIBE})
 """Those of the others whose prompts servers may find in their cache: with several tenants, one would learn what another

@@ -3,9 +3,10 @@
 The talker's answers are the same every time at temperature 0, so they are compared word for word.
 """
 
+import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -13,7 +14,11 @@ import openai
 import pytest
 from openai import OpenAI
 
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.vllm.servers import Vllm
+from service.settings.settings import Settings
 from tests.support.oracles.event_grammar import Json, check_stream
+from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 from tests.support.vllm.server import CONTEXT_TOKENS, MODEL, metric
 from tests.support.waiting import wait_until
@@ -207,3 +212,50 @@ def seconds_to_stop(metrics: Metrics) -> float:
 def numbers(last: int) -> str:
     """What the talker says when it counts."""
     return "\n".join(map(str, range(1, last + 1)))
+
+
+HELLO: dict[str, Any] = {
+    "model": MODEL,
+    "max_tokens": 100,
+    "temperature": 0,
+    "messages": [{"role": "user", "content": "Hello!"}],
+}
+
+
+@pytest.fixture
+async def alone(settings: Settings, vllm_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a service before the server, for one tenant alone."""
+    engine = ServersEngine(Vllm(), Access((vllm_url,)))
+    async with serving(settings, engine) as inside, inside.http() as http:
+        yield http
+
+
+async def test_a_message_of_anthropics_is_passed_on_whole_and_as_a_stream_and_counted(alone: httpx.AsyncClient) -> None:
+    whole = (await alone.post("/v1/messages?beta=true", json=HELLO)).json()
+    thought, said = whole["content"]
+    assert (thought["type"], said["text"]) == ("thinking", "Hello! How can I help you today?")
+    streamed = await alone.post("/v1/messages", json=HELLO | {"stream": True})
+    events = [
+        json.loads(line.removeprefix("data: ")) for line in streamed.text.splitlines() if line.startswith("data: ")
+    ]
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    for name in ("thinking", "text"):
+        pieces = "".join(delta.get(name, "") for delta in deltas)
+        assert pieces == (thought if name == "thinking" else said)[name]
+    assert (events[0]["type"], events[-1]["type"]) == ("message_start", "message_stop")
+    counted = await alone.post("/v1/messages/count_tokens", json={name: HELLO[name] for name in ("model", "messages")})
+    assert counted.json()["input_tokens"] == whole["usage"]["input_tokens"]
+    metrics = (await alone.get("/metrics")).text
+    assert f"harmonium_output_tokens_total {2.0 * whole['usage']['output_tokens']}" in metrics
+
+
+async def test_what_its_model_does_not_do_is_a_404_in_our_words_or_the_servers(alone: httpx.AsyncClient) -> None:
+    for path, body in (
+        ("/v1/score", {"text_1": "a", "text_2": "b"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+        ("/v1/decisions", {"input": "a", "questions": []}),
+    ):
+        refused = await alone.post(path, json={"model": MODEL, **body})
+        assert (refused.status_code, bool(refused.json()["error"]["message"])) == (404, True), path
+    form = await alone.post("/v1/audio/transcriptions", data={"model": MODEL}, files={"file": ("a.wav", b"RIFF")})
+    assert form.status_code == 404
