@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import openai
@@ -18,9 +18,11 @@ from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings
 from tests.support.oracles.event_grammar import Json, check_stream
+from tests.support.service.background import changed
 from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
-from tests.support.vllm.server import CONTEXT_TOKENS, MODEL, metric
+from tests.support.vllm.reuse import Recorder, reuse
+from tests.support.vllm.server import CONTEXT_TOKENS, MODEL, block_tokens, metric
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.vllm
@@ -29,6 +31,7 @@ ABORT_SECONDS = 2.0
 """How long the server may go on after its client's client has gone; it is 30 ms on a quiet machine."""
 
 SECONDS = 20.0
+TURNS = 20
 LONG_TOKENS = 256
 """Of a prompt that fills some blocks of the prefix cache, whatever their size."""
 
@@ -165,6 +168,31 @@ def test_cached_prefixes_are_a_tenant_s_own(service: ServiceProcess) -> None:
     assert cached(acme) >= LONG_TOKENS
     assert cached(globex) == 0
     assert cached(globex) >= LONG_TOKENS
+
+
+async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
+    settings: Settings, vllm_url: str
+) -> None:
+    recorder = Recorder(ServersEngine(Vllm(), Access((vllm_url,))))
+    function = {"type": "function", "function": {key: WEATHER[key] for key in ("name", "description", "parameters")}}
+    messages: list[Any] = []
+    async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.client() as asking:
+        for number in range(TURNS):
+            messages.append({"role": "user", "content": ("What is the weather in Paris?", "Count to 9.")[number % 2]})
+            while messages[-1]["role"] != "assistant":
+                made = await asking.chat.completions.create(
+                    model=MODEL, messages=messages, tools=[cast(Any, function)], temperature=0
+                )
+                said = made.choices[0].message
+                messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
+                outputs = [{"tool_call_id": call.id, "content": '{"temp":21}'} for call in said.tool_calls or []]
+                messages += [{"role": "tool", **output} for output in outputs]
+    async with httpx.AsyncClient(base_url=vllm_url, timeout=SECONDS, trust_env=False) as http:
+        kept = reuse(recorder.steps, block_tokens((await http.get("/metrics")).text))
+    assert [message["content"] for message in messages if message["role"] == "assistant" and "content" in message] == [
+        ("It is 21 degrees.", numbers(9))[number % 2] for number in range(TURNS)
+    ]
+    assert kept.cached == kept.whole_blocks > 0
 
 
 def test_the_model_and_its_defaults_are_the_server_s(client: OpenAI) -> None:
