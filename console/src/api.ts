@@ -65,6 +65,10 @@ export async function json<T>(path: string, asked?: Asked): Promise<T> {
   return (await (await ask(path, asked)).json()) as T;
 }
 
+/** The answer to what is posted. Throws ApiError. */
+export const post = <T>(path: string, body?: unknown, signal?: AbortSignal): Promise<T> =>
+  json(path, { method: "POST", body, ...(signal && { signal }) });
+
 const TURNS = "/console/api/turns";
 
 const response = (id: string): string => `/v1/responses/${encodeURIComponent(id)}`;
@@ -140,22 +144,18 @@ export interface Brought {
   deleted: boolean;
 }
 
-export const bring = (turn: object, signal: AbortSignal): Promise<Brought> =>
-  json(TURNS, { method: "POST", body: turn, signal });
+export const bring = (turn: object, signal: AbortSignal): Promise<Brought> => post(TURNS, turn, signal);
 
-export const cancel = (id: string): Promise<Answer> => json(`${response(id)}/cancel`, { method: "POST" });
+export const cancel = (id: string): Promise<Answer> => post(`${response(id)}/cancel`);
 
 /** Say something to a background response while it waits or runs. */
-export const steer = (id: string, words: string): Promise<unknown> =>
-  json(`${response(id)}/steer`, { method: "POST", body: { input: words } });
+export const steer = (id: string, words: string): Promise<unknown> => post(`${response(id)}/steer`, { input: words });
 
 /** How much of what was said is to go: an answer; what later turns know of it, too; or the whole tree. */
 export type Extent = "answer" | "erase" | "tree";
 
 export const remove = (id: string, extent: Extent): Promise<unknown> =>
-  json(`${response(id)}${extent === "answer" ? "" : extent === "erase" ? "?erase=true" : "?tree=true"}`, {
-    method: "DELETE",
-  });
+  json(`${response(id)}${{ answer: "", erase: "?erase=true", tree: "?tree=true" }[extent]}`, { method: "DELETE" });
 
 export const models = async (): Promise<string[]> =>
   (await json<{ data: { id: string }[] }>("/v1/models")).data.map((each) => each.id);

@@ -36,7 +36,7 @@ export async function imported(file: Blob, signal: AbortSignal, tell: (so: Impor
     if (turn) so = added(so, number, await sent(turn, signal));
     tell(so);
   }
-  if (!turns) throw new Error("The file is empty: that is no export.");
+  if (!turns) throw new Error("The file is empty.");
 }
 
 const added = (so: Imported, number: number, outcome: Brought | string): Imported => {
@@ -61,9 +61,9 @@ function turnOf(line: string, number: number): object | null {
   const found = objectOf(line, number);
   if (found["object"] === FORMAT) {
     if (found["version"] === VERSION) return null;
-    throw new Error(`Line ${number} begins a tree in another version than ${VERSION}, which is what can be read here.`);
+    throw new Error(`Line ${number} begins a conversation of another version than ${VERSION}, which this service can't read.`);
   }
-  if (typeof found["turn"] !== "string") throw new Error(`Line ${number} is no turn: that is no export.`);
+  if (typeof found["turn"] !== "string") throw new Error(`Line ${number} isn't a turn. Is the file an export?`);
   return { turn: found["turn"], seal: found["seal"] ?? null };
 }
 
@@ -74,7 +74,7 @@ function objectOf(line: string, number: number): Record<string, unknown> {
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
   }
-  throw new Error(`Line ${number} is no JSON object: that is no export.`);
+  throw new Error(`Line ${number} isn't a JSON object. Is the file an export?`);
 }
 
 /** The lines of a file, read as they are wanted. */
@@ -94,7 +94,7 @@ async function* linesOf(file: Blob): AsyncGenerator<string> {
         pieces = [each];
         length = each.length;
       }
-      if (length > MAX_LINE_CHARS) throw new Error("A line of the file is too long: that is no export.");
+      if (length > MAX_LINE_CHARS) throw new Error("A line of the file is too long. Is the file an export?");
     }
     yield pieces.join("");
   } finally {

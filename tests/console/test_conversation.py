@@ -296,7 +296,7 @@ def test_what_is_no_response_is_said_to_be_none(service: ServiceProcess, visit: 
     client.responses.delete(first)
     page = visit(service, f"#/c/{conversation.id}")
     expect(page.locator(".row b")).to_have_text(["My name is Ada.", "Deleted", "What is my name?", "Conversation"])
-    expect(page.locator(".here")).to_contain_text("A conversation stands here")
+    expect(page.locator(".here")).to_contain_text("The conversation ends here for now")
     page.locator(".row").nth(1).click()
     expect(page.locator(".here")).to_contain_text("This response was deleted")
     page.locator(".row").nth(0).click()

@@ -60,7 +60,7 @@ def test_a_tree_is_exported_and_comes_back_with_all_its_branches(
     page.goto(f"{service.url}/console#/")
     expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
     imported(page, text)
-    expect(page.locator(".outcome")).to_have_text("5 turns came, 0 were there.")
+    expect(page.locator(".outcome")).to_have_text("5 turns imported, 0 already here.")
     expect(page.locator(".trees a").first).to_have_attribute("href", f"#/c/{leaf}")
     assert {id: client.responses.retrieve(id) for id in answers} == answers
     with pytest.raises(NotFoundError):
@@ -70,7 +70,7 @@ def test_a_tree_is_exported_and_comes_back_with_all_its_branches(
 
     page.goto(f"{service.url}/console#/")
     imported(page, text)
-    expect(page.locator(".outcome")).to_have_text("0 turns came, 5 were there.")
+    expect(page.locator(".outcome")).to_have_text("0 turns imported, 5 already here.")
     assert commands.told("import", "-", "--url", service.url, stdin=text) == {
         "imported": 0,
         "kept": 5,
@@ -86,9 +86,7 @@ def test_what_was_deleted_and_is_continued_stays_deleted_and_that_is_told(servic
     service.client().responses.delete(root)
     page.goto(f"{service.url}/console#/")
     imported(page, text)
-    expect(page.locator(".outcome")).to_have_text(
-        "0 turns came, 1 was there, 1 stays deleted. What was deleted here is left out."
-    )
+    expect(page.locator(".outcome")).to_have_text("0 turns imported, 1 already here, 1 deleted here and left out.")
 
 
 def test_turns_under_way_are_left_out_and_that_is_said(start: Callable[..., ServiceProcess], visit: Open) -> None:
@@ -109,7 +107,7 @@ def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, vis
     changed["turn"] = "AAAA" + changed["turn"][4:]
     page.goto(f"{service.url}/console#/")
     imported(page, "\n".join([head, "", json.dumps(changed), second]))
-    expect(page.locator(".outcome p")).to_have_text("0 turns came, 1 was there, 1 was refused.")
+    expect(page.locator(".outcome p")).to_have_text("0 turns imported, 1 already here, 1 refused.")
     expect(page.locator(".outcome li")).to_contain_text("Line 3: Invalid value for 'seal'")
 
 
@@ -118,14 +116,14 @@ def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, vis
     [
         ("", "The file is empty"),
         ("\n\n", "The file is empty"),
-        ("no JSON", "Line 1 is no JSON object"),
-        ("\n[]", "Line 2 is no JSON object"),
-        ("null", "Line 1 is no JSON object"),
-        ("{}", "Line 1 is no turn"),
-        ('{"turn":7}', "Line 1 is no turn"),
-        ('{"format":"harmonium.tree","version":1}', "Line 1 is no turn"),
+        ("no JSON", "Line 1 isn't a JSON object"),
+        ("\n[]", "Line 2 isn't a JSON object"),
+        ("null", "Line 1 isn't a JSON object"),
+        ("{}", "Line 1 isn't a turn"),
+        ('{"turn":7}', "Line 1 isn't a turn"),
+        ('{"format":"harmonium.tree","version":1}', "Line 1 isn't a turn"),
         ('{"object":"harmonium.tree","version":2}', "another version than 1"),
-        ("\x00\x1b\u202e", "Line 1 is no JSON object"),
+        ("\x00\x1b\u202e", "Line 1 isn't a JSON object"),
     ],
 )
 def test_a_file_that_is_no_export_is_told(service: ServiceProcess, visit: Open, content: str, words: str) -> None:

@@ -102,11 +102,15 @@ def test_in_markdown_of_an_answer(service: ServiceProcess, visit: Open) -> None:
     untouched(page)
 
 
-@pytest.mark.parametrize("unit", ["_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n"])
+NESTED = "".join(f"{' ' * 2 * depth}- a\n" for depth in range(198))
+"""A list within a list within a list, of 40,000 characters."""
+
+
+@pytest.mark.parametrize("unit", [NESTED, "- ", "b\n", "_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n"])
 def test_an_answer_that_is_made_to_be_hard_to_read_is_shown_soon(
     service: ServiceProcess, visit: Open, unit: str
 ) -> None:
-    answer = {"role": "assistant", "content": unit * (40_000 // len(unit))}
+    answer = {"role": "assistant", "content": f"- {unit * (40_000 // len(unit))}"}
     id = service.client().responses.create(model=MODEL, input=[answer, {"role": "user", "content": "Hi"}]).id  # type: ignore[list-item]
     page = visit(service)
     busy = Busy(page)

@@ -45,7 +45,9 @@ OUT_OF_SIGHT = """() => {
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
-def test_a_state_looks_like_its_picture(service: ServiceProcess, browser: Browser, state: State) -> None:
+def test_a_state_looks_like_its_picture(
+    service: ServiceProcess, browser: Browser, state: State, tmp_path: Path
+) -> None:
     page = reached(browser, service.url, state)
     wanted, found = expected()[state.name], seen(page)
     where = difference(wanted, found)
@@ -56,7 +58,7 @@ def test_a_state_looks_like_its_picture(service: ServiceProcess, browser: Browse
     both = Image.new("L", (2 * wanted.width + 4, wanted.height), 128)
     both.paste(wanted, (0, 0))
     both.paste(found, (wanted.width + 4, 0))
-    file = Path(os.environ.get("CONSOLE_FAILURES", ".")).resolve() / f"{state.name}.png"
+    file = Path(os.environ.get("CONSOLE_FAILURES", tmp_path)) / f"{state.name}.png"
     both.save(file)
     pytest.fail(
         f"differs within {where}; in {file} the picture is beside the page. If it shall look so, take the"

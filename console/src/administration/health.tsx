@@ -1,7 +1,7 @@
 // How full the store is, what waits in it, and whether the engine's servers are up: read again and again.
 import { useLoaded } from "../views/loading";
-import { Failure, Line, Loading, count, size } from "../views/text";
-import { Cell, Table } from "./pages";
+import { Failure, Loading, count, size } from "../views/text";
+import { Cell, Name, Table } from "./pages";
 import { type Health, type Shard, health } from "./requests";
 
 const REFRESH_MS = 5_000;
@@ -94,7 +94,7 @@ function Removed({ value }: { value: Health }) {
       <Table name="Evicted" titles={[]}>
         {Object.entries(value.removed).map(([reason, number]) => (
           <tr key={reason}>
-            <th scope="row">{REASONS[reason] ?? <Line text={reason} />}</th>
+            <Name text={REASONS[reason] ?? reason} />
             <Cell number={number} />
           </tr>
         ))}
@@ -114,9 +114,7 @@ function Servers({ value }: { value: Health }) {
         <Table name="Engines" titles={["Server", "State"]} numbers={["Tokens running", "Token limit"]}>
           {value.engines.map(({ server, up, tokens, room }) => (
             <tr key={server}>
-              <th scope="row">
-                <Line text={server} />
-              </th>
+              <Name text={server} />
               <td class={up ? "" : "over"}>{up ? "up" : "down"}</td>
               <Cell number={tokens} />
               <Cell number={room} />

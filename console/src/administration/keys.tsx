@@ -1,10 +1,10 @@
 // The keys of a project. A key's value is in the answer that made it and nowhere else: it is shown once, and kept nowhere.
 import { useState } from "preact/hooks";
-import { Asking, Choice, Dialog, Field, Opens } from "../views/dialog";
+import { Asking, Choice, Deletes, Dialog, Field, Opens } from "../views/dialog";
 import { useLoaded } from "../views/loading";
 import { Ago, Copy, Failure, Line } from "../views/text";
 import { LimitsForm } from "./limits";
-import { Day, Pages } from "./pages";
+import { Day, Mono, Name, Pages } from "./pages";
 import { type Key, type WishedKey, accounts, createAccount, createKey, keys, limitKey, revokeKey } from "./requests";
 
 const SCOPES = [
@@ -71,12 +71,8 @@ function Row({ project, shown, isOver, onLimited, onChanged }: Shown & { shown: 
   const expired = shown.expires_at !== null && shown.expires_at * 1000 < Date.now();
   return (
     <tr>
-      <th scope="row">
-        <Line text={shown.name} />
-      </th>
-      <td class="mono">
-        <Line text={shown.redacted_value} />
-      </td>
+      <Name text={shown.name} />
+      <Mono text={shown.redacted_value} />
       <td>{shown.owner.service_account ? <Line text={shown.owner.service_account.name} /> : "–"}</td>
       <td class="scopes">{shown.scopes.length ? <Line text={shown.scopes.join(", ")} /> : "all"}</td>
       <td class={expired ? "over" : ""}>
@@ -100,25 +96,15 @@ function Row({ project, shown, isOver, onLimited, onChanged }: Shown & { shown: 
           </Opens>
         )}{" "}
         {!isOver && (
-          <Opens words="Revoke…" name={`Revoke the key ${shown.redacted_value}`} look="danger">
-            {(close) => (
-              <Asking
-                deletes
-                title={
-                  <>
-                    Revoke <Line text={shown.redacted_value} />?
-                  </>
-                }
-                label="Revoke"
-                act={() => revokeKey(project, shown.id)}
-                done="The key is revoked."
-                onDone={onChanged}
-                onClose={close}
-              >
-                <p>It stops working within a second. This can't be undone.</p>
-              </Asking>
-            )}
-          </Opens>
+          <Deletes
+            label="Revoke"
+            of={shown.redacted_value}
+            name={`Revoke the key ${shown.redacted_value}`}
+            meaning="It stops working within a second."
+            act={() => revokeKey(project, shown.id)}
+            done="The key is revoked."
+            onDone={onChanged}
+          />
         )}
       </td>
     </tr>

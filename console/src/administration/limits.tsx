@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Asking, Field, Opens } from "../views/dialog";
 import { Line } from "../views/text";
-import { Cell, Pages } from "./pages";
+import { Cell, Name, Pages } from "./pages";
 import { type Limits, type Numbers, changeLimits, limits } from "./requests";
 
 const LIMITS: [string, string][] = [
@@ -41,9 +41,7 @@ function Row({ project, limit, isOver, onDone }: Shown & { limit: Limits; onDone
   const name = isOfAll ? "all models together" : limit.model;
   return (
     <tr>
-      <th scope="row">
-        <Line text={name} />
-      </th>
+      <Name text={name} />
       {LIMITS.map(([field]) => (
         <Cell number={limit[field]} />
       ))}

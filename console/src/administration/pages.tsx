@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { useLoaded } from "../views/loading";
-import { Failure, Loading } from "../views/text";
+import { Failure, Line, Loading } from "../views/text";
 import type { Listing } from "./requests";
 
 /** The columns of a table: those of words, those of numbers behind them, and whether one of buttons is the last. */
@@ -79,6 +79,20 @@ export function Table({ name, titles, numbers = [], acts = false, children }: Co
     </div>
   );
 }
+
+/** The name of a row. */
+export const Name = ({ text }: { text: string }) => (
+  <th scope="row">
+    <Line text={text} />
+  </th>
+);
+
+/** A cell with an id. */
+export const Mono = ({ text }: { text: string }) => (
+  <td class="mono">
+    <Line text={text} />
+  </td>
+);
 
 /** A cell with a number, or a dash where there is none. */
 export const Cell = ({ number }: { number: number | string | null | undefined }) => (

@@ -1,12 +1,12 @@
 // One project: who has keys of it, how it is limited, and what it used.
 import { useState } from "preact/hooks";
 import { toProjects } from "../state";
-import { Asking, Opens } from "../views/dialog";
+import { Deletes, Opens } from "../views/dialog";
 import { useLoaded } from "../views/loading";
 import { Copy, Failure, Line, Loading } from "../views/text";
 import { Keys } from "./keys";
 import { ProjectLimits } from "./limits";
-import { Day, Pages } from "./pages";
+import { Day, Mono, Name, Pages } from "./pages";
 import { ChangeProject } from "./projects";
 import { type Account, type Project, accounts, archiveProject, deleteAccount, oneProject } from "./requests";
 import { Usage } from "./usage";
@@ -42,25 +42,14 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
         </h1>
         {!isOver && <Opens words="Change…">{(close) => <ChangeProject project={project} onDone={again} onClose={close} />}</Opens>}
         {!isOver && !project.static && (
-          <Opens words="Archive…" look="danger">
-            {(close) => (
-              <Asking
-                deletes
-                title={
-                  <>
-                    Archive <Line text={project.name} />?
-                  </>
-                }
-                label="Archive"
-                act={() => archiveProject(project.id)}
-                done="The project is archived."
-                onDone={again}
-                onClose={close}
-              >
-                <p>All of its API keys stop working. This can't be undone.</p>
-              </Asking>
-            )}
-          </Opens>
+          <Deletes
+            label="Archive"
+            of={project.name}
+            meaning="All of its API keys stop working."
+            act={() => archiveProject(project.id)}
+            done="The project is archived."
+            onDone={again}
+          />
         )}
       </header>
       <p class="about">
@@ -115,36 +104,22 @@ interface AccountShown {
 function AccountRow({ project, account, isOver, onChanged }: AccountShown) {
   return (
     <tr>
-      <th scope="row">
-        <Line text={account.name} />
-      </th>
-      <td class="mono">
-        <Line text={account.id} />
-      </td>
+      <Name text={account.name} />
+      <Mono text={account.id} />
       <td>
         <Day at={account.created_at} />
       </td>
       <td class="act">
         {!isOver && (
-          <Opens words="Delete…" name={`Delete the account ${account.id}`} look="danger">
-            {(close) => (
-              <Asking
-                deletes
-                title={
-                  <>
-                    Delete <Line text={account.name} />?
-                  </>
-                }
-                label="Delete"
-                act={() => deleteAccount(project, account.id)}
-                done="The service account is deleted."
-                onDone={onChanged}
-                onClose={close}
-              >
-                <p>All API keys of this service account stop working. This can't be undone.</p>
-              </Asking>
-            )}
-          </Opens>
+          <Deletes
+            label="Delete"
+            of={account.name}
+            name={`Delete the account ${account.id}`}
+            meaning="All API keys of this service account stop working."
+            act={() => deleteAccount(project, account.id)}
+            done="The service account is deleted."
+            onDone={onChanged}
+          />
         )}
       </td>
     </tr>

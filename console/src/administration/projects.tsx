@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { toProject } from "../state";
 import { Asking, Field, Opens } from "../views/dialog";
 import { Line } from "../views/text";
-import { Day, Pages } from "./pages";
+import { Day, Mono, Pages } from "./pages";
 import { type ChangedProject, PAGE, type Project, changeProject, createProject, projects } from "./requests";
 
 const archived = signal(false);
@@ -48,9 +48,7 @@ function Row({ project }: { project: Project }) {
           <Line text={project.name} />
         </a>
       </th>
-      <td class="mono">
-        <Line text={project.id} />
-      </td>
+      <Mono text={project.id} />
       <td>{project.static ? "in the settings" : <Day at={project.created_at} />}</td>
       <td>{project.archived_at === null ? "–" : <Day at={project.archived_at} />}</td>
     </tr>

@@ -1,5 +1,5 @@
 // What an administrator asks for: OpenAI's admin API as this service has it. Members may be added to what it answers.
-import { ApiError, json } from "../api";
+import { ApiError, json, post } from "../api";
 
 const ROOT = "/v1/organization";
 
@@ -121,8 +121,7 @@ export const projects = (after: string | null, limit: number, archived: boolean,
 
 export const oneProject = (id: string, signal: AbortSignal): Promise<Project> => json(project(id), { signal });
 
-export const createProject = (name: string): Promise<Project> =>
-  json(`${ROOT}/projects`, { method: "POST", body: { name } });
+export const createProject = (name: string): Promise<Project> => post(`${ROOT}/projects`, { name });
 
 /** What of a project is to change: what isn't there stays. */
 export interface ChangedProject {
@@ -130,16 +129,15 @@ export interface ChangedProject {
   weight?: number | null;
 }
 
-export const changeProject = (id: string, wished: ChangedProject): Promise<Project> =>
-  json(project(id), { method: "POST", body: wished });
+export const changeProject = (id: string, wished: ChangedProject): Promise<Project> => post(project(id), wished);
 
-export const archiveProject = (id: string): Promise<Project> => json(`${project(id)}/archive`, { method: "POST" });
+export const archiveProject = (id: string): Promise<Project> => post(`${project(id)}/archive`);
 
 export const accounts = (id: string, after: string | null, signal?: AbortSignal) =>
   listed<Account>(`${project(id)}/service_accounts`, after, PAGE, signal);
 
 export const createAccount = (id: string, name: string): Promise<Account> =>
-  json(`${project(id)}/service_accounts`, { method: "POST", body: { name, create_service_account_only: true } });
+  post(`${project(id)}/service_accounts`, { name, create_service_account_only: true });
 
 export const deleteAccount = (id: string, account: string): Promise<unknown> =>
   json(`${project(id)}/service_accounts/${encodeURIComponent(account)}`, { method: "DELETE" });
@@ -154,24 +152,21 @@ export interface WishedKey {
 }
 
 export const createKey = (id: string, account: string, wished: WishedKey): Promise<MadeKey> =>
-  json(`${project(id)}/service_accounts/${encodeURIComponent(account)}/api_keys`, { method: "POST", body: wished });
+  post(`${project(id)}/service_accounts/${encodeURIComponent(account)}/api_keys`, wished);
 
 export const revokeKey = (id: string, key: string): Promise<unknown> =>
   json(`${project(id)}/api_keys/${encodeURIComponent(key)}`, { method: "DELETE" });
 
 /** Give a key these limits and no others. */
 export const limitKey = (id: string, key: string, limits: Numbers): Promise<unknown> =>
-  json(`${project(id)}/api_keys/${encodeURIComponent(key)}`, {
-    method: "POST",
-    body: { limits: Object.keys(limits).length ? limits : null },
-  });
+  post(`${project(id)}/api_keys/${encodeURIComponent(key)}`, { limits: Object.keys(limits).length ? limits : null });
 
 export const limits = (id: string, after: string | null, signal: AbortSignal) =>
   listed<Limits>(`${project(id)}/rate_limits`, after, PAGE, signal);
 
 /** Change limits of a model, or of all together; those that aren't given stay. */
 export const changeLimits = (id: string, of: string, changed: Numbers): Promise<unknown> =>
-  json(`${project(id)}/rate_limits/${encodeURIComponent(of)}`, { method: "POST", body: changed });
+  post(`${project(id)}/rate_limits/${encodeURIComponent(of)}`, changed);
 
 /** The names of administrators by the ids of their keys. */
 export async function administrators(signal: AbortSignal): Promise<Map<string, string>> {

@@ -73,7 +73,7 @@ export function Usage({ project }: { project?: string }) {
           options={GROUPINGS.filter(([id]) => !project || id !== "project_id")}
           onChange={(id) => setBy(id as Grouping)}
         />
-        <Choice name="Shows" value={measure} options={Object.keys(MEASURES).map((id) => [id, id])} onChange={setMeasure} />
+        <Choice name="Show" value={measure} options={Object.keys(MEASURES).map((id) => [id, id])} onChange={setMeasure} />
         <button onClick={again}>Refresh</button>
       </div>
       <Failure error={error} again={again} />

@@ -7,7 +7,8 @@ import { administers, forgetKey, key, locked, nextTheme, place, refused, said, t
 import { NewConversation } from "./begin";
 import { Compare } from "./compare";
 import { List, resetList } from "./list";
-import { Failure, Loading, wordsOf } from "./text";
+import { useDoing } from "./loading";
+import { Failure, Loading, Lost, wordsOf } from "./text";
 import { TreeView, compared } from "./tree";
 import { forgetRead } from "./turn";
 
@@ -39,10 +40,7 @@ export function App() {
     <>
       <Bar />
       {error ? (
-        <main class="lost">
-          <h1>The console can't be opened</h1>
-          <Failure error={error} again={begin} />
-        </main>
+        <Lost title="Can't open the console" error={error} again={begin} />
       ) : locked.value === null ? (
         <main class="lost">
           <Loading what="the console" />
@@ -114,30 +112,24 @@ function Bar() {
 
 function Lock() {
   const [value, setValue] = useState("");
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
+  const { busy, error, attempt } = useDoing();
   const box = useRef<HTMLInputElement>(null);
   useLayoutEffect(() => box.current?.focus(), []);
-  async function open(event: SubmitEvent) {
+  function open(event: SubmitEvent) {
     event.preventDefault();
-    const wanted = value.trim();
-    if (!wanted) return;
-    if (!/^[\x21-\x7e]+$/.test(wanted)) {
-      setError("An API key has only ASCII letters, digits and punctuation. Did you paste all of it?");
-      return;
-    }
-    setBusy(true);
-    setError("");
-    refused.value = "";
-    useKey(wanted);
-    try {
-      await knock();
+    void attempt(async () => {
+      if (!/^[\x21-\x7e]+$/.test(value.trim()))
+        throw new Error("An API key has only ASCII letters, digits and punctuation. Did you paste all of it?");
+      refused.value = "";
+      useKey(value.trim());
+      try {
+        await knock();
+      } catch (caught) {
+        forgetKey();
+        throw caught;
+      }
       locked.value = false;
-    } catch (caught) {
-      forgetKey();
-      setError(wordsOf(caught));
-    }
-    setBusy(false);
+    });
   }
   return (
     <main class="lock">

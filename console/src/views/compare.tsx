@@ -5,7 +5,7 @@ import { type Graph, type Row, chainOf, graphOf } from "../graph";
 import { toTurn } from "../state";
 import type { Turn } from "../wire";
 import { useLoaded } from "./loading";
-import { Ago, Failure, Id, Line, Loading, Status, count } from "./text";
+import { Ago, Failure, Id, Line, Loading, Lost, Status, count } from "./text";
 import { Items, wholeOf } from "./turn";
 
 /** How many turns of a side are shown whole; those before them by their excerpts. */
@@ -15,21 +15,14 @@ export function Compare({ left, right }: { left: string; right: string }) {
   const { value, error, again } = useLoaded(left, (signal) => tree(left, signal), () => 0);
   const graph = useMemo(() => value && graphOf(value.turns), [value]);
   if (error)
-    return (
-      <main class="lost">
-        <h1>These can't be compared</h1>
-        <Failure error={error} again={again} />
-      </main>
-    );
+    return <Lost title="Can't compare these turns" error={error} again={again} />;
   if (!graph) return <main class="lost"><Loading what="both turns" /></main>;
   const sides = [left, right].map((id) => chainOf(graph, graph.at.get(id) ?? -1));
   if (sides.some((side) => !side.length))
     return (
-      <main class="lost">
+      <Lost title="Can't compare these turns" error="These aren't turns of one conversation.">
         <a href={toTurn(left)}>← Back</a>
-        <h1>These can't be compared</h1>
-        <Failure error="These two aren't turns of one conversation, so they share nothing to compare by." />
-      </main>
+      </Lost>
     );
   const shared = sharedOf(sides);
   return (
@@ -40,7 +33,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
         </a>
         <h1>Two turns of one conversation</h1>
         <p class="hint">
-          {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} dimmed.` : "They share no turn."}
+          {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} dimmed.` : "They share no turns."}
         </p>
       </header>
       <div class="sides">
@@ -74,7 +67,7 @@ function Side({ side, shared, name }: { side: Row[]; shared: number; graph: Grap
           <Own key={turn.id} turn={turn} />
         ),
       )}
-      {side.length === shared && <p class="hint">It has nothing that the other one has not.</p>}
+      {side.length === shared && <p class="hint">It has no turn that the other one doesn't have.</p>}
     </section>
   );
 }

@@ -2,7 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { said } from "../state";
-import { Failure, wordsOf } from "./text";
+import { useDoing } from "./loading";
+import { Failure, Line } from "./text";
 
 interface Opened {
   title: ComponentChildren;
@@ -45,21 +46,15 @@ interface Asked<T> extends Opened {
 
 /** A dialog with a form, which closes once that is done. */
 export function Asking<T>({ label, act, done, onDone, isReady = true, deletes = false, onClose, children, ...opened }: Asked<T>) {
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
-  async function send(event: SubmitEvent) {
+  const { busy, error, attempt } = useDoing();
+  function send(event: SubmitEvent) {
     event.preventDefault();
-    setBusy(true);
-    setError("");
-    try {
+    void attempt(async () => {
       const made = await act();
       said.value = done;
       onClose();
       onDone?.(made);
-    } catch (caught) {
-      setError(wordsOf(caught));
-      setBusy(false);
-    }
+    });
   }
   return (
     <Dialog {...opened} onClose={onClose}>
@@ -82,7 +77,7 @@ export function Asking<T>({ label, act, done, onDone, isReady = true, deletes = 
 interface Opening {
   words: string;
   /** What is said in place of the words to whoever doesn't see beside what they stand. */
-  name?: string;
+  name?: string | undefined;
   look?: "" | "main" | "danger";
   children: (close: () => void) => ComponentChildren;
 }
@@ -97,6 +92,36 @@ export function Opens({ words, name = words, look = "", children }: Opening) {
       </button>
       {isOpen && children(() => setOpen(false))}
     </>
+  );
+}
+
+interface Deleted {
+  label: string;
+  /** The name of what is deleted. */
+  of: string;
+  /** What tells the button from others to whoever doesn't see beside what it stands. */
+  name?: string;
+  meaning: string;
+  act: () => Promise<unknown>;
+  done: string;
+  onDone: () => void;
+}
+
+/** A button that asks, and then deletes. */
+export function Deletes({ label, of, name, meaning, ...asked }: Deleted) {
+  const title = (
+    <>
+      {label} <Line text={of} />?
+    </>
+  );
+  return (
+    <Opens words={`${label}…`} name={name} look="danger">
+      {(close) => (
+        <Asking deletes title={title} label={label} onClose={close} {...asked}>
+          <p>{meaning} This can't be undone.</p>
+        </Asking>
+      )}
+    </Opens>
   );
 }
 

@@ -62,7 +62,7 @@ export function Export({ tree }: { tree: WholeTree }) {
       )}
       {missing > 0 && (
         <p class="outcome hint" role="status">
-          Exported without {count(missing, "turn")}, under way or gone by now.
+          Exported without {count(missing, "turn")} that {missing === 1 ? "is" : "are"} still running or gone.
         </p>
       )}
       {so !== null && !busy && !isWhole(tree) && (
@@ -93,7 +93,7 @@ export function Import({ onDone }: { onDone: () => void }) {
       {busy ? (
         <button onClick={stop}>Stop</button>
       ) : (
-        <button onClick={() => choice.current?.click()} title="Bring back conversations of a file that was exported">
+        <button onClick={() => choice.current?.click()} title="Import the conversations of an exported file">
           Import
         </button>
       )}
@@ -101,7 +101,7 @@ export function Import({ onDone }: { onDone: () => void }) {
         ref={choice}
         type="file"
         hidden
-        aria-label="A file that was exported"
+        aria-label="An exported file"
         accept=".jsonl,.json,.txt"
         onChange={(event) => {
           const file = event.currentTarget.files?.[0];
@@ -124,10 +124,9 @@ function Outcome({ so, busy }: { so: Imported; busy: boolean }) {
     <div class="outcome hint">
       <p role="status">
         {busy && "So far: "}
-        {count(so.came, "turn")} came, {so.kept.toLocaleString("en")} {so.kept === 1 ? "was" : "were"} there
-        {so.deleted > 0 && `, ${so.deleted.toLocaleString("en")} ${so.deleted === 1 ? "stays" : "stay"} deleted`}
-        {so.refused > 0 && `, ${so.refused.toLocaleString("en")} ${so.refused === 1 ? "was" : "were"} refused`}.
-        {so.deleted > 0 && " What was deleted here is left out."}
+        {count(so.came, "turn")} imported, {so.kept.toLocaleString("en")} already here
+        {so.deleted > 0 && `, ${so.deleted.toLocaleString("en")} deleted here and left out`}
+        {so.refused > 0 && `, ${so.refused.toLocaleString("en")} refused`}.
       </p>
       {so.why.length > 0 && (
         <ul>

@@ -13,8 +13,8 @@ const COLOURS = 6;
 const BEYOND = 8;
 
 const KINDS: Record<string, string> = {
-  items: "Items added by hand",
-  omission: "Goes on without what was taken out",
+  items: "Items added",
+  omission: "Something was erased here",
   conversation: "Conversation",
 };
 

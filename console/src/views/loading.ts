@@ -1,4 +1,5 @@
-// Something that is loaded: anew when its key changes or it is asked to, and again and again while it says so.
+// Something that is loaded: anew when its key changes or it is asked to, and again and again while it says so; and something
+// that is done when somebody asks for it.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api";
 import { isAborted, wordsOf } from "./text";
@@ -52,4 +53,27 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
   }, [key, asked]);
   const again = useCallback(() => setAsked((before) => before + 1), []);
   return { value: state.key === key ? state.value : null, error: state.key === key ? state.error : "", again };
+}
+
+export interface Doing {
+  busy: boolean;
+  error: string;
+  attempt: (act: () => Promise<unknown>) => Promise<void>;
+}
+
+/** Whether something is being done, and why it failed when it was last attempted. */
+export function useDoing(): Doing {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState("");
+  async function attempt(act: () => Promise<unknown>): Promise<void> {
+    setBusy(true);
+    setError("");
+    try {
+      await act();
+    } catch (caught) {
+      setError(wordsOf(caught));
+    }
+    setBusy(false);
+  }
+  return { busy, error, attempt };
 }

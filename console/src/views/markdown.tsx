@@ -8,11 +8,20 @@ import { Code, Text, plain } from "./text";
 /** The longest text that is read as Markdown. */
 const MAX_CHARS = 50_000;
 
-/** How much may stand in it that could mean something: what is hostile takes the square of that, some 100 ms at the most. */
+/**
+ * How much may stand in a block that could mean something, and how many lines that begin nothing: what is hostile takes the
+ * square of either, some 100 ms at the most.
+ */
 const MAX_MARKS = 1_000;
 
 /** How deep quotes and lists are read within one another. */
 const MAX_DEPTH = 24;
+
+const MARKER = "(?:[-+*][ \\t]+|\\d+[.)][ \\t]+|>[ \\t]*)";
+
+/** What is nested deeper than that: by markers in one line, or by the room before one. */
+const DEEP = new RegExp(`^[ \\t]*(?:${MARKER}{${MAX_DEPTH}}|[ \\t]{${2 * MAX_DEPTH}}${MARKER})`, "m");
+const CONTINUED = new RegExp(`^(?![ \\t]*${MARKER}).*\\S`, "gm");
 
 const MATH = /^(?:\$\$[^$]+?\$\$|\\\[[^]+?\\\]|\\\([^\n]+?\\\)|\$(?![\s$])[^$\n]*?[^\s$\\]\$(?!\d))/;
 
@@ -31,8 +40,9 @@ const reader = new Marked({ gfm: true, breaks: true, extensions: [mathematics("b
 /** A text as its tokens; null where it isn't read. */
 function read(text: string): Token[] | null {
   const blocks = text.slice(0, MAX_CHARS).replace(/^```[^]*?^```/gm, "").split(/\n\s*\n/);
-  const squares = blocks.reduce((sum, block) => sum + (block.match(/[*_~`$<>\\[|]/g)?.length ?? 0) ** 2, 0);
-  if (text.length > MAX_CHARS || squares > MAX_MARKS ** 2) return null;
+  const many = (block: string, what: RegExp) => (block.match(what)?.length ?? 0) ** 2;
+  const squares = blocks.reduce((sum, block) => sum + many(block, /[*_~`$<>\\[|]/g) + many(block, CONTINUED), 0);
+  if (text.length > MAX_CHARS || squares > MAX_MARKS ** 2 || blocks.some((block) => DEEP.test(block))) return null;
   try {
     return reader.lexer(text);
   } catch (error) {

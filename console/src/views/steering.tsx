@@ -1,9 +1,8 @@
 // Saying something to a background response while it waits or runs: it ends soon, and another one goes on with that.
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { steer } from "../api";
-import { said } from "../state";
 import type { Answer } from "../wire";
-import { Failure, wordsOf } from "./text";
+import { Asking } from "./dialog";
 
 /** Whether something may be said to a response while it is under way; the service knows the rest. */
 export const isSteerable = (answer: Answer): boolean => Boolean(answer.background) && !answer.conversation;
@@ -27,36 +26,18 @@ function extension(answer: Answer): Record<string, unknown> {
 
 export function Steering({ id, onClose }: { id: string; onClose: () => void }) {
   const [text, setText] = useState("");
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
-  const box = useRef<HTMLTextAreaElement>(null);
-  useLayoutEffect(() => box.current?.focus(), []);
-  async function send(event: SubmitEvent) {
-    event.preventDefault();
-    if (busy || !text.trim()) return;
-    setBusy(true);
-    setError("");
-    try {
-      await steer(id, text);
-      said.value = "It was said. The response ends soon, and another one goes on with it.";
-      onClose();
-    } catch (caught) {
-      setError(wordsOf(caught));
-      setBusy(false);
-    }
-  }
   return (
-    <form class="composer" aria-label="Say something to it" onSubmit={send}>
-      <header>
-        <h2>Say something to it</h2>
-        <button type="button" class="quiet" onClick={onClose}>
-          Close
-        </button>
-      </header>
-      <p class="hint">The response ends at its next boundary, with what it has said. Another one goes on from there with your words.</p>
+    <Asking
+      title="Message to this response"
+      label="Send"
+      act={() => steer(id, text)}
+      done="Sent. The response ends soon, and a new one goes on with your message."
+      isReady={text.trim() !== ""}
+      onClose={onClose}
+    >
+      <p class="hint">This response ends at the next point where it can, and keeps what it said. A new one goes on with your message.</p>
       <textarea
-        ref={box}
-        aria-label="What to say to it"
+        aria-label="New message"
         rows={3}
         value={text}
         dir="auto"
@@ -65,13 +46,6 @@ export function Steering({ id, onClose }: { id: string; onClose: () => void }) {
           if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.form?.requestSubmit();
         }}
       />
-      <Failure error={error} />
-      <footer>
-        <span />
-        <button type="submit" class="main" disabled={busy || !text.trim()}>
-          Say it
-        </button>
-      </footer>
-    </form>
+    </Asking>
   );
 }

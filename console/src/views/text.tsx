@@ -151,6 +151,17 @@ export function Failure({ error, again }: { error: string; again?: () => void })
   );
 }
 
+/** A page of which nothing can be shown. */
+export function Lost({ title, error, again, children }: { title: string; error: string; again?: () => void; children?: ComponentChildren }) {
+  return (
+    <main class="lost">
+      {children}
+      <h1>{title}</h1>
+      <Failure error={error} {...(again && { again })} />
+    </main>
+  );
+}
+
 export function Loading({ what }: { what: string }) {
   return (
     <div class="loading" role="status">

@@ -12,7 +12,7 @@ import { Export } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
 import { Removal } from "./removal";
-import { Failure, Line, Loading, count, wordsOf } from "./text";
+import { Failure, Line, Loading, Lost, count, wordsOf } from "./text";
 import { type Act, type Whole, forgetRead, isResponse, wholeOf } from "./turn";
 
 const REFRESH_MS = 2_000;
@@ -46,11 +46,9 @@ export function TreeView({ id }: { id: string }) {
   }, [id, graph, isKnown]);
   if (error && !value)
     return (
-      <main class="lost">
+      <Lost title="Can't show this conversation" error={error} again={again}>
         <a href={toList}>← Conversations</a>
-        <h1>Can't show this conversation</h1>
-        <Failure error={error} again={again} />
-      </main>
+      </Lost>
     );
   if (!value || !graph) return <main class="lost"><Loading what="the conversation" /></main>;
   const here = graph.at.get(selected) ?? graph.at.get(before.current) ?? graph.rows.length - 1;

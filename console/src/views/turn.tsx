@@ -11,8 +11,8 @@ import { Events } from "./tabs/events";
 import { Approving, ItemViews } from "./tabs/items";
 import { Tokens } from "./tabs/tokens";
 import { Steering, isSteerable, successor, unheard } from "./steering";
-import { useLoaded } from "./loading";
-import { Ago, Code, Failure, Id, Line, Loading, Status, Text, count, wordsOf } from "./text";
+import { useDoing, useLoaded } from "./loading";
+import { Ago, Code, Failure, Id, Line, Loading, Status, Text, count } from "./text";
 
 const REFRESH_MS = 800;
 
@@ -62,9 +62,9 @@ const TABS = ["Items", "Events", "Tokens", "JSON", "curl"] as const;
 type Tab = (typeof TABS)[number];
 
 const NOT_RESPONSES: Record<string, string> = {
-  items: "Items that somebody added to the conversation. They are no response, so there is nothing to retrieve.",
-  omission: "The conversation goes on here without something that was taken out of it.",
-  conversation: "A conversation stands here: what is added to it next continues this place.",
+  items: "Items that somebody added to the conversation, not a response.",
+  omission: "Something was erased here. The conversation goes on without it.",
+  conversation: "The conversation ends here for now: its next response continues this turn.",
 };
 
 export const isResponse = (turn: Turn): boolean => turn.kind === "response" && turn.status !== "deleted";
@@ -80,7 +80,7 @@ export function TurnView(props: Acting) {
       {turn.input && turn.status !== "deleted" && <Text text={turn.input} />}
       <p class="hint">
         {turn.status === "deleted"
-          ? "This response was deleted. What continues it is kept, and knows what was said here unless it was erased."
+          ? "This response was deleted. Later turns are kept, and know what it said unless it was erased."
           : NOT_RESPONSES[turn.kind]}
       </p>
     </>
@@ -96,7 +96,7 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
   const value = loaded.value ?? read.get(turn.id) ?? null;
   const { error, again: reload } = loaded;
   const [tab, setTab] = useState<Tab>("Items");
-  const [failed, setFailed] = useState("");
+  const { error: failed, attempt } = useDoing();
   const [steers, setSteers] = useState(false);
   const [seen, setSeen] = useState("");
   if (value && seen !== value.answer.status) {
@@ -110,14 +110,9 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
   const tabs = TABS.filter((each) => shown[each] ?? true);
 
   async function stop() {
-    setFailed("");
-    try {
-      await cancel(turn.id);
-      reload();
-      onChanged();
-    } catch (caught) {
-      setFailed(wordsOf(caught));
-    }
+    await cancel(turn.id);
+    reload();
+    onChanged();
   }
 
   return (
@@ -131,7 +126,7 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
             </button>
           )}
           {!ended(answer.status) && (
-            <button class="danger" onClick={stop}>
+            <button class="danger" onClick={() => attempt(stop)}>
               Cancel
             </button>
           )}
@@ -236,7 +231,7 @@ function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
   children: ComponentChildren;
 }) {
   const repeatable = complete && (parent === null || isResponse(parent));
-  const why = repeatable ? "" : "What it continues can't be continued by a request";
+  const why = repeatable ? "" : "The turn before it can't be continued";
   const words = asked(items);
   const rest = { tabIndex: -1 };
   return (
@@ -249,7 +244,7 @@ function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
       <button
         {...rest}
         disabled={!repeatable || words === null}
-        title={why || (words === null ? "What was asked isn't plain text" : "")}
+        title={why || (words === null ? "Its input isn't plain text" : "")}
         onClick={() => onAct("edit")}
       >
         Edit and fork
@@ -305,7 +300,7 @@ export function Items({ whole }: { whole: Whole }) {
       <ItemViews items={[...items, ...answer.output]} />
       {!ended(answer.status) && <Loading what="more of it" />}
       {answer.error && <Failure error={answer.error.message ?? answer.error.code ?? "It failed."} />}
-      {unheard(answer) > 0 && <p class="hint">{count(unheard(answer), "thing")} that was said to it had no effect.</p>}
+      {unheard(answer) > 0 && <p class="hint">{count(unheard(answer), "message")} to this response had no effect.</p>}
       {reason && <p class="hint">It ended early: {reason.replaceAll("_", " ")}.</p>}
       {answer.metadata && Object.keys(answer.metadata).length > 0 && (
         <dl class="metadata">
@@ -330,7 +325,7 @@ function Curl({ answer, items, parent }: { answer: Answer; items: Item[]; parent
   return (
     <>
       <p class="hint">
-        Asks the same again, from the same place{key.value && ", with the key in HARMONIUM_API_KEY"}.
+        Makes the same request again{key.value && ", with the key in HARMONIUM_API_KEY"}.
       </p>
       <Code text={text} />
     </>

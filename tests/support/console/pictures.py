@@ -4,9 +4,10 @@ Chromium and at a terminal.
 
 import re
 import tempfile
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 from rich.text import Text
@@ -26,6 +27,9 @@ _FONTS = re.compile(r"\s*@font-face \{.*?\n    \}", re.DOTALL)
 """Fonts of another site; a reader has some."""
 
 SIZE = {"width": 1360, "height": 800}
+
+COLOURS = 128
+"""So many are enough for a page, and take less than half the room of all."""
 
 
 def main() -> None:
@@ -75,7 +79,8 @@ def _take(page: Page, url: str, there: str, name: str) -> None:
     page.goto(url)
     page.locator(there).first.wait_for()
     page.wait_for_load_state("networkidle")
-    page.screenshot(path=PICTURES / f"console-{name}.png")
+    picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(PICTURES / f"console-{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

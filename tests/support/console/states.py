@@ -87,12 +87,12 @@ def _listed(number: int, title: str, **newest: Any) -> dict[str, Any]:
         "under_way": 0,
         "conversation": None,
         "newest": turn,
-        "metadata": {},
+        "found": {"id": turn["id"], "text": LONG[:200]} if number == 1 else None,
     }
 
 
 def _page(*trees: dict[str, Any]) -> dict[str, Any]:
-    searched = {"trees": len(trees), "back_to": NOW - 9000, "stopped": None, "unread": 0}
+    searched = {"trees": len(trees), "back_to": NOW - 9000, "unread": 0}
     return {"data": trees, "has_more": False, "after": None, "searched": searched, "has_archive": True}
 
 

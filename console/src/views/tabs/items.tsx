@@ -4,8 +4,9 @@ import { useContext, useState } from "preact/hooks";
 import { bytesOf } from "../../api";
 import { save } from "../../export";
 import type { Item, Part } from "../../wire";
+import { useDoing } from "../loading";
 import { Link, Markdown } from "../markdown";
-import { Code, Failure, Line, Text, count, size, wordsOf } from "../text";
+import { Code, Failure, Line, Text, count, size } from "../text";
 
 /** What answers a request for an approval, where somebody can. */
 export const Approving = createContext<((request: string, approve: boolean) => void) | null>(null);
@@ -99,19 +100,12 @@ function Sources({ annotations }: { annotations: Annotation[] }) {
 
 /** A file, which those of a container can be saved. */
 function File({ file }: { file: Annotation }) {
-  const [error, setError] = useState("");
+  const { error, attempt } = useDoing();
   const name = file.filename ?? file.file_id ?? "file";
-  async function load() {
-    setError("");
-    try {
-      save(name, [await bytesOf(file.container_id ?? "", file.file_id ?? "")]);
-    } catch (caught) {
-      setError(wordsOf(caught));
-    }
-  }
+  const load = async () => save(name, [await bytesOf(file.container_id ?? "", file.file_id ?? "")]);
   return (
     <>
-      <Line text={name} /> {file.container_id && <button onClick={load}>Download</button>}
+      <Line text={name} /> {file.container_id && <button onClick={() => attempt(load)}>Download</button>}
       <Failure error={error} />
     </>
   );

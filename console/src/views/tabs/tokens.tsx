@@ -29,7 +29,7 @@ export function Tokens({ id }: { id: string }) {
       {value.messages.map((message) => (
         <Message key={`${message.index} ${message.first}`} message={message} />
       ))}
-      {!value.length && <p class="empty">No tokens are stored of it.</p>}
+      {!value.length && <p class="empty">No tokens are stored for this turn.</p>}
       {(before.length > 0 || next !== null) && (
         <nav class="pages" aria-label="Pages of tokens">
           <button disabled={!before.length} onClick={() => setBefore(before.slice(0, -1))}>
@@ -50,7 +50,7 @@ export function Tokens({ id }: { id: string }) {
 function about({ length, input_tokens, cached_tokens }: TurnTokens): string {
   const own = `This turn added ${count(length, "token")} to the conversation.`;
   if (input_tokens === null) return own;
-  const cached = cached_tokens === null ? "" : `, ${cached_tokens.toLocaleString("en")} of them cached`;
+  const cached = cached_tokens === null ? "" : `, ${cached_tokens.toLocaleString("en")} cached`;
   return `${own} The model read ${count(input_tokens, "token")} in all${cached}.`;
 }
 
