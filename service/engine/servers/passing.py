@@ -98,6 +98,7 @@ class _Usage(msgspec.Struct):
     output_tokens: _Count | None = None
     input_tokens_details: _Cached | None = None
     cache_read_input_tokens: _Count | None = None
+    cache_creation_input_tokens: _Count | None = None
 
     def after(self, before: PassedUsage | None) -> PassedUsage:
         """The tokens that it tells of; of those that it doesn't, what was told before."""
@@ -105,8 +106,9 @@ class _Usage(msgspec.Struct):
         details = self.prompt_tokens_details or self.input_tokens_details
         read, cached = self.cache_read_input_tokens, None if details is None else details.cached_tokens
         sent, said = (self.input_tokens, self.output_tokens)
-        if read is not None and sent is not None:  # Anthropic's input tokens are those that weren't cached
-            sent, cached = sent + read, read
+        if sent is not None:  # Anthropic's input tokens are those that no cache had, nor was given
+            sent += (read or 0) + (self.cache_creation_input_tokens or 0)
+            cached = cached if read is None else read
         sent, said = (self.prompt_tokens if sent is None else sent, self.completion_tokens if said is None else said)
         return PassedUsage(
             known.input_tokens if sent is None else sent,
