@@ -9,6 +9,7 @@ is never fuzzy: an edited history matches up to its edit, and a shortened one ma
 """
 
 import re
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from service.api.chat import APART
+from service.api.content import MAX_PARTS
 from service.api.items import BYTES_A_STEP
 from service.api.read import ITEMS_A_STEP
 from service.api.request import CreateRequest
@@ -42,7 +44,8 @@ INVISIBLE = frozenset(
 OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 _TEXTS = frozenset({"input_text", "output_text", "text"})
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_OTHERS = frozenset({"input_image", "input_file"})
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 class Seen(NamedTuple):
@@ -97,22 +100,40 @@ class _Transcript:
     """A digest that rolls over visible items. Texts of the assistant's that follow each other are one."""
 
     def __init__(self, digest: bytes) -> None:
-        self._digest, self._said = digest, ""
+        self._digest, self._said = digest, list[str]()
 
     def say(self, text: str) -> None:
         """Add a text of the assistant's. Clients trim it, and Chat Completions joins those of one answer."""
         if text := text.strip():
-            self._said += f"{APART}{text}" if self._said else text
+            self._said.append(text)
 
     def add(self, kind: str, *texts: str | bytes) -> None:
         """Add an item of any other kind."""
-        self._digest = self.end()
-        self._said = ""
-        self._digest = _roll(self._digest, kind, *texts)
+        self._digest = _roll(self.end(), kind, *texts)
 
     def end(self) -> bytes:
-        """The digest after all that was added."""
-        return _roll(self._digest, "assistant", self._said) if self._said else self._digest
+        """The digest after all that was added. A text of the assistant's that follows is another one."""
+        if self._said:
+            self._digest, self._said = _roll(self._digest, "assistant", APART.join(self._said)), []
+        return self._digest
+
+
+class _Calls:
+    """The places of calls among the calls, by the ids that a client has for them, which it may use again."""
+
+    def __init__(self) -> None:
+        self._made, self._waiting = 0, dict[str, deque[int]]()
+
+    def note(self, id: str) -> None:
+        """Note a call."""
+        self._waiting.setdefault(id, deque()).append(self._made)
+        self._made += 1
+
+    def answer(self, id: str) -> int:
+        """The place of the first call with this id that has no output yet, which it has now. Raises _UnseenError."""
+        if not (places := self._waiting.get(id)):
+            raise _UnseenError
+        return places.popleft()
 
 
 def recognises(request: CreateRequest) -> bool:
@@ -129,7 +150,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
     try:
         items = [Raw(b'{"role":"user","content":%b}' % raw)] if bytes(memoryview(raw)[:1]) == b'"' else _items_of(raw)
         ends: list[tuple[bytes, int]] = []
-        calls: dict[str, int] = {}
+        calls = _Calls()
         answered: dict[int, int] = {}
         beginning, models, read = b"", False, 0
         for place, item in enumerate(items):
@@ -146,9 +167,12 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
             elif models and not speaks:
                 ends.append((transcript.end(), place))
             models = speaks
-            if sent.type in OUTPUTS and sent.call_id in calls:
-                answered[place] = calls[sent.call_id]
-            _add(transcript, sent, calls)
+            if sent.type in OUTPUTS:
+                answered[place] = calls.answer(sent.call_id)
+                others, text = _texts(sent.output)
+                transcript.add("output", str(answered[place]), *others, text)
+            else:
+                _add(transcript, sent, calls)
     except (_UnseenError, InvalidRequest):
         return None
     said = transcript.end()
@@ -198,49 +222,53 @@ def _speaks(item: _Item) -> bool:
     return item.type in (None, "message") and item.role == "assistant"
 
 
-def _add(transcript: _Transcript, item: _Item, calls: dict[str, int]) -> None:
-    """Add an item. Clients have ids of their own for calls, so an output names the place of its call."""
+def _add(transcript: _Transcript, item: _Item, calls: _Calls) -> None:
+    """Add an item that is no output."""
     kind = item.type or "message"
-    if kind == "message" and item.role is not None:
-        if item.role == "assistant":
-            transcript.say(_text(item.content))
-        else:
-            transcript.add(item.role, _text(item.content))
+    if kind == "message" and item.role == "assistant":
+        others, text = _texts(item.content)
+        if others:
+            raise _UnseenError
+        transcript.say(text)
+    elif kind == "message" and item.role is not None:
+        others, text = _texts(item.content)
+        transcript.add(item.role, *others, text)
     elif kind == "function_call":
-        calls[item.call_id] = len(calls)
+        calls.note(item.call_id)
         transcript.add(kind, _name(item), _arguments(item.arguments))
     elif kind == "custom_tool_call":
-        calls[item.call_id] = len(calls)
+        calls.note(item.call_id)
         transcript.add(kind, _name(item), item.input)
-    elif kind in OUTPUTS:
-        transcript.add("output", str(calls.get(item.call_id, item.call_id)), _text(item.output))
     else:
         raise _UnseenError
 
 
-def _text(content: Raw) -> str:
-    """The text of a content, its parts joined; other parts as their JSON."""
+def _texts(content: Raw) -> tuple[list[str | bytes], str]:
+    """The texts before images or files in a content with the JSON of each, and the text behind them, parts joined.
+    Raises InvalidRequest for more parts than are read.
+    """
     try:
         if bytes(memoryview(content)[:1]) == b'"':
-            return _string.decode(content)
-        if content in (ABSENT, b"null"):
-            return ""
-        joined = ""
-        for raw in _parts.decode(content):
+            return [], _string.decode(content)
+        joined: list[str | bytes] = []
+        said: list[str] = []
+        for raw in decode_list(content, MAX_PARTS, "content"):
             part = _part.decode(raw)
             if part.type in _TEXTS:
-                joined += part.text or ""
+                said.append(part.text or "")
             elif part.type == "refusal":
-                joined += part.refusal or ""
+                said.append(part.refusal or "")
+            elif part.type in _OTHERS:
+                joined += ["".join(said), msgspec.json.format(bytes(raw), indent=-1)]
+                said = []
             else:
-                joined += f"\0{msgspec.json.format(bytes(raw), indent=-1).decode()}\0"
+                raise _UnseenError
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _UnseenError from error
-    return joined
+    return joined, "".join(said)
 
 
 _string = msgspec.json.Decoder(str)
-_parts = msgspec.json.Decoder(list[Raw])
 _part = msgspec.json.Decoder(_Part)
 
 
@@ -250,13 +278,13 @@ def _name(call: _Item | FunctionCall | CustomToolCall) -> str:
 
 def _arguments(text: str) -> bytes:
     """Arguments as a client may write them again that has read them: without white space and without needless escapes,
-    members and numbers as they were.
+    members and numbers as they were. Those of more than BYTES_A_STEP keep their escapes.
     """
     try:
         packed = msgspec.json.format(text.encode() or b"{}", indent=-1)
     except (msgspec.DecodeError, RecursionError):
         return text.encode()
-    if b"\\" not in packed:
+    if b"\\" not in packed or len(packed) > BYTES_A_STEP:
         return packed
     return _STRING.sub(lambda found: _plain(found[0]), packed.decode()).encode(errors="surrogatepass")
 

@@ -96,6 +96,21 @@ async def test_an_edit_makes_a_fork_and_leaves_both_whole(settings: Settings) ->
         assert third["previous_response_id"] == edited["id"]
 
 
+async def test_a_refusal_names_the_item_of_the_whole_history(settings: Settings) -> None:
+    part = {"role": "user", "content": [{"type": "text"}]}
+    async with remembering(settings, answer("Hello.")) as (_, _, http):
+        await post(http, "Hi.")
+        history = [heard("Hi."), said("Hello."), heard("And?")]
+        for path, body, name in (
+            ("responses", {"input": [*history, part]}, "input[3]"),
+            ("chat/completions", {"messages": [{"role": "system", "content": "x"}, *history, part]}, "messages[4]"),
+        ):
+            reply = await http.post(f"/v1/{path}", json={"model": MODEL, **body})
+            error = reply.json()["error"]
+            assert (reply.status_code, error["param"]) == (400, f"{name}.content[0].text")
+            assert f"'{name}.content[0].text'" in error["message"]
+
+
 @pytest.mark.parametrize("gone", ["deleted", "erased", "words"])
 async def test_a_turn_that_is_gone_is_continued_no_longer(settings: Settings, gone: str) -> None:
     async with remembering(settings, answer("Hello.")) as (_, engine, http):

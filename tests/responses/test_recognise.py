@@ -1,6 +1,7 @@
 """Recognition: the digest with which a turn ends is found in the history that any client makes of it."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from service.api.content import MAX_PARTS
 from service.api.response import CustomToolCall, FunctionCall, Message, OutputText, Reasoning, ReasoningText
 from service.responses.recognise import MOST_ENDS, Seen, digest_after, seen_of
 from service.responses.seal import Sealer
@@ -123,6 +125,43 @@ def test_a_history_with_other_words_is_another_one(changed: Items) -> None:
     assert not {digest for digest, _ in seen(CALLED).ends} & {digest for digest, _ in seen(changed).ends}
 
 
+IMAGE = {"type": "input_image", "image_url": "https://example.com/a"}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ([IMAGE], [_text(f"\0{json.dumps(IMAGE, separators=(',', ':'))}\0")]),
+        ([_text("a"), IMAGE], [IMAGE, _text("a")]),
+        ([IMAGE, _text("a"), IMAGE], [IMAGE, IMAGE, _text("a")], [_text("a"), IMAGE, IMAGE]),
+        ([_text("a4:userb")], [_text("a")]),
+        ([], [_text(" ")], [_text("\0")]),
+    ],
+)
+def test_no_text_stands_for_a_part_of_another_kind_or_in_another_place(others: tuple[Items, ...]) -> None:
+    assert len({seen([{"role": "user", "content": parts}]).said for parts in others}) == len(others)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param([said("a" * 2000)] * 4096, id="many texts of one answer"),
+        pytest.param([CALLED[1] | {"arguments": json.dumps(["\n"] * 1_000_000)}], id="many strings"),
+        pytest.param([CALLED[1] | {"arguments": json.dumps("a\n" * 2_000_000)}], id="many escapes"),
+    ],
+)
+def test_a_history_that_is_long_in_one_place_takes_no_longer_than_in_many(items: Items) -> None:
+    """Joining what was said so far with each text, or matching each string alone, took a minute for 8 MB."""
+    raw = Raw(json.dumps(items).encode())
+    began = time.process_time()
+    in_one_go(seen_of(Sealer("acme", [b"k" * 32]), raw))
+    assert time.process_time() - began < 0.25
+
+
 def test_an_output_belongs_to_its_call_and_not_to_its_id() -> None:
     two = [CALLED[1] | {"call_id": id} for id in ("a", "b")]
     outputs = [{"type": "function_call_output", "call_id": id, "output": id.upper()} for id in ("a", "b")]
@@ -133,10 +172,21 @@ def test_an_output_belongs_to_its_call_and_not_to_its_id() -> None:
 
 
 def test_an_output_behind_a_match_answers_the_call_of_the_conversation() -> None:
-    items = seen([*CALLED, CALLED[2] | {"call_id": "unknown"}])
+    items = seen([*CALLED, *CALLED[1:]])
     assert items.rest(2, ["call_1"]) == items.rest(2, [])
     assert json.loads(bytes(items.rest(2, ["call_ours"])))[0] == CALLED[2] | {"call_id": "call_ours"}
-    assert json.loads(bytes(items.rest(2, ["call_ours"])))[1]["call_id"] == "unknown"
+    assert json.loads(bytes(items.rest(2, ["call_ours"])))[1:] == CALLED[1:]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_ids_that_a_client_uses_again_name_the_calls_in_turn(together: bool) -> None:
+    """Some clients name each call after its function, or count anew in each turn."""
+    call, output = CALLED[1:]
+    made = [call, call, output, output] if together else [call, output, call, output]
+    places = [place for place, item in enumerate(made, 1) if item is output]
+    items = seen([*ADA, *made, *ADA, call | {"call_id": "b"}, output | {"call_id": "b"}])
+    assert items.answered == {places[0]: 0, places[1]: 1, 7: 2}
+    assert items.said == seen([*ADA, *made, *ADA, call | {"call_id": "c"}, output | {"call_id": "c"}]).said
 
 
 def test_tenants_with_the_same_words_share_no_digest() -> None:
@@ -152,6 +202,11 @@ def test_tenants_with_the_same_words_share_no_digest() -> None:
         {"type": "mcp_approval_request", "id": "mcpr_1", "name": "n", "arguments": "", "server_label": "s"},
         {"type": "function_call", "call_id": 7, "name": "look", "arguments": ""},
         {"role": "user", "content": [7]},
+        {"role": "user", "content": [{}]},
+        {"role": "user", "content": [{"type": "input_text", "text": ""}] * (MAX_PARTS + 1)},
+        {"role": "assistant", "content": [{"type": "input_image", "image_url": "https://example.com/a"}]},
+        CALLED[2],
+        CALLED[2] | {"call_id": "0"},
         {"content": "Nobody says it."},
     ],
 )
