@@ -81,8 +81,9 @@ function Find() {
   function go(event: SubmitEvent) {
     event.preventDefault();
     const find = typed.value.trim();
-    if (/^[a-z]+_[0-9a-f]{48,52}$/.test(find)) location.hash = toTurn(find);
-    else narrow({ find });
+    if (!/^[a-z]+_[0-9a-f]{48,52}$/.test(find)) return narrow({ find });
+    typed.value = filters.value.find;
+    location.hash = toTurn(find);
   }
   return (
     <form class="find" role="search" onSubmit={go}>
