@@ -262,7 +262,7 @@ def test_a_service_that_is_gone_is_said_and_tried_again(start: START, visit: Ope
 
 
 def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=100)
+    service = start(demo_tokens_per_second=50)
     said(service, "Count to 100.", background=True)
     page = visit(service)
     expect(page.locator(".trees .facts .status")).to_have_text(re.compile("queued|in progress"))
