@@ -10,10 +10,14 @@ async def remembered(redis: Redis, prefix: str) -> dict[bytes, bytes]:
 
 
 async def gone_back(redis: Redis, prefix: str, before: dict[bytes, bytes]) -> None:
-    """Have a server be as it was before; what expires would be gone by then."""
+    """Have a server be as it was before, all at once as a server that starts with an old file; what expires would be
+    gone by then.
+    """
     now = [key async for key in redis.scan_iter(f"{prefix}:*")]
-    if now:
-        await redis.delete(*now)
-    for key, value in before.items():
-        if b":fence:" not in key and not key.endswith(b":archiver"):
-            await redis.restore(key, 0, value, replace=True)
+    async with redis.pipeline(transaction=True) as all_at_once:
+        if now:
+            all_at_once.delete(*now)
+        for key, value in before.items():
+            if b":fence:" not in key and not key.endswith(b":archiver"):
+                all_at_once.restore(key, 0, value, replace=True)
+        await all_at_once.execute()
