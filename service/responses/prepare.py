@@ -72,7 +72,7 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
-from store.errors import NotContinuable, ParentNotFound
+from store.errors import NotContinuable, ParentNotFound, StoreUnavailable
 from store.history.approvals import Approvals, Use
 from store.turn import Chain, StoredMessage
 
@@ -150,11 +150,13 @@ async def prepare(
     request, joined, seen, known = _in_turn(service.tenants.keys, caller.tenant, request), None, None, 0
     if parent is None:
         if service.settings.chats == "remembered" and recognises(request):
-            seen = await in_steps(seen_of(await service.seals.of(caller.tenant), request.input))
+            with _passing_over(request):
+                seen = await in_steps(seen_of(await service.seals.of(caller.tenant), request.input))
         if request.prompt is not None:
             request = await apply_template(request, request.prompt, service.settings.prompts_dir)
         if seen is not None and seen.ends:
-            request, parent, known = await _recognise(service, caller.tenant, request, seen, resources)
+            with _passing_over(request):
+                request, parent, known = await _recognise(service, caller.tenant, request, seen, resources)
         if parent is None:
             parent, joined = await _continue(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
@@ -164,6 +166,16 @@ async def prepare(
             span.note(plan_facts(made.plan))
             making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
     return made
+
+
+@contextmanager
+def _passing_over(request: CreateRequest) -> Generator[None, None, None]:
+    """Passes over a store that is away for a request that needs none: with its whole history, and not to be stored."""
+    try:
+        yield
+    except StoreUnavailable:
+        if request.store:
+            raise
 
 
 @contextmanager

@@ -181,7 +181,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
 
 def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
     """The digest of a transcript once a response with this output has ended; empty where an item has no visible form,
-    or nothing was said.
+    or nothing was said. A call that was cut short isn't in the chain, so it isn't here.
     """
     transcript, says = _Transcript(said), False
     for item in output:
@@ -189,11 +189,13 @@ def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
             text = "".join(part.text for part in item.content)
             says = says or bool(text)
             transcript.say(text)
-        elif isinstance(item, FunctionCall):
-            transcript.add("function_call", _name(item), _arguments(item.arguments))
-            says = True
-        elif isinstance(item, CustomToolCall):
-            transcript.add("custom_tool_call", _name(item), item.input)
+        elif isinstance(item, FunctionCall | CustomToolCall):
+            if item.status != "completed":
+                continue
+            if isinstance(item, FunctionCall):
+                transcript.add("function_call", _name(item), _arguments(item.arguments))
+            else:
+                transcript.add("custom_tool_call", _name(item), item.input)
             says = True
         elif item.__struct_config__.tag not in INVISIBLE:
             return b""

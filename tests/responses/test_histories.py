@@ -1,19 +1,25 @@
 """A client that sends its whole history goes on in the conversation that it means, where an operator wants that."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from service.engine.port import EngineError, Finish
 from service.harmony.tokens import decode
 from service.settings.settings import Settings, load_settings
-from tests.support.engine.scripted import ScriptedEngine
-from tests.support.service.background import changed
-from tests.support.service.inside import Inside, answer, called, scripted, serving, then, thought
+from tests.support.engine.scripted import Die, FinishWith, ScriptedEngine, Stall, Step
+from tests.support.service.background import changed, ended, submitted
+from tests.support.service.background import said as shown
+from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
+from tests.support.store.servers import PLAIN, server
+from tests.web.test_health import stopped
 
 Items = list[dict[str, Any]]
 
@@ -134,6 +140,97 @@ async def test_a_conversation_with_erased_words_is_continued_no_longer(settings:
         third = await post(http, [*history, said("Hello."), heard("What is it?")])
         assert third["previous_response_id"] is None
         assert "marmalade" in decode(engine.generations[-1].prompt)
+
+
+async def test_a_conversation_of_which_an_item_was_erased_is_continued_no_longer(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, _, http):
+        first = await post(http, "The secret is marmalade.")
+        history = [heard("The secret is marmalade."), said("Hello."), heard("And?")]
+        second = await post(http, history)
+        fork = await http.post("/v1/conversations", json={"harmonium": {"fork_of": second["id"]}})
+        items = f"/v1/conversations/{fork.json()['id']}/items"
+        (item, *_) = (await http.get(f"{items}?order=asc")).json()["data"]
+        for query, known in (("", [second["id"], first["id"]]), ("?erase=true", [None, None])):
+            assert (await http.delete(f"{items}/{item['id']}{query}")).status_code == 200
+            again = [await post(http, each) for each in ([*history, said("Hello."), heard("So?")], history)]
+            assert [each["previous_response_id"] for each in again] == known
+
+
+CUTS: dict[str, Step] = {
+    "cancelled": Stall(),
+    "incomplete": FinishWith(Finish.LENGTH),
+    "failed": Die(EngineError("it is gone")),
+}
+
+
+@pytest.mark.parametrize("status", list(CUTS))
+async def test_a_turn_that_was_cut_is_continued_unless_it_failed(settings: Settings, status: str) -> None:
+    engine = scripted([opened("One, two"), CUTS[status]], [answer("Three.")])
+    async with serving(changed(settings, chats="remembered"), engine) as inside, inside.http() as http:
+        if status == "cancelled":
+            async with inside.client() as client:
+                id = (await submitted(client, "Count.")).id
+                await shown(client, id, "One, two")
+                await client.responses.cancel(id)
+                cut = (await ended(client, id)).to_dict()
+        else:
+            cut = (await http.post("/v1/responses", json={"model": MODEL, "input": "Count."})).json()
+        next_one = await post(http, [heard("Count."), said("One, two"), heard("Go on.")])
+    assert cut.get("status", "failed") == status
+    assert next_one["previous_response_id"] == (None if status == "failed" else cut["id"])
+
+
+async def test_a_call_that_was_cut_is_answered_as_its_client_sends_it(settings: Settings) -> None:
+    looks = [called("look", f'{{"at": "{"far " * 20}"}}')] * 2
+    function = {"type": "function", "function": {"name": "look"}}
+    async with remembering(settings, looks[0], answer("Fine."), looks[1], answer("Fine.")) as (_, _, http):
+        cut = (await post(http, "Look.", tools=[LOOK], max_output_tokens=16))["output"][-1]
+        assert (cut["type"], cut["status"]) == ("function_call", "incomplete")
+        output = {"type": "function_call_output", "call_id": cut["call_id"], "output": "It is cut."}
+        assert (await post(http, [heard("Look."), cut, output], tools=[LOOK]))["previous_response_id"] is None
+        body: dict[str, Any] = {"model": MODEL, "messages": [heard("See.")], "tools": [function]}
+        told = (await http.post("/v1/chat/completions", json=body | {"max_tokens": 16})).json()["choices"][0]
+        (call,) = told["message"]["tool_calls"]
+        body["messages"] += [told["message"], {"role": "tool", "tool_call_id": call["id"], "content": "It is cut."}]
+        reply = await http.post("/v1/chat/completions", json=body)
+        assert (told["finish_reason"], reply.status_code) == ("length", 200), reply.text
+
+
+async def test_a_history_goes_on_from_the_turn_before_a_compaction(settings: Settings) -> None:
+    long = "My name is Ada. " * 300
+    async with remembering(settings, answer("Hello."), answer("She is Ada."), answer("Ada.")) as (_, _, http):
+        first = await post(http, long)
+        history = [heard(long), said("Hello."), heard("Who am I?")]
+        managed = [{"type": "compaction", "compact_threshold": 1000}]
+        second = await post(http, history, context_management=managed)
+        assert [item["type"] for item in second["output"]] == ["compaction", "message"]
+        for sent, known in (([said("Ada.")], first["id"]), (second["output"], None)):
+            assert (await post(http, [*history, *sent, heard("So?")]))["previous_response_id"] == known
+
+
+async def test_many_at_once_with_one_history_are_as_many_next_turns(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, _, http):
+        first = await post(http, "Hi.")
+        history = [heard("Hi."), said("Hello."), heard("And?")]
+        bodies = [("responses", "input"), ("chat/completions", "messages")] * 32
+        sent = [http.post(f"/v1/{path}", json={"model": MODEL, name: history}) for path, name in bodies]
+        ids = [reply.json()["id"].replace("chatcmpl-", "resp_") for reply in await asyncio.gather(*sent)]
+        made = [(await http.get(f"/v1/responses/{id}")).json() for id in ids]
+    assert [each["previous_response_id"] for each in made] == [first["id"]] * 64
+    assert len({each["id"] for each in made}) == 64
+
+
+async def test_what_is_not_to_be_stored_is_answered_while_the_store_is_away(tmp_path: Path, settings: Settings) -> None:
+    history = [heard("Hi."), said("Hello."), heard("And?")]
+    with server(tmp_path, *PLAIN) as redis:
+        away = {"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 0.3}
+        async with remembering(settings, answer("Hello."), **away) as (_, _, http):
+            await post(http, "Hi.")
+            with stopped(redis.process.pid):
+                for path, name in (("responses", "input"), ("chat/completions", "messages")):
+                    body = {"model": MODEL, name: history}
+                    replies = [await http.post(f"/v1/{path}", json=body | {"store": store}) for store in (False, True)]
+                    assert [reply.status_code for reply in replies] == [200, 503]
 
 
 async def test_what_is_not_to_be_stored_is_not_recognised_later(settings: Settings) -> None:

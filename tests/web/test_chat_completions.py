@@ -1,11 +1,12 @@
 """Chat completions that are made here, over HTTP and by the official client: the same runs as all responses have."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError
+from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
 from openai.types.chat import ChatCompletion, ChatCompletionMessageFunctionToolCall
 from pydantic import BaseModel
 
@@ -13,9 +14,11 @@ from service.engine.port import EngineError, Generation
 from service.harmony.tokens import ASSISTANT, CALL, CHANNEL, END, MESSAGE, START, decode, encode
 from service.settings.settings import Settings
 from tests.support.bad.table import MIB
-from tests.support.engine.scripted import Die
+from tests.support.engine.scripted import Die, Stall
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
+from tests.support.waiting import until
+from tests.web.test_limits import settled
 
 CHAT = "/v1/chat/completions"
 WEATHER: Any = {
@@ -276,6 +279,47 @@ def said(body: str) -> str:
     assert done == "[DONE]"
     given = [choice["delta"].get("content") for event in events for choice in json.loads(event)["choices"]]
     return "".join(filter(None, given))
+
+
+async def test_a_recognised_history_is_made_and_counted_once_under_its_key(remembering: Settings) -> None:
+    engine = scripted([answer("Hello.")])
+    async with (
+        serving(
+            remembering.model_copy(update={"tenant_limits": {"max_tokens_per_1_month": 100_000}}), engine
+        ) as inside,
+        inside.http() as http,
+    ):
+        first = (await http.post(CHAT, json={"model": MODEL, "messages": HI})).json()
+        body = {"model": MODEL, "messages": [*HI, first["choices"][0]["message"], *HI]}
+        key = {"idempotency-key": "k"}
+        sent = [http.post(CHAT, json=body, headers=key) for _ in range(8)]
+        made = [each.json() for each in await asyncio.gather(*sent)]
+        assert len(engine.generations) == 2
+        assert {each["id"] for each in made} == {made[0]["id"]}
+        await settled(inside, first["usage"]["total_tokens"] + made[0]["usage"]["total_tokens"])
+
+
+async def test_who_hung_up_goes_on_from_what_it_has_seen_or_from_its_second_try(remembering: Settings) -> None:
+    engine = scripted([opened("Ahoy"), Stall()], [answer("Hello.")])
+    async with serving(remembering, engine) as inside, inside.client() as client:
+        stream = await ask(client, stream=True)
+        given = [await anext(stream) for _ in ("the role", *encode("Ahoy"))]
+        await stream.close()
+        cut = given[0].id.replace("chatcmpl-", "resp_")
+        await until(lambda: found(client, cut))
+        again: ChatCompletion = await ask(client)
+        for text, id in (("Ahoy", cut), ("Hello.", again.id.replace("chatcmpl-", "resp_"))):
+            more = await ask(client, [*HI, {"role": "assistant", "content": text}, *HI])
+            next_one = await client.responses.retrieve(more.id.replace("chatcmpl-", "resp_"))
+            assert next_one.previous_response_id == id
+
+
+async def found(client: AsyncOpenAI, id: str) -> bool:
+    """Whether a response is stored."""
+    try:
+        return (await client.responses.retrieve(id)).id == id
+    except NotFoundError:
+        return False
 
 
 async def test_a_body_of_megabytes_is_one_as_any(inside: Inside) -> None:
