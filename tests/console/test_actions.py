@@ -303,23 +303,29 @@ def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, v
         service.client().responses.retrieve(root)
 
 
+def test_one_turn_is_not_called_all_of_them(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service, f"#/c/{said(service, 'My name is Ada.')}")
+    page.locator(".heading").get_by_role("button", name="Delete…").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Its only turn.")
+
+
 def test_a_conversation_is_begun_with_what_was_chosen(service: ServiceProcess, visit: Open) -> None:
     page = visit(service)
     page.get_by_role("link", name="New conversation").click()
     expect(page.get_by_label("Message")).to_be_focused()
     page.get_by_label("Model").select_option(MODEL)
     page.get_by_label("Reasoning effort").select_option("low")
-    page.get_by_label("Instructions").fill("Be brief.")
+    page.get_by_label("Instructions").fill("Be brief.\nBe kind.")
     page.get_by_label("More tools").fill('{"type": "function"}')
     page.get_by_label("Message").fill("My name is Ada.")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("alert").first).to_contain_text("More tools should be a JSON array")
-    page.get_by_label("More tools").fill(json.dumps([WEATHER]))
+    page.get_by_label("More tools").fill(json.dumps([WEATHER], indent=2))
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".row.selected")).to_contain_text("My name is Ada.")
     made = service.client().responses.retrieve(selected(page))
     assert made.reasoning is not None
-    assert (made.model, made.reasoning.effort, made.instructions) == (MODEL, "low", "Be brief.")
+    assert (made.model, made.reasoning.effort, made.instructions) == (MODEL, "low", "Be brief.\nBe kind.")
     assert [tool.to_dict()["name"] for tool in made.tools] == ["get_weather"]
     page.get_by_role("link", name="← Conversations").click()
     page.get_by_role("link", name="New conversation").click()
@@ -339,6 +345,28 @@ def test_the_draft_of_a_new_conversation_survives_a_reload_and_a_refusal(service
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".composer [role=alert]")).to_contain_text("none")
     expect(page.get_by_label("Message")).to_have_value("Hello.")
+
+
+def test_a_model_that_is_served_no_more_is_not_asked_for(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service, "#/new")
+    page.evaluate("""sessionStorage.setItem("harmonium.new", '{"model": "gone"}')""")
+    page.reload()
+    page.get_by_label("Message").fill("Hello.")
+    expect(page.get_by_label("Model")).to_have_value("demo")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".row.selected")).to_contain_text("Hello.")
+
+
+def test_what_goes_on_in_the_background_is_no_draft_any_more(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    page = visit(service, "#/new")
+    page.get_by_label("Message").fill("Count to 500.")
+    page.get_by_label("In the background").check()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
+    page.get_by_role("link", name="← Conversations").click()
+    page.get_by_role("link", name="New conversation").click()
+    expect(page.get_by_label("Message")).to_have_value("")
 
 
 def test_a_new_conversation_is_stopped_and_what_was_said_is_kept(start: START, visit: Open) -> None:

@@ -101,6 +101,20 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
         expect(page.locator(".trees li")).to_have_count(number)
 
 
+def test_a_day_is_not_looked_for_before_its_year_is_typed(start: START, visit: Open) -> None:
+    service = start()
+    said(service, "Hello.")
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(1)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "until=" in request.url else None)
+    page.get_by_label("Used until").focus()
+    page.keyboard.type("02022003")
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    assert len(asked) == 1
+    assert asked[0].endswith(f"until={int(datetime(2003, 2, 2, 23, 59, 59, tzinfo=UTC).timestamp())}")
+
+
 def test_pages_follow_one_another_and_back(start: START, visit: Open) -> None:
     service = start()
     texts = [f"Number {number}." for number in range(60)]

@@ -23,7 +23,7 @@ const EXAMPLE = '[{"type": "mcp", "server_label": "maps", "server_url": "https:/
 export function NewConversation() {
   const [chosen, setChosen] = useState<Settings>(() => ({ ...NO_SETTINGS, ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") }));
   const { value: known, error, again } = useLoaded("models", models, () => 0);
-  const settings = { ...chosen, model: chosen.model || (known?.[0] ?? "") };
+  const settings = { ...chosen, model: known && !known.includes(chosen.model) ? (known[0] ?? "") : chosen.model };
   useLayoutEffect(() => void (writing.value = PLACE), []);
   function set(changed: Partial<Settings>) {
     const next = { ...chosen, ...changed };
@@ -56,8 +56,8 @@ export function NewConversation() {
           </label>
         ))}
       </div>
-      <Field name="Instructions" value={settings.instructions} placeholder="none" onText={(instructions) => set({ instructions })} />
-      <Field name="More tools" value={settings.tools} placeholder={EXAMPLE} spellcheck={false} onText={(tools) => set({ tools })} />
+      <Field isLong name="Instructions" value={settings.instructions} placeholder="none" onText={(instructions) => set({ instructions })} />
+      <Field isLong name="More tools" value={settings.tools} placeholder={EXAMPLE} spellcheck={false} onText={(tools) => set({ tools })} />
       {coming.value?.after === PLACE && <Coming />}
       <Composer
         draft={{ title: "Ask something", at: PLACE, text: "", body: (text) => beginning(settings, text) }}

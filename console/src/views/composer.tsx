@@ -86,7 +86,10 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
     try {
       const body = { ...draft.body(text), ...(background ? { background: true } : {}) };
       const last = await run(body, controller.signal, (next) => {
-        if (next.id && !known.current && background) onBegun();
+        if (next.id && !known.current && background) {
+          sessionStorage.removeItem(place); // it goes on without this page
+          onBegun();
+        }
         known.current = next.id;
         if (left.current) return;
         setLive(next);

@@ -132,14 +132,17 @@ interface Typed {
   placeholder?: string;
   inputMode?: "numeric" | "decimal";
   spellcheck?: boolean;
+  /** Whether it may have several lines. */
+  isLong?: boolean;
 }
 
-/** A line of a form to write in. */
-export function Field({ name, onText, ...rest }: Typed) {
+/** A line of a form to write in, or more of them. */
+export function Field({ name, onText, isLong = false, ...rest }: Typed) {
+  const box = { ...rest, autocomplete: "off" as const, onInput: (event: InputEvent) => onText((event.currentTarget as HTMLInputElement).value) };
   return (
     <label class="field">
       <span>{name}</span>
-      <input autocomplete="off" {...rest} onInput={(event) => onText(event.currentTarget.value)} />
+      {isLong ? <textarea rows={1} {...box} /> : <input {...box} />}
     </label>
   );
 }

@@ -15,6 +15,9 @@ const REFRESH_MS = 3_000;
 
 /** How often it is looked whether anything runs, while nothing does. */
 const LOOK_MS = 10_000;
+
+/** Days that can be asked for: a year of which not all digits are typed isn't. */
+const YEARS = { min: "2000-01-01", max: "2999-12-31" };
 const STATES = ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"];
 
 /** What is looked for, and where the pages up to this one begin: kept while a conversation is open. */
@@ -141,7 +144,7 @@ function Narrow() {
   const field = (name: keyof Filters, title: string, rest: InputHTMLAttributes) => (
     <label>
       <span>{title}</span>
-      <input value={filters.value[name]} onChange={(event) => narrow({ [name]: event.currentTarget.value })} spellcheck={false} {...rest} />
+      <input value={filters.value[name]} onChange={({ currentTarget: { value, validity } }) => validity.valid && narrow({ [name]: value })} spellcheck={false} {...rest} />
     </label>
   );
   const wrong = filters.value.metadata.trim() !== "" && !/^\s*[^=\s][^=]*=/.test(filters.value.metadata);
@@ -156,8 +159,8 @@ function Narrow() {
           ))}
         </select>
       </label>
-      {field("since", "Used from", { type: "date" })}
-      {field("until", "to", { type: "date", "aria-label": "Used until" })}
+      {field("since", "Used from", { type: "date", ...YEARS })}
+      {field("until", "to", { type: "date", "aria-label": "Used until", ...YEARS })}
       {field("model", "Model", { placeholder: "any" })}
       {field("metadata", "Metadata", { placeholder: "key=value", "aria-invalid": wrong })}
       {wrong && <p class="hint">Write metadata as key=value. It has no effect now.</p>}

@@ -23,7 +23,8 @@ const TITLES: Record<Extent, string> = {
 export function Removal({ turn, tree, isOfAll, onDone, onClose }: Removing) {
   const [extent, setExtent] = useState<Extent>(isOfAll ? "tree" : "answer");
   const label = extent === "erase" ? "Erase" : "Delete";
-  const whole = `All ${count(tree.turns.length, "turn")}, with every branch${isWhole(tree) ? "" : ", also those that aren't shown"}.`;
+  const shown = tree.turns.length === 1 ? "Its only turn." : `All ${count(tree.turns.length, "turn")}, with every branch.`;
+  const whole = isWhole(tree) ? shown : "Every turn and every branch, also those that aren't shown.";
   const ways: [Extent, string, string][] = [
     ["answer", "Delete the response", "It can't be retrieved any more. Later turns still know what it said."],
     ["erase", "Erase the response", "Its input and its output are removed, for later turns too: they go on without them."],
