@@ -32,6 +32,7 @@ from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
 from service.steps import in_steps
+from service.tenants.permissions import check_scope
 from service.web.admission.slots import Slot
 from service.web.body import watching
 from service.web.dialect import ChatCompletions
@@ -74,9 +75,10 @@ async def complete(request: Received) -> object:
 
 
 async def _translate(request: Received) -> bytes:
-    """The body of the create request that a request for a chat completion is, which is answered as one from now on.
-    Raises ApiError, ClientGone.
+    """The body of the create request that a request for a chat completion is, which is answered as one from now on, and
+    asks for the scope of one. Raises ApiError, ClientGone.
     """
+    check_scope(request.exchange.entry.scopes, "api.responses.write")
     body = await request.body()
     async with request.preparing(len(body)):
         chat = await in_steps(read_chat(body, LIMITS))

@@ -171,6 +171,19 @@ async def test_a_request_asks_for_the_scopes_of_all_that_it_names(settings: Sett
                 await user.responses.create(model=MODEL, input="Hi", **what)
 
 
+async def test_a_chat_completion_that_is_made_here_asks_for_the_scope_of_a_response_too(settings: Settings) -> None:
+    async with administered(changed(settings, chats="remembered")) as (inside, client):
+        project = await client.admin.organization.projects.create(name="Chat")
+        id, value = await new_key(client, project.id, scopes=["api.model.request"])
+        async with inside.client(value) as user:
+            asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
+            with pytest.raises(openai.PermissionDeniedError, match=r"Missing scopes: api\.responses\.write"):
+                await user.chat.completions.create(**asked)
+            scopes = ["api.model.request", "api.responses.write"]
+            await client.admin.organization.projects.api_keys.update(id, project_id=project.id, scopes=scopes)
+            await user.chat.completions.create(**asked)
+
+
 async def test_a_key_does_what_its_scopes_say(settings: Settings) -> None:
     async with administered(settings) as (inside, client):
         project = await client.admin.organization.projects.create(name="Chat")
