@@ -156,7 +156,7 @@ async def prepare(
             request = await apply_template(request, request.prompt, service.settings.prompts_dir)
         if seen is not None and seen.ends:
             with _passing_over(request):
-                request, parent, known = await _recognise(service, caller.tenant, request, seen, resources)
+                request, parent, known = await _recognise(service, caller.tenant, request, seen, resources, recall)
         if parent is None:
             parent, joined = await _continue(service, caller.tenant, request, resources, recall)
     span = spans.current.get()
@@ -244,7 +244,12 @@ async def _continue(
 
 
 async def _recognise(
-    service: Service, tenant: str, request: CreateRequest, seen: Seen, resources: AsyncExitStack
+    service: Service,
+    tenant: str,
+    request: CreateRequest,
+    seen: Seen,
+    resources: AsyncExitStack,
+    recall: Recall | None,
 ) -> tuple[CreateRequest, Parent | None, int]:
     """The request as one that continues the conversation which its history has, kept as long as its `resources`; that
     conversation; and how many items it has. Or the request as it is, None, and 0. Raises StoreUnavailable.
@@ -257,7 +262,9 @@ async def _recognise(
             number, id = found
             async with AsyncExitStack() as kept:
                 try:
-                    known = await kept.enter_async_context(continuing(service, tenant, id))
+                    known = await kept.enter_async_context(
+                        continuing(service, tenant, id, remembers=recall is not None)
+                    )
                 except (ParentNotFound, NotContinuable):  # it was deleted meanwhile, or is too long
                     known = None
                 if known is not None and not known.cut:

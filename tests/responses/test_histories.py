@@ -18,6 +18,7 @@ from tests.support.service.background import changed, ended, submitted
 from tests.support.service.background import said as shown
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
+from tests.support.service.sockets import socket
 from tests.support.store.servers import PLAIN, server
 from tests.web.test_health import stopped
 
@@ -218,6 +219,17 @@ async def test_many_at_once_with_one_history_are_as_many_next_turns(settings: Se
         made = [(await http.get(f"/v1/responses/{id}")).json() for id in ids]
     assert [each["previous_response_id"] for each in made] == [first["id"]] * 64
     assert len({each["id"] for each in made}) == 64
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_connection_goes_on_from_a_turn_that_was_recognised(settings: Settings, store: bool) -> None:
+    async with remembering(settings, answer("Hello.")) as (inside, engine, _), socket(inside.url) as ws:
+        first = await ws.answer("My name is Ada.", store=True)
+        history = [heard("My name is Ada."), said("Hello."), heard("And?")]
+        second = await ws.answer(history, store=store)
+        third = await ws.answer("Who am I?", store=store, previous_response_id=second["id"])
+        assert [each["previous_response_id"] for each in (second, third)] == [first["id"], second["id"]]
+        assert "My name is Ada." in decode(engine.generations[-1].prompt)
 
 
 async def test_what_is_not_to_be_stored_is_answered_while_the_store_is_away(tmp_path: Path, settings: Settings) -> None:
