@@ -109,7 +109,7 @@ export async function run(body: Body, signal: AbortSignal, tell: (live: Live) =>
     signal.throwIfAborted();
     answer = await followed(live, signal);
   }
-  throw new ApiError(0, "The connection to the service was lost. What was stored until then is shown.");
+  throw new ApiError(0, "The connection to the service was lost. What was stored until then is in its conversation.");
 }
 
 function measure(id: string, times: { first: number; total: number }): void {

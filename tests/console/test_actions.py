@@ -155,7 +155,9 @@ def test_a_foreground_response_whose_service_dies_says_so(start: START, visit: O
     send(page, "Continue from here", "Count to 100.")
     expect(page.locator(".coming .piece.answer")).to_contain_text("2")
     service.kill()
-    expect(page.locator(".composer [role=alert]")).to_contain_text("was lost")
+    expect(page.locator(".composer [role=alert]")).to_contain_text(
+        "was lost. What was stored until then is in its conversation"
+    )
 
 
 def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
