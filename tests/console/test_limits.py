@@ -31,7 +31,7 @@ def fill(page: Page, button: str, *fields: tuple[str, str]) -> Any:
     form = page.get_by_role("dialog")
     for field, text in fields:
         form.get_by_label(field, exact=True).fill(text)
-    form.get_by_role("button", name="Change", exact=True).click()
+    form.get_by_role("button", name="Save", exact=True).click()
     return form
 
 
@@ -46,25 +46,27 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         project, _ = with_key(client, "Letters")
         limits = client.admin.organization.projects.rate_limits
         page = entered(visit, limited, f"#/projects/{project}")
-        expect(row(page, "Limits", "all together").locator("td").first).to_have_text("600")
+        expect(row(page, "Limits", "all models together").locator("td").first).to_have_text("600")
         fill(page, ALL, ("Tokens a month", "200000"), ("At a time", "8"))
         expect(page.locator("[aria-live=polite]")).to_have_text("The limits are changed.")
         expect(page.get_by_role("button", name=ALL)).to_be_focused()
-        expect(row(page, "Limits", "all together")).to_contain_text("200,000")
-        assert shown(page, "all together") == ["600", NONE, NONE, "200,000", "8"]
+        expect(row(page, "Limits", "all models together")).to_contain_text("200,000")
+        assert shown(page, "all models together") == ["600", NONE, NONE, "200,000", "8"]
         limits.update_rate_limit(
             "rl-all", project_id=project, extra_body={"max_parallel_responses": 3}
         )  # somebody else
         fill(page, ALL, ("Requests a minute", "50"))
-        expect(row(page, "Limits", "all together")).to_contain_text("50")
-        assert shown(page, "all together") == ["50", NONE, NONE, "200,000", "3"], "what wasn't changed here stays"
+        expect(row(page, "Limits", "all models together")).to_contain_text("50")
+        assert shown(page, "all models together") == ["50", NONE, NONE, "200,000", "3"], (
+            "what wasn't changed here stays"
+        )
         fill(page, ALL, ("Tokens a month", ""))
-        expect(row(page, "Limits", "all together").locator("td").nth(3)).to_have_text(NONE)
+        expect(row(page, "Limits", "all models together").locator("td").nth(3)).to_have_text(NONE)
         (told,) = limits.list_rate_limits(project).data
         assert told.to_dict()["max_parallel_responses"] == 3
         fill(page, ALL, ("Requests a minute", ""), ("At a time", ""))
-        expect(row(page, "Limits", "all together").locator("td").nth(4)).to_have_text(NONE)
-        assert shown(page, "all together") == ["600", *[NONE] * 4], "that of the settings"
+        expect(row(page, "Limits", "all models together").locator("td").nth(4)).to_have_text(NONE)
+        assert shown(page, "all models together") == ["600", *[NONE] * 4], "that of the settings"
         changes = [each.type for each in client.admin.organization.audit_logs.list(project_ids=[project]).data]
         assert changes.count("rate_limit.updated") == 5
 
@@ -79,9 +81,9 @@ def test_who_takes_away_all_that_is_seen_leaves_what_somebody_else_added(limited
         expect(page.get_by_role("dialog")).to_be_visible()
         limits.update_rate_limit("rl-all", project_id=project, max_tokens_per_1_minute=5000)
         page.get_by_role("dialog").get_by_label("Requests a minute").fill("")
-        page.get_by_role("dialog").get_by_role("button", name="Change", exact=True).click()
-        expect(row(page, "Limits", "all together")).to_contain_text("5,000")
-        assert shown(page, "all together") == ["600", "5,000", *[NONE] * 3]
+        page.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
+        expect(row(page, "Limits", "all models together")).to_contain_text("5,000")
+        assert shown(page, "all models together") == ["600", "5,000", *[NONE] * 3]
 
 
 def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> None:
@@ -110,7 +112,7 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess
     page = entered(visit, limited, "#/projects/acme")
     page.get_by_role("button", name=ALL).click()
     form = page.get_by_role("dialog")
-    change = form.get_by_role("button", name="Change", exact=True)
+    change = form.get_by_role("button", name="Save", exact=True)
     expect(form.get_by_label("Requests a minute")).to_be_focused()
     expect(change).to_be_disabled()
     for text, said in (
@@ -127,7 +129,7 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess
         expect(form.get_by_role("alert")).to_contain_text(said)
         untouched(page)
     form.get_by_role("button", name="Cancel").click()
-    assert shown(page, "all together") == ["600", *[NONE] * 4]
+    assert shown(page, "all models together") == ["600", *[NONE] * 4]
 
 
 def test_a_weight_without_end_is_refused_and_takes_none_away(limited: ServiceProcess, visit: Open) -> None:
@@ -149,11 +151,11 @@ def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: 
         form = fill(page, "Change…", ("Weight", "heavy"))
         expect(form.get_by_role("alert")).to_contain_text("should be a number")
         form.get_by_label("Weight").fill("0")
-        form.get_by_role("button", name="Change", exact=True).click()
+        form.get_by_role("button", name="Save", exact=True).click()
         expect(form.get_by_role("alert")).to_contain_text("from 0.01 to 1,000")
         form.get_by_label("Name").fill("a\u202eb")
         form.get_by_label("Weight").fill("2.5")
-        form.get_by_role("button", name="Change", exact=True).click()
+        form.get_by_role("button", name="Save", exact=True).click()
         expect(form.get_by_role("alert")).to_contain_text("can be printed")
         untouched(page)
         page.keyboard.press("Escape")
@@ -178,6 +180,6 @@ def test_nothing_of_an_archived_project_can_be_changed(limited: ServiceProcess, 
         project, _ = with_key(client, "Letters")
         client.admin.organization.projects.archive(project)
     page = entered(visit, limited, f"#/projects/{project}")
-    expect(row(page, "Limits", "all together")).to_be_visible()
+    expect(row(page, "Limits", "all models together")).to_be_visible()
     for button in ("Change", "Limit"):
         expect(page.get_by_role("button", name=button)).to_have_count(0)
