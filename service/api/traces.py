@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from service.decoding import ABSENT, decode, decode_list
-from service.errors import invalid_value
+from service.errors import InvalidRequest, invalid_value
 
 MAX_TOLD = 1_000
 """The most traces and spans in one request; the SDK sends 128."""
@@ -77,7 +77,10 @@ class _Body(msgspec.Struct):
 
 def read_told(body: bytes) -> Sequence[ToldSpan | ToldTrace]:
     """The traces and spans in a body. Raises InvalidRequest."""
-    each = decode_list(decode(body, _Body).data, MAX_TOLD, "data")
+    data = decode(body, _Body).data
+    if data == ABSENT:
+        raise InvalidRequest("Invalid type for 'data': expected a list.", code="invalid_type", param="data")
+    each = decode_list(data, MAX_TOLD, "data")
     told = [decode(raw, ToldSpan | ToldTrace, f"data[{number}]") for number, raw in enumerate(each)]
     for number, one in enumerate(told):
         if isinstance(one, ToldSpan):

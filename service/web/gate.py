@@ -111,7 +111,8 @@ class Gate:
         scope, route = exchange.scope, found.route
         check_headers(scope)
         if self.entrance.keys.open:
-            refuse_foreign(exchange.method, exchange.headers, uploads=route is not None and route.uploads)
+            method = exchange.method if route is not None else ""  # where nothing is, no body is read
+            refuse_foreign(method, exchange.headers, uploads=route is not None and route.uploads)
         if found.way is Way.SCRAPED:
             check_scraper(self.entrance.keys, exchange.headers)
         elif found.way is not Way.OPEN:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import Open
+from tests.console.conftest import WAIT_MS, Open
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 pytestmark = pytest.mark.clients
@@ -281,7 +281,7 @@ def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: O
     page = visit(service)
     expect(page.locator(".trees .facts .status")).to_have_text(re.compile("queued|in progress"))
     expect(page.get_by_label("Running in the background")).to_contain_text("Count to 100.")
-    expect(page.locator(".trees .facts .status")).to_have_count(0)
+    expect(page.locator(".trees .facts .status")).to_have_count(0, timeout=WAIT_MS)
     expect(page.locator(".trees li .status.completed")).to_have_count(1)
     expect(page.get_by_label("Running in the background")).to_have_count(0)
 

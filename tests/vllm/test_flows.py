@@ -274,7 +274,8 @@ async def test_a_message_of_anthropics_is_passed_on_whole_and_as_a_stream_and_co
         assert pieces == (thought if name == "thinking" else said)[name]
     assert (events[0]["type"], events[-1]["type"]) == ("message_start", "message_stop")
     counted = await alone.post("/v1/messages/count_tokens", json={name: HELLO[name] for name in ("model", "messages")})
-    assert counted.json()["input_tokens"] == whole["usage"]["input_tokens"]
+    read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    assert counted.json()["input_tokens"] == sum(whole["usage"].get(name) or 0 for name in read)
     metrics = (await alone.get("/metrics")).text
     assert f"harmonium_output_tokens_total {2.0 * whole['usage']['output_tokens']}" in metrics
 
