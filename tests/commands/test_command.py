@@ -25,6 +25,7 @@ from service.settings.settings import description, groups, load_settings, variab
 from store.embedded import EmbeddedServer
 from tests.support import ROOT
 from tests.support.ports import free_port
+from tests.support.service.standin import STUCK
 from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 60
@@ -257,10 +258,12 @@ def test_a_process_that_stands_still_is_ended_and_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
     monkeypatch.setenv("STALL_SECONDS", "1")
+    monkeypatch.setenv(STUCK, str(tmp_path / "stuck"))
     with serving(tmp_path) as service:
         service.get("/pid")
         with ThreadPoolExecutor() as threads:
             asked = threads.submit(service.open, "/stuck")
+            wait_until((tmp_path / "stuck").exists, DEADLINE_SECONDS)
             if stopped:
                 service.process.send_signal(signal.SIGTERM)
         assert isinstance(asked.exception(DEADLINE_SECONDS), ConnectionError | http.client.HTTPException)

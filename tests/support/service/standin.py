@@ -6,11 +6,15 @@ It lives in a module so that worker processes can import it. Never test the appl
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 
 from service.settings.settings import Settings
+
+STUCK = "STUCK_FILE"
+"""The environment variable that names a file which is there once the process is stuck."""
 
 
 def create_app(settings: Settings) -> Any:
@@ -24,6 +28,8 @@ def create_app(settings: Settings) -> Any:
             await _live(receive, send)
             return
         if scope["path"] == "/stuck":
+            if STUCK in os.environ:
+                Path(os.environ[STUCK]).touch()
             _never_returns()
         if scope["path"] == "/waiting":
             while (await receive())["type"] != "http.disconnect":
