@@ -28,8 +28,6 @@ def create_app(settings: Settings) -> Any:
             await _live(receive, send)
             return
         if scope["path"] == "/stuck":
-            if STUCK in os.environ:
-                Path(os.environ[STUCK]).touch()
             _never_returns()
         if scope["path"] == "/waiting":
             while (await receive())["type"] != "http.disconnect":
@@ -52,6 +50,8 @@ def create_app(settings: Settings) -> Any:
 
 def _never_returns() -> None:
     """A call into C that holds Python's lock: no thread and no handler of a signal runs any more."""
+    if STUCK in os.environ:
+        Path(os.environ[STUCK]).touch()
     levels: dict[str, Any] = {"d0": {"const": 0}}
     for level in range(60):
         ends = [{"prefixItems": [{"$ref": f"#/$defs/d{level}"}, {"const": end}], "minItems": 2} for end in (1, 2)]
