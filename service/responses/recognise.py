@@ -20,18 +20,15 @@ from msgspec import Raw
 from service.api.chat import APART
 from service.api.content import MAX_PARTS
 from service.api.items import BYTES_A_STEP
-from service.api.read import ITEMS_A_STEP
+from service.api.read import ITEMS_A_STEP, message_of
 from service.api.request import CreateRequest
 from service.api.response import CustomToolCall, FunctionCall, Message
 from service.decoding import ABSENT, decode_list
 from service.errors import InvalidRequest
 from service.responses.prompt.read import MAX_ITEMS
 from service.responses.seal import Sealer
-
-DIGEST_BYTES = 32
-
-MOST_ENDS = 64
-"""The most ends of turns for which the store is asked, the last ones."""
+from store.history.history import MOST_DIGESTS
+from store.turn import SAID_BYTES
 
 INVISIBLE = frozenset(
     {
@@ -146,9 +143,10 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
     """The visible transcript of an input, yielding now and then; None for one with an item that has no visible form, or
     that is refused when it is read.
     """
-    transcript = _Transcript(blake2b(opener.seal("transcript", b"").encode(), digest_size=DIGEST_BYTES).digest())
+    transcript = _Transcript(blake2b(opener.seal("transcript", b"").encode(), digest_size=SAID_BYTES).digest())
     try:
-        items = [Raw(b'{"role":"user","content":%b}' % raw)] if bytes(memoryview(raw)[:1]) == b'"' else _items_of(raw)
+        one = bytes(memoryview(raw)[:1]) == b'"'
+        items = [Raw(message_of(bytes(raw)))] if one else decode_list(raw, MAX_ITEMS, "input")
         ends: list[tuple[bytes, int]] = []
         calls = _Calls()
         answered: dict[int, int] = {}
@@ -176,7 +174,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
     except (_UnseenError, InvalidRequest):
         return None
     said = transcript.end()
-    return Seen(said, (beginning or said).hex(), ends[: -MOST_ENDS - 1 : -1], items, answered)
+    return Seen(said, (beginning or said).hex(), ends[: -MOST_DIGESTS - 1 : -1], items, answered)
 
 
 def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
@@ -200,10 +198,6 @@ def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
         elif item.__struct_config__.tag not in INVISIBLE:
             return b""
     return transcript.end() if says else b""
-
-
-def _items_of(raw: Raw) -> list[Raw]:
-    return decode_list(raw, MAX_ITEMS, "input")
 
 
 def _decode(item: Raw) -> _Item:
@@ -297,7 +291,7 @@ def _plain(string: str) -> str:
 
 def _roll(digest: bytes, kind: str, *texts: str | bytes) -> bytes:
     """The digest after one item more. Each text has its length before it."""
-    rolled = blake2b(digest, digest_size=DIGEST_BYTES)
+    rolled = blake2b(digest, digest_size=SAID_BYTES)
     for text in (kind, *texts):
         written = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
         rolled.update(b"%d:" % len(written))

@@ -34,7 +34,7 @@ def get_weather(city: str) -> str:
 
 
 def turns():
-    """What the user says, every other time what a tool answers; the first words are like no other conversation's."""
+    """The words of the user, of which every other asks for a tool; the first are like no other conversation's."""
     return [
         f"My name is {uuid4().hex}.",
         *(WEATHER.format(f"City{turn}") if turn % 2 else f"Count to {turn}." for turn in range(1, TURNS)),

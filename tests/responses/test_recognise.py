@@ -11,9 +11,10 @@ from msgspec import Raw
 
 from service.api.content import MAX_PARTS
 from service.api.response import CustomToolCall, FunctionCall, Message, OutputText, Reasoning, ReasoningText
-from service.responses.recognise import MOST_ENDS, Seen, digest_after, seen_of
+from service.responses.recognise import Seen, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
+from store.history.history import MOST_DIGESTS
 
 Items = list[dict[str, Any]]
 
@@ -222,10 +223,10 @@ def test_an_answer_without_a_visible_form_is_not_recognised_later() -> None:
 
 def test_the_last_ends_of_a_long_history_are_asked_for_newest_first() -> None:
     turns: Items = [
-        item for turn in range(MOST_ENDS + 5) for item in ({"role": "user", "content": str(turn)}, said("ok"))
+        item for turn in range(MOST_DIGESTS + 5) for item in ({"role": "user", "content": str(turn)}, said("ok"))
     ]
     ends = seen([*turns, *ADA]).ends
-    assert len(ends) == MOST_ENDS
+    assert len(ends) == MOST_DIGESTS
     assert [place for _, place in ends[:2]] == [len(turns), len(turns) - 2]
 
 

@@ -210,7 +210,7 @@ REFUSED = {"error": {"message": "You didn't provide an API key.", "type": "inval
 NO_PROJECTS = {"error": {"message": "An administrator's key opens no conversation."}}
 
 Answers = dict[str, tuple[int, dict[str, Any]]]
-"""What the service answers to paths that begin like this, the longest first."""
+"""The service's answers to paths that begin like this, the longest first."""
 
 USUAL: Answers = {
     "/console/api/trees?": (200, LIST),
@@ -248,7 +248,7 @@ class State(NamedTuple):
     name: str
     place: str
     there: str
-    """What is seen once it is reached."""
+    """The sight once it is reached."""
     width: int = 1360
     scheme: Literal["light", "dark"] = "light"
     answers: Answers = {}
@@ -354,7 +354,7 @@ def reached(browser: Browser, url: str, state: State) -> Page:
 
 
 def seen(page: Page) -> Image.Image:
-    """What is seen of a page, small and grey."""
+    """A picture of a page, small and grey."""
     whole = Image.open(BytesIO(page.screenshot(animations="disabled"))).convert("L")
     return whole.resize((whole.width // _SCALE, whole.height // _SCALE), Image.Resampling.BOX)
 

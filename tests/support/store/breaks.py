@@ -70,7 +70,7 @@ async def _pinned_for_ages(broken: Broken) -> None:
 Break = Callable[[Broken], Awaitable[Any]]
 ROOT = ("root", "middle", "leaf", "fork", "end")
 WORDS = b"the words of the single turn".ljust(32)
-"""What one turn has said, as a digest."""
+"""The digest of the words of one turn."""
 
 BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     "keys without a node": ("no-node", lambda b: b.redis.delete(b.key("node", "single")), ("single",)),

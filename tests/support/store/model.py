@@ -32,7 +32,7 @@ STEPS = 40
 ENDED = sorted(TERMINAL)
 TENANTS = (TENANT, "globex", "initech")
 WORDS = [blake2b(b"%d" % number, digest_size=32).digest() for number in range(3)]
-"""What turns have said that are stored at once."""
+"""The words of turns that are stored at once."""
 
 CAPS = {
     "no caps": Caps(responses=0, bytes=0, idle_grace_seconds=0, touch_seconds=0),

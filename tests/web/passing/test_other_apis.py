@@ -169,7 +169,7 @@ async def test_where_servers_know_no_salts_one_tenant_alone_is_served(settings: 
 
 
 async def transcribe(behind: Behind, file: Any = WAV, **fields: Any) -> httpx.Response:
-    """What comes of a form, of which the lists are fields that come several times."""
+    """The outcome of a form, of which the lists are fields that come several times."""
     async with behind.inside.http() as http:
         return await http.post(SOUND, files={"file": file}, data={"model": "gpt-4o", **fields})
 
