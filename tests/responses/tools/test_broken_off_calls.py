@@ -28,7 +28,7 @@ SOON_SECONDS = 6.0
 """Within what a call has ended that would go on for 20 s at least, on cores that others share."""
 
 LIMIT_SECONDS = 1.5
-ENDLESS = "n = 0\nopen('/mnt/data/began', 'w').close()\nwhile True: n += 1"
+ENDLESS = "n = 1\nopen('/mnt/data/began', 'w').close()\nwhile True: n += 1"
 ADDRESS = "/v1/responses"
 
 
