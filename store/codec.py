@@ -23,7 +23,7 @@ import msgspec
 import zstandard
 
 from store.errors import NewerFormat, UnknownDictionary
-from store.turn import Messages, Turn
+from store.turn import Messages, Picture, Turn
 
 FORMAT = 2
 """The version of a response blob, and the newest of any blob."""
@@ -111,22 +111,29 @@ _contexts = _Contexts()
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """A turn as it is stored: two blobs, and a digest of the content."""
+    """A turn as it is stored: two blobs, a digest of the content, and its pictures as scripts take them."""
 
     messages: bytes
     response: bytes
     digest: str
+    pictures: bytes = b""
 
 
 async def pack(turn: Turn) -> Packed:
     """A turn's blobs, made in a thread where that takes long."""
-    if len(turn.response) + len(turn.items) > THREAD_FROM_BYTES:
+    if len(turn.response) + len(turn.items) + sum(len(each.data) for each in turn.pictures) > THREAD_FROM_BYTES:
         return await asyncio.to_thread(_pack, turn)
     return _pack(turn)
 
 
 def _pack(turn: Turn) -> Packed:
-    return Packed(encode_messages(turn.messages), encode_response(turn.response, turn.items), digest(turn))
+    response = encode_response(turn.response, turn.items)
+    return Packed(encode_messages(turn.messages), response, digest(turn), encode_pictures(turn.pictures))
+
+
+def encode_pictures(pictures: Sequence[Picture]) -> bytes:
+    """Pictures as lua/pictures.lua takes them: of each its digest in hex, its length in ten digits, and its bytes."""
+    return b"".join(b"%b%010d%b" % (each.digest.hex().encode(), len(each.data), each.data) for each in pictures)
 
 
 def encode_messages(messages: Messages) -> bytes:
@@ -259,6 +266,8 @@ def unsqueeze(squeezed: bytes) -> bytes:
 def digest(turn: Turn) -> str:
     """32 hex digits that tell a retried append from a conflicting one."""
     content = (turn.parent, turn.status, turn.messages, turn.response, turn.items)
+    if turn.pictures:
+        content += (tuple(each.digest for each in turn.pictures),)
     return blake2b(msgspec.msgpack.encode(content), digest_size=DIGEST_BYTES).hexdigest()
 
 

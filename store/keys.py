@@ -2,6 +2,7 @@
 
     PREFIX:{SHARD}:NAME                      what all trees of a shard share
     PREFIX:{SHARD}:t:TENANT:FAMILY:DIGITS    what one turn has
+    PREFIX:{SHARD}:t:TENANT:picture:HEX      a picture that turns of the tenant show, by its digest
 
 README.md has a table of all names and families: the type of each, what it holds, and its bound. Beside them there are
 channels:

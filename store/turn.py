@@ -9,6 +9,7 @@ states have no row. docs/lifecycle.md draws this table, and tests compare the sc
 
 from collections.abc import Sequence
 from enum import StrEnum
+from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
 
@@ -78,6 +79,41 @@ class Expense(msgspec.Struct, frozen=True):
 
 SAID_BYTES = 32
 
+DIGEST_BYTES = 32
+MOST_PICTURES = 100
+MOST_PICTURE_BYTES = 32 << 20
+"""The length of a picture's digest; and the most pictures of one turn, and bytes of all of them."""
+
+PICTURES = "pictures"
+"""The role of a note that names, by their digests in hex, the pictures of the message before it."""
+
+
+class Picture(msgspec.Struct, frozen=True, array_like=True):
+    """A picture that a turn shows: its bytes, as they came, and their digest."""
+
+    digest: bytes
+    data: bytes
+
+    @classmethod
+    def of(cls, data: bytes) -> "Picture":
+        """The picture with these bytes; of a MiB in about a millisecond."""
+        return cls(digest_of(data), data)
+
+
+def digest_of(data: bytes) -> bytes:
+    """The digest by which a picture is known to its tenant."""
+    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def check_pictures(pictures: Sequence[Picture]) -> None:
+    """Raises ValueError for pictures that no turn may have: too many, too large, empty, or with no digest."""
+    size = sum(len(picture.data) for picture in pictures)
+    if len(pictures) > MOST_PICTURES or size > MOST_PICTURE_BYTES:
+        bounds = f"{MOST_PICTURES} pictures, of {MOST_PICTURE_BYTES:,} bytes"
+        raise ValueError(f"a turn may have {bounds}, and this one has {len(pictures)}, of {size:,}")
+    if not all(picture.data and len(picture.digest) == DIGEST_BYTES for picture in pictures):
+        raise ValueError(f"a picture needs bytes, and a digest of {DIGEST_BYTES}")
+
 
 class Turn(msgspec.Struct, frozen=True):
     """The stored part of a response: its additions to the conversation; written once and never changed.
@@ -85,6 +121,10 @@ class Turn(msgspec.Struct, frozen=True):
     `response` is the response as served and `items` the input items as listed, both JSON that the store never reads.
     `expense` is counted as the turn is stored, and isn't part of it. `said` is a digest of SAID_BYTES of all that was
     said up to the end of the turn, by which `recognise` finds it; a turn without one is never found.
+
+    `pictures` are kept for as long as a turn of the tenant shows them: until the turn goes, its messages are erased, or
+    a redaction leaves no note of it (PICTURES) that names them. A background response shows those of its submission,
+    and those of its end.
     """
 
     id: str
@@ -95,9 +135,11 @@ class Turn(msgspec.Struct, frozen=True):
     items: bytes = b"[]"
     expense: Expense | None = None
     said: bytes = b""
+    pictures: tuple[Picture, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a digest of another length."""
+        """Raises ValueError for a digest of another length, and for pictures beyond the bounds."""
+        check_pictures(self.pictures)
         if self.said and len(self.said) != SAID_BYTES:
             raise ValueError(f"the digest of what was said has {len(self.said)} bytes, and must have {SAID_BYTES}")
 

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from store.turn import Messages, Status
+from store.turn import Messages, Picture, Status, check_pictures, digest_of
 
 WHOLE = 1 << 256
 """Digests of content are sums below this, so that they are the same in any order."""
@@ -27,7 +27,7 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
     `created` and `used` are µs, `held` the bytes of memory that the server had for it. `digest` is the store's, of the
     turn as it was stored. `response` and `items` are JSON texts, and None of a turn that was deleted and that others
     continue. `background` is the mode of a response in the background, `submission` the digest of its submission.
-    `said` is as a turn has it.
+    `said` and `pictures` are as a turn has them.
     """
 
     id: str
@@ -44,6 +44,7 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
     background: str | None = None
     submission: str | None = None
     said: bytes = b""
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def deleted(self) -> bool:
@@ -52,8 +53,20 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
 
     @property
     def payload(self) -> int:
-        """The bytes of its messages, its response and its items."""
-        return len(self.response or b"") + len(self.items or b"") + sum(message.size for message in self.messages)
+        """The bytes of its messages, its response, its items and its pictures."""
+        said = sum(message.size for message in self.messages)
+        return len(self.response or b"") + len(self.items or b"") + said + self.shown
+
+    @property
+    def shown(self) -> int:
+        """The bytes of its pictures."""
+        return sum(len(picture.data) for picture in self.pictures)
+
+    def check(self) -> None:
+        """Raises ValueError for pictures that no turn may have, or with a digest that is not theirs."""
+        check_pictures(self.pictures)
+        if any(digest_of(picture.data) != picture.digest for picture in self.pictures):
+            raise ValueError(f"{self.id} has a picture with the digest of another one")
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -19,6 +19,7 @@ from store.backup.reading import Node, ShardReader, portions
 from store.backup.records import Saved
 from store.errors import ArchiveUnavailable, NotFound, NotTerminal, ParentNotFound, StoreUnavailable, TenantErased
 from store.history.append import Addition, said_of, with_room
+from store.history.caps import room
 from store.history.delete import ERASED, FORGOTTEN, remove_tree
 from store.history.elsewhere import FROM_FILE, IF_STORED, NOT_ARCHIVED, Archived, Outdated
 from store.history.history import ConversationHistoryStore
@@ -148,7 +149,7 @@ def arguments_of(history: ConversationHistoryStore, turn: Saved, archived: Archi
         "erased": str(turn.erased.bytes) if turn.erased else "",
         "background": turn.background or "",
         "submission": turn.submission or "",
-        "held": turn.held,
+        "held": turn.held + room(turn.shown) if turn.pictures else turn.held,
         "used": used,
         "wait_ms": WAIT_MS,
         "source": archived.source,
@@ -156,6 +157,7 @@ def arguments_of(history: ConversationHistoryStore, turn: Saved, archived: Archi
         "fence_ms": archived.fence_ms,
         "messages_blob": codec.encode_messages(turn.messages),
         "response_blob": response,
+        "pictures": codec.encode_pictures(turn.pictures),
     }
 
 
@@ -196,7 +198,7 @@ async def bring_back(
     keys = history.keyspace.turn(tenant, turn.id)
     of = partial(arguments_of, history, turn, archived)
     told = await asyncio.to_thread(of) if turn.payload > codec.THREAD_FROM_BYTES else of()
-    packed = codec.Packed(told["messages_blob"], told["response_blob"], turn.digest)
+    packed = codec.Packed(told["messages_blob"], told["response_blob"], turn.digest, told["pictures"])
     addition = Addition(keys, told["parent"], turn, packed, "")
     restore = partial(scripts.restore, **told | {"held": addition.room})
 

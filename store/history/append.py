@@ -73,7 +73,8 @@ class Addition(NamedTuple):
     @property
     def room(self) -> int:
         """The most bytes that the server may hold for it."""
-        return room(len(self.packed.messages) + len(self.packed.response) + len(self.spec))
+        packed = self.packed
+        return room(len(packed.messages) + len(packed.response) + len(self.spec) + len(packed.pictures))
 
     def arguments(self, caps: Caps, max_depth: int) -> dict[str, Any]:
         """The arguments of every script that adds a turn below the caps of `with_room`."""
@@ -91,6 +92,7 @@ class Addition(NamedTuple):
             "budget": EVICT_BATCH,
             "messages_blob": self.packed.messages,
             "response_blob": self.packed.response,
+            "pictures": self.packed.pictures,
         }
 
 

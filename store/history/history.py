@@ -10,7 +10,7 @@ Never change or delete a key outside a script, and never answer for a turn of an
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -58,7 +58,7 @@ from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
-from store.turn import SAID_BYTES, TERMINAL, Chain, Found, Messages, Status, Turn
+from store.turn import PICTURES, SAID_BYTES, TERMINAL, Chain, Found, Messages, Status, Turn
 from store.watcher import UNWATCHED, Watcher
 
 MAX_DEPTH = 10_000
@@ -74,6 +74,10 @@ MOST_DIGESTS = 64
 
 REDACTIONS_AT_ONCE = 8
 """How often a turn is read again that others redact meanwhile; a holder of its conversation has no such rival."""
+
+MOST_SHOWN = 1_000
+SHOWN_AT_ONCE = 16
+"""The most pictures that are asked for, and how many are read by one row of commands."""
 
 FOUND_AT_ONCE = 4
 """How many archived turns are fetched side by side."""
@@ -470,6 +474,24 @@ class ConversationHistoryStore:
         blob = await self.server.command("GET", keys.key("messages"))
         return (await self._archived_turn(keys, id)).messages if blob is None else codec.decode_messages(blob)
 
+    async def pictures(self, tenant: str, id: str, digests: Collection[bytes]) -> dict[bytes, bytes]:
+        """The bytes of pictures by their digests: those that turns of the shard show in which `id` is, or that turn
+        itself where it is archived. One that nothing shows is left out.
+
+        Raises NotFound for an id that can't exist, ValueError for more than MOST_SHOWN, StoreUnavailable.
+        """
+        if len(digests) > MOST_SHOWN:
+            raise ValueError(f"{len(digests)} pictures must be {MOST_SHOWN} or fewer")
+        keys = self.keyspace.turn(tenant, id)
+        wanted = list(dict.fromkeys(digests))
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(wanted), SHOWN_AT_ONCE):
+            some = wanted[start : start + SHOWN_AT_ONCE]
+            reads = [("HGET", keys.family("picture") + digest.hex(), "bytes") for digest in some]
+            read = await self.server.row(*reads, at=keys.shard.clock, ahead=True)
+            found |= {digest: data for digest, data in zip(some, read, strict=True) if data is not None}
+        return found
+
     async def lineage(self, tenant: str, id: str, *, keys: TurnKeys | None = None) -> tuple[str, ...]:
         """The ids from the root to `id`, or to a conversation with these `keys`, deleted ancestors among them. Raises
         NotFound, StoreUnavailable.
@@ -537,6 +559,7 @@ class ConversationHistoryStore:
                 idle_us=self.caps.idle_us,
                 messages_blob=codec.encode_messages(messages),
                 response_blob=codec.encode_response(response, items),
+                notes=" ".join(message.name or "" for message in messages if message.role == PICTURES),
             )
             if word == b"ok":
                 return

@@ -366,6 +366,7 @@ class Jobs:
             entry=entry.blob,
             messages_blob=packed.messages,
             response_blob=packed.response,
+            pictures=packed.pictures,
         )
         reply = await self.history.await_safety(
             lambda operation: values(operation, keys), keys, packed.digest, lambda reply: _refuse_end(reply, turn)
@@ -428,6 +429,7 @@ class Jobs:
             ended_entry=entry.blob,
             ended_messages=packed.messages,
             ended_response=packed.response,
+            ended_pictures=packed.pictures,
         )
         history.note_written(lease.tenant, turn)
         return Finished(int(reply[2]), "")

@@ -302,6 +302,7 @@ class Written(TypedDict):
     said: bytes
     messages_blob: bytes
     response_blob: bytes
+    pictures: bytes
 
 
 class Below(Written, Room):
@@ -485,7 +486,9 @@ def forget(
 
 
 @script("node messages response usage leaves trees", out_of_memory=True)
-def redact(turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes) -> None: ...
+def redact(
+    turn: TurnKeys, *, redactions: str, idle_us: int, messages_blob: bytes, response_blob: bytes, notes: str
+) -> None: ...
 
 
 @script("node messages response pins usage leaves trees", out_of_memory=True)
@@ -611,6 +614,7 @@ def succeed(
     ended_entry: bytes,
     ended_messages: bytes,
     ended_response: bytes,
+    ended_pictures: bytes,
     **shared: Unpack[Succeeding],
 ) -> None: ...
 

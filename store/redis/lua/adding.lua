@@ -1,5 +1,6 @@
 --- include held
 --- include idle
+--- include pictures
 --- include pins
 --- include places
 --- include said
@@ -63,11 +64,12 @@ end
 local function add_node(tenant, parent, from, score, job_bytes, created)
   local held = held_for(tenant, from.depth, #messages_blob, #response_blob) + job_bytes
     + (say(tenant, digits, said, created or score) and WORDS_BYTES or 0)
+  local made = show(tenant, digits, pictures)
   redis.call('MSET', messages, messages_blob, response, response_blob)
   redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
     'continuable', continuable, 'digest', digest, 'created', score, 'touched', score,
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
-    'chain_bytes', from.bytes + #messages_blob, 'held', held, 'chain_held', from.held + held)
+    'chain_bytes', from.bytes + #messages_blob, 'held', held, 'chain_held', from.held + held + made)
   if has_path(from.depth) then
     local path = path_from(tenant, parent)
     redis.call('HSET', node, 'path', path)

@@ -26,7 +26,7 @@
 -- messages, of their bytes and of `held` from the root, as they were when the turn was added); at some depths path
 -- (walk.lua); once deleted, `deleted` with the token of the call that did it; `erased` when its messages were too, and
 -- `has_erased` on the root of a tree with such a turn, and `redactions`, how often a part of them was (redact.lua); `named`
--- on the root of a tree that ever had a conversation; and those of a background response (submit.lua).
+-- on the root of a tree that ever had a conversation; `pictures` (pictures.lua); and those of a background response (submit.lua).
 
 local begins = conversation_blob ~= ''
 local moves = conversation ~= '' and not begins

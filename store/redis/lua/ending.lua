@@ -1,5 +1,6 @@
 --- include held
 --- include logs
+--- include pictures
 --- include places
 --- include said
 --- include spending
@@ -18,8 +19,8 @@
 local function ending_of(tenant, digits)
   local turn = { tenant = tenant, digits = digits, node = key('node', tenant, digits), job = key('job', tenant, digits) }
   turn.mode, turn.root, turn.parent, turn.depth, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation,
-    turn.created = unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held',
-      'digest', 'status', 'joins', 'created'))
+    turn.created, turn.chain_held = unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held',
+      'digest', 'status', 'joins', 'created', 'chain_held'))
   turn.written, turn.log_bytes, turn.snapshot_bytes, turn.steers =
     unpack(redis.call('HMGET', turn.job, 'last', 'log_bytes', 'snapshot_bytes', 'steers'))
   turn.kept = turn.mode == 'stream' or turn.fleeting
@@ -40,25 +41,25 @@ local function not_to_end(turn, status, after, last, steers)
 end
 
 -- Store the turn of a job as it ended, and close its log; why it isn't added to its conversation, or ''. `ended` has status,
--- continuable, digest, added, said, last, entry, spent, messages and response, as the arguments of finish.lua.
+-- continuable, digest, added, said, last, entry, spent, messages, response and pictures, as the arguments of finish.lua.
 local function end_job(turn, ended)
   local tenant, digits, node = turn.tenant, turn.digits, turn.node
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
-  local above_messages, above_bytes, above_held = 0, 0, 0
+  local above_messages, above_bytes = 0, 0
   if turn.parent ~= '' then
-    local above = redis.call('HMGET', key('node', tenant, turn.parent), 'chain_messages', 'chain_bytes', 'chain_held')
-    above_messages, above_bytes, above_held = above[1], above[2], above[3] or 0
+    above_messages, above_bytes = unpack(redis.call('HMGET', key('node', tenant, turn.parent), 'chain_messages', 'chain_bytes'))
   end
   spend(tenant, ended.spent)
   local score, held = next_score(clock), held_for(tenant, tonumber(turn.depth), #ended.messages, #ended.response)
   if not turn.fleeting and say(tenant, digits, ended.said, turn.created) then
     held = held + WORDS_BYTES
   end
+  local made = show(tenant, digits, ended.pictures)
   redis.call('MSET', messages, ended.messages, response, ended.response)
   redis.call('HSET', node, 'status', ended.status, 'continuable', turn.fleeting and 0 or ended.continuable,
     'digest', ended.digest, 'touched', score, 'messages_bytes', #ended.messages, 'response_bytes', #ended.response,
     'chain_messages', above_messages + ended.added, 'chain_bytes', above_bytes + #ended.messages, 'held', held,
-    'chain_held', above_held + held)
+    'chain_held', (turn.chain_held or turn.held) + held - turn.held + made)
   count(tenant, 'bytes', held - turn.held)
   if turn.steers then
     redis.call('HSET', node, 'steers', turn.steers)

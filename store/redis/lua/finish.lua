@@ -22,7 +22,7 @@ if refusal then
   return refusal
 end
 local why = end_job(turn, { status = status, continuable = continuable, digest = digest, added = added, said = said,
-  last = last, entry = entry, messages = messages_blob, response = response_blob, spent = spent })
+  last = last, entry = entry, messages = messages_blob, response = response_blob, pictures = pictures, spent = spent })
 local dropped = announced == '1' and announce(tenant, digits, status, max_pending) or 0
 record()
 return { 'ok', dropped, why }

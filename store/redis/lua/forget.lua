@@ -2,6 +2,7 @@
 --- include held
 --- include idle
 --- include logs
+--- include pictures
 --- include pins
 --- include places
 --- include said
@@ -18,8 +19,8 @@
 --            unless it is erased.
 
 local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes',
-  'messages_bytes', 'said')
-local root, deleted, children, depth, held, erased, log_bytes, messages_bytes, said = unpack(turn)
+  'messages_bytes', 'said', 'pictures')
+local root, deleted, children, depth, held, erased, log_bytes, messages_bytes, said, shown = unpack(turn)
 if not root and archived_root ~= '' then
   local member = (erase == '1' and 'x' or '-') .. digits
   return { note_gone(member), '' }
@@ -58,6 +59,9 @@ if erases then
   redis.call('SET', messages, no_messages)
   redis.call('HSET', node, 'erased', 1, 'messages_bytes', #no_messages)
   redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
+  if shown then
+    unshow(tenant, digits, shown, '')
+  end
 end
 if erases or not deleted then
   local left = erases and #no_messages or tonumber(messages_bytes)

@@ -7,9 +7,6 @@
 -- stands, until a sweep has taken that. Nor is any as long as the shard has an archive: what is still here is used again, and
 -- what a sweep has taken is read there.
 
-local MOST_LEAVES = 10000 -- the most leaves of a tree among which a conversation is looked for; in more, one is taken for granted
-local CONVERSATIONS = '??636f6e766572*' -- their digits: the shard, and CONVERSATION_MARK (store/keys.py)
-
 local function has_jobs(tenant, root)
   return redis.call('HEXISTS', key('node', tenant, root), 'jobs') == 1
 end
@@ -17,6 +14,8 @@ end
 -- The digits of a conversation that stands in a tree, or nil; true where there are too many leaves to look at. Few trees had
 -- one ever, and only of those that nobody used for long it is asked.
 local function conversation_in(tenant, root)
+  local MOST_LEAVES = 10000 -- the most leaves of a tree among which one is looked for; in more, it is taken for granted
+  local CONVERSATIONS = '??636f6e766572*' -- their digits: the shard, and CONVERSATION_MARK (store/keys.py)
   if redis.call('HEXISTS', key('node', tenant, root), 'named') == 0 then
     return nil
   end

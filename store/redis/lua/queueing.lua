@@ -35,11 +35,10 @@ end
 
 -- The room of waiting jobs, of which a tenant has a share: it may have all while nobody else comes, and a part beyond the
 -- limit is kept for tenants that have little.
-local KEPT_PART = 8 -- what part of a limit is kept beyond it
-local LITTLE_PART = 16 -- what part of a limit is little
 
 -- The most that all may have together, of a limit, when one gets more that then has so much itself.
 local function most_for(limit, own)
+  local KEPT_PART, LITTLE_PART = 8, 16 -- what part of a limit is kept beyond it, and what part of it is little
   if own <= math.max(1, math.floor(limit / LITTLE_PART)) then
     return limit + math.max(1, math.floor(limit / KEPT_PART))
   end

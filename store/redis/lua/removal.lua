@@ -1,4 +1,5 @@
 --- include logs
+--- include pictures
 --- include pins
 --- include places
 --- include said
@@ -47,10 +48,11 @@ end
 
 -- The fields of a turn that taking it away needs; no `root` where it is gone.
 local function turn_of(tenant, digits)
-  local root, parent, deleted, held, touched, log_bytes, children, awaits, said = unpack(redis.call('HMGET',
-    key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children', 'awaits', 'said'))
+  local root, parent, deleted, held, touched, log_bytes, children, awaits, said, shown = unpack(redis.call('HMGET',
+    key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children', 'awaits', 'said',
+    'pictures'))
   return { root = root, parent = parent, deleted = deleted, held = held, touched = touched, log_bytes = log_bytes,
-    children = children, awaits = awaits, said = said }
+    children = children, awaits = awaits, said = said, pictures = shown }
 end
 
 -- Only what was deleted has any, and most turns that go were not.
@@ -77,6 +79,9 @@ local function remove(tenant, digits, turn)
   end
   if turn.said then
     unsay(tenant, digits, turn.said)
+  end
+  if turn.pictures then
+    unshow(tenant, digits, turn.pictures, '')
   end
   if parent == '' then
     redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))

@@ -5,10 +5,9 @@
 --
 -- The hash of an hour, by the server's clock, has for each TENANT/KEY/MODEL the text 'REQUESTS INPUT CACHED OUTPUT REASONING'.
 
-local MOST_SPENDERS, HOUR_US = 1000, 3600000000
-
 -- Count what is '' for nothing, or 'SECONDS INPUT CACHED OUTPUT REASONING KEY/MODEL'; the hour is known for so many seconds.
 local function spend(tenant, spent)
+  local MOST_SPENDERS, HOUR_US = 1000, 3600000000
   if spent ~= '' then
     local seconds, put_in, cached, put_out, reasoning, whose = string.match(spent, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
     local hour, field = shard_key('spent:' .. math.floor(now_us / HOUR_US)), tenant .. '/' .. whose

@@ -16,6 +16,7 @@
 --            ended_entry     the bytes of its log's last entry
 --            ended_messages  what to store under its messages
 --            ended_response  what to store under its response
+--            ended_pictures  the pictures that it shows (pictures.lua)
 -- Result:    {'ok', how many turns were evicted for what (eviction.lua), how many webhooks were dropped for this one} |
 --            {'lost'}, {'illegal', …}, {'written', …}, {'behind', …} and {'steered'} as in finish.lua | {'queue'},
 --            {'crowded'}, {'conflict'}, {'long'}, {'large'}, {'again'} and {'full'} as in submit.lua
@@ -57,7 +58,8 @@ if verdict ~= 'ok' then
 end
 
 end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest, added = ended_added, said = ended_said,
-  last = ended_last, entry = ended_entry, messages = ended_messages, response = ended_response, spent = spent })
+  last = ended_last, entry = ended_entry, messages = ended_messages, response = ended_response, pictures = ended_pictures,
+  spent = spent })
 local dropped = announced == '1' and announce(tenant, parent, ended_status, max_pending) or 0
 local above = redis.call('HMGET', turn.node, 'chain_messages', 'chain_bytes', 'chain_held')
 local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes = above[2], held = above[3] }

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from store.turn import digest_of
 from tests.support.store.audit_jobs import NOTES, is_known, job_complaints, under_way
 
 Dump = dict[str, Any]
@@ -45,9 +46,12 @@ NODE_BYTES, PATH_BYTES, VALUE_BYTES, NAME_BYTES, ROUNDED_PART, JOB_BYTES, SAID_B
 """As lua/held.lua has them."""
 WORDS_BYTES, SAID_NAME = 125, 8
 """As lua/said.lua has them."""
+SHOWN_BYTES, PICTURE_BYTES = 250, 480
+"""As lua/pictures.lua has them."""
 PATH_TURNS = 32
 _FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _FAMILY = re.compile(rf"t:(?P<tenant>[^:]+):(?P<family>{_FAMILIES}):(?P<digits>[0-9a-f]{{48}})")
+_PICTURE = re.compile(r"t:(?P<tenant>[^:]+):picture:(?P<digest>[0-9a-f]{64})")
 
 
 async def dump(redis: Redis, prefix: str) -> Dump:
@@ -139,6 +143,7 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     }
     orders = [key for name in ("leaves", "conversations", "trees", "said") for key in _orders(own, name)]
     known = SINGLES.union(filter(is_known, own), orders, (f"usage:{counter}" for counter in COUNTERS))
+    known.update(filter(_PICTURE.fullmatch, own))
     wrong = [f"unknown key {key}" for key in own if not _FAMILY.fullmatch(key) and key not in known]
     wrong += [f"{turn} has {sorted(turns[turn])} but no node" for turn in turns if turn not in nodes]
     for turn, node in nodes.items():
@@ -175,8 +180,17 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
         for counter in COUNTERS
         for tenant, score in own.get(f"usage:{counter}", {}).items()
     }
-    if counters | ranked != _usage(nodes):
-        wrong.append(f"usage is {counters | ranked}, not {_usage(nodes)}")
+    pictures = {
+        (match["tenant"], match["digest"]): value for key, value in own.items() if (match := _PICTURE.fullmatch(key))
+    }
+    wanted = _usage(nodes, pictures, shard_name)
+    if counters | ranked != wanted:
+        wrong.append(f"usage is {counters | ranked}, not {wanted}")
+    counts = {picture: int(value[b"turns"]) for picture, value in pictures.items()}
+    if counts != _shown(nodes):
+        wrong.append(f"pictures are shown {counts}, not {_shown(nodes)}")
+    forged = [digest for (_, digest), value in pictures.items() if digest_of(value[b"bytes"]).hex() != digest]
+    wrong += [f"the picture {digest} has the bytes of another one" for digest in forged]
     return wrong + job_complaints(own, nodes, turns)
 
 
@@ -240,7 +254,16 @@ def _roots(nodes: Dump) -> set[str]:
     return _members({turn for turn, node in nodes.items() if not node["parent"]})
 
 
-def _usage(nodes: Dump) -> dict[str, int]:
+def _shown(nodes: Dump) -> Counter[tuple[str, str]]:
+    """How many turns show each picture of a tenant."""
+    shown: Counter[tuple[str, str]] = Counter()
+    for (tenant, _), node in nodes.items():
+        digests = node.get("pictures", "")
+        shown.update((tenant, digests[at : at + 64]) for at in range(0, len(digests), 64))
+    return shown
+
+
+def _usage(nodes: Dump, pictures: Dump, shard_name: int) -> dict[str, int]:
     counted: Counter[str] = Counter()
     leaves, listed = _leaves(nodes), _conversations(nodes)
     for (tenant, digits), node in nodes.items():
@@ -251,4 +274,9 @@ def _usage(nodes: Dump) -> dict[str, int]:
             counted[field] += change
             counted[f"{field}/{tenant}"] += change
         counted[f"bytes/{tenant}"] += TREE_BYTES * is_root
+    for (tenant, digest), turns in _shown(nodes).items():
+        length = len(pictures.get((tenant, digest), {}).get(b"bytes", b""))
+        held = shard_name + len(":t:") + len(tenant) + PICTURE_BYTES + length + length // ROUNDED_PART
+        for field in ("bytes", f"bytes/{tenant}"):
+            counted[field] += held * (length > 0) + SHOWN_BYTES * turns
     return {field: value for field, value in counted.items() if value}

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
+from msgspec import json
 from redis.asyncio import Redis
 
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
-from store.turn import Status, StoredMessage, Turn
+from store.turn import PICTURES, Picture, Status, StoredMessage, Turn
 
 TENANT = "acme"
 DAY = 86_400
@@ -25,6 +26,13 @@ def turn(id: str, parent: str | None = None, *, text: str = "hello", status: Sta
 def with_words(turn: Turn, said: bytes) -> Turn:
     """The turn, recognised by this digest."""
     return msgspec.structs.replace(turn, said=said)
+
+
+def with_pictures(turn: Turn, *pictures: bytes) -> Turn:
+    """The turn, with pictures of these bytes and a note that names them."""
+    shown = tuple(map(Picture.of, pictures))
+    note = StoredMessage(PICTURES, b"", name=json.encode([each.digest.hex() for each in shown]).decode())
+    return msgspec.structs.replace(turn, pictures=shown, messages=(*turn.messages, note))
 
 
 async def grow(
