@@ -9,8 +9,8 @@ as well. Texts stay the JSON that came. Members that would change the answer and
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw
@@ -53,7 +53,7 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
 _EMPTY = (b"null", b'""', b"[]")
 """Contents that say nothing."""
 
-_TEXT_ONLY = "The model reads text; send parts of type 'text'."
+TEXT_ONLY = "The model reads text; send parts of type 'text'."
 _OWN_TOOLS = "Give 'function' or 'custom': tools that are run here are for POST /v1/responses."
 
 
@@ -160,34 +160,51 @@ _OUTPUT: Renamed = {"call_id": "tool_call_id", "output": "content"}
 
 _ITEM = re.compile(r"input\[(\d+)\](?:\.([a-z_]+))?(.*)", re.DOTALL)
 _ITEM_TOLD = re.compile(r"input\[\d+\](?:\.[a-z_]+|\[\d+\])*")
-_FILE = re.compile(r"\.(file_data|file_id|filename)\Z")
-_RULES = tuple(
-    (re.compile(rf"{ours}(?=[.\[]|\Z)"), name)
-    for ours, name in (
-        (r"text\.format\.(name|description|schema|strict)", r"response_format.json_schema.\1"),
-        (r"text\.format", "response_format"),
-        (r"text\.verbosity", "verbosity"),
-        (r"reasoning\.effort", "reasoning_effort"),
-        (r"(tools\[\d+\])\.format\.(syntax|definition)", r"\1.custom.format.grammar.\2"),
-        (r"(tools\[\d+\])\.format", r"\1.custom.format"),
-        (r"(tools\[\d+\])\.(?!type)([^.\[]+)", r"\1.function.\2"),
-        (r"tool_choice\.name", "tool_choice.function.name"),
-        (r"tool_choice\.tools(\[\d+\])\.name", r"tool_choice.allowed_tools.tools\1.function.name"),
-        (r"tool_choice\.(tools|mode)", r"tool_choice.allowed_tools.\1"),
-        (r"include", "logprobs"),
-        (r"input|instructions|previous_response_id", "messages"),
-    )
+_NUMBER = re.compile(r"\d+")
+Rule = tuple[re.Pattern[str], str]
+"""Parameters of a create request, and what they are called elsewhere."""
+
+
+def rules(*pairs: tuple[str, str]) -> tuple[Rule, ...]:
+    """Rules for parameters, or for their beginnings, that match an expression."""
+    return tuple((re.compile(rf"(?:{ours})(?=[.\[]|\Z)"), name) for ours, name in pairs)
+
+
+_INSIDE = rules((r"\.(file_data|file_id|filename)", r".file.\1"))
+_RULES = rules(
+    (r"text\.format\.(name|description|schema|strict)", r"response_format.json_schema.\1"),
+    (r"text\.format", "response_format"),
+    (r"text\.verbosity", "verbosity"),
+    (r"reasoning\.effort", "reasoning_effort"),
+    (r"(tools\[\d+\])\.format\.(syntax|definition)", r"\1.custom.format.grammar.\2"),
+    (r"(tools\[\d+\])\.format", r"\1.custom.format"),
+    (r"(tools\[\d+\])\.(?!type)([^.\[]+)", r"\1.function.\2"),
+    (r"tool_choice\.name", "tool_choice.function.name"),
+    (r"tool_choice\.tools(\[\d+\])\.name", r"tool_choice.allowed_tools.tools\1.function.name"),
+    (r"tool_choice\.(tools|mode)", r"tool_choice.allowed_tools.\1"),
+    (r"include", "logprobs"),
+    (r"input|instructions|previous_response_id", "messages"),
 )
-"""Parameters of a create request, and what they are called here."""
+
+
+class Place(NamedTuple):
+    """The place of an item in a request, the names of its members there, and how many parts come before its own."""
+
+    where: str
+    renamed: Renamed = _SAME
+    before: int = 0
 
 
 class Names(NamedTuple):
     """The names that a request's own parameters have, by those of the create request that it became."""
 
-    items: Sequence[tuple[str, Renamed]]
-    """The place of each item of the input, and the names of its members there."""
+    items: Sequence[Place]
+    """The places of the items of the input."""
+    rules: Sequence[Rule]
     limit: str
     """The member that bounds the answer."""
+    inside: Sequence[Rule]
+    """The rules for members of a part."""
 
     def rename(self, refusal: ApiError) -> None:
         """Have a refusal name a parameter as the client knows it."""
@@ -201,12 +218,15 @@ class Names(NamedTuple):
     def name_of(self, param: str) -> str:
         """The name of a parameter."""
         if (found := _ITEM.fullmatch(param)) and int(found[1]) < len(self.items):
-            where, renamed = self.items[int(found[1])]
-            member = f".{renamed.get(found[2], found[2])}" if found[2] else ""
-            return where + member + _FILE.sub(r".file.\1", found[3])
+            place = self.items[int(found[1])]
+            member = f".{place.renamed.get(found[2], found[2])}" if found[2] else ""
+            rest = _NUMBER.sub(lambda number: str(int(number[0]) + place.before), found[3], 1)
+            for rule, name in self.inside:
+                rest = rule.sub(name, rest)
+            return place.where + member + rest
         if param == "max_output_tokens":
             return self.limit
-        for rule, name in _RULES:
+        for rule, name in self.rules:
             if match := rule.match(param):
                 return match.expand(name) + param[match.end() :]
         return param
@@ -240,13 +260,10 @@ def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
     sent: _Own = decode(body, _Body)
     if len(body) > BYTES_A_STEP:
         yield
-    for name, (harmless, advice) in UNSERVED.items():
-        value: Raw = getattr(sent, name)
-        if value != ABSENT and bytes(memoryview(value)[: len(harmless) + 1]) != harmless:
-            raise not_served(name, shown_raw(value), advice)
-    translation = _Translation()
+    refuse_unserved(sent, UNSERVED)
+    translation = _Messages()
     yield from translation.take(sent.messages, limits.messages)
-    items = b",".join(translation.items)
+    items = translation.as_json()
     if len(body) > BYTES_A_STEP:
         yield
     wanted: Json = {"instructions": APART.join(translation.instructions) or None}
@@ -256,9 +273,24 @@ def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
     if sent.stream_options is not None:
         wanted["stream_options"] = {"include_obfuscation": options.include_obfuscation}
     limit = "max_completion_tokens" if sent.max_tokens is None else "max_tokens"
-    body = b'%b,"input":[%b]}' % (msgspec.json.encode(wanted)[:-1], items)
-    names = Names(translation.places, limit)
+    body = b'%b,"input":%b}' % (msgspec.json.encode(wanted)[:-1], items)
+    names = Names(translation.places, _RULES, limit, _INSIDE)
     return Chat(body, names, bool(options.include_usage), sent.include_reasoning is not False)
+
+
+def refuse_unserved(sent: object, unserved: Mapping[str, tuple[bytes, str]], where: str = "") -> None:
+    """Raise InvalidRequest for a member that isn't served, and would change something."""
+    for name, (harmless, advice) in unserved.items():
+        value: Raw = getattr(sent, name)
+        if value != ABSENT and bytes(memoryview(value)[: len(harmless) + 1]) != harmless:
+            raise not_served(where + name, shown_raw(value), advice)
+
+
+def read_tools(raw: Raw, limits: ChatLimits, read: Callable[[Raw, str], object]) -> Json:
+    """The tools of a request, each by a function that reads one. Raises InvalidRequest."""
+    check_bytes(len(memoryview(raw)), limits.tools_bytes)
+    tools = enumerate(decode_list(raw, limits.tools, "tools"))
+    return {"tools": [read(tool, f"tools[{place}]") for place, tool in tools]}
 
 
 def _settings(sent: _Own, limits: ChatLimits) -> Json:
@@ -275,9 +307,7 @@ def _settings(sent: _Own, limits: ChatLimits) -> Json:
     if sent.reasoning_effort != ABSENT:
         wanted["reasoning"] = {"effort": sent.reasoning_effort}
     if sent.tools != ABSENT:
-        check_bytes(len(memoryview(sent.tools)), limits.tools_bytes)
-        tools = decode_list(sent.tools, limits.tools, "tools")
-        wanted["tools"] = [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
+        wanted |= read_tools(sent.tools, limits, _tool)
     if sent.tool_choice != ABSENT:
         wanted["tool_choice"] = _choice(sent.tool_choice)
     text = {"verbosity": sent.verbosity} if sent.verbosity != ABSENT else {}
@@ -347,13 +377,19 @@ def _format(raw: Raw) -> Raw:
     return raw if given.type != "json_schema" else _flat(given.json_schema, given.type, f"{where}.json_schema")
 
 
-class _Translation:
-    """The items and the instructions that messages become."""
+class Translation:
+    """The items and the instructions that messages become, of a kind that `kind` decodes."""
+
+    kind: ClassVar[Any]
 
     def __init__(self) -> None:
         self.items: list[bytes] = []
-        self.places: list[tuple[str, Renamed]] = []
+        self.places: list[Place] = []
         self.instructions: list[str] = []
+
+    def as_json(self) -> bytes:
+        """The JSON of all items."""
+        return b"[%b]" % b",".join(self.items)
 
     def take(self, raw: Raw, most: int) -> Generator[None, None, None]:
         """Take the messages, yielding now and then. Raises InvalidRequest, naming the message."""
@@ -363,24 +399,47 @@ class _Translation:
         leading, read = True, 0
         for place, message in enumerate(messages):
             where = f"messages[{place}]"
-            sent = decode(message, _Message, where)
+            sent = decode(message, self.kind, where)
             if len(memoryview(message)) > BYTES_A_STEP:
                 yield
             leading = leading and sent.role in ("system", "developer")
             if leading:
-                self.instructions.append(_words(sent.content, f"{where}.content"))
+                self.instructions.append("".join(words(sent.content, f"{where}.content")))
             else:
-                self._message(sent, where)
+                self.message(sent, where)
             read += len(memoryview(message))
             if place % MESSAGES_A_STEP == MESSAGES_A_STEP - 1 or read > BYTES_A_STEP:
                 read = 0
                 yield
 
-    def _add(self, where: str, renamed: Renamed, item: bytes) -> None:
-        self.places.append((where, renamed))
+    def message(self, sent: Any, where: str) -> None:
+        """Take a message. Raises InvalidRequest."""
+        raise NotImplementedError
+
+    def add(self, place: Place, item: bytes) -> None:
+        """Add an item."""
+        self.places.append(place)
         self.items.append(item)
 
-    def _message(self, sent: _Message, where: str) -> None:
+    def call(self, place: Place, id: bytes, name: bytes, arguments: bytes) -> None:
+        """Add a call of a function, by the JSON of its members."""
+        self.add(place, b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}' % (id, name, arguments))
+
+    def output(self, place: Place, id: bytes, content: bytes) -> None:
+        """Add the output of a call, by the JSON of its members."""
+        self.add(place, b'{"type":"function_call_output","call_id":%b,"output":%b}' % (id, content))
+
+    def say(self, place: Place, role: bytes, content: bytes, phase: bytes = b"") -> None:
+        """Add a message, by the JSON of its content."""
+        phase = phase and b',"phase":"%b"' % phase
+        self.add(place, b'{"type":"message","role":"%b","content":%b%b}' % (role, content, phase))
+
+
+class _Messages(Translation):
+    kind = _Message
+
+    def message(self, sent: _Message, where: str) -> None:
+        """See Translation."""
         if sent.role == "assistant":
             self._assistant(sent, where)
             return
@@ -388,11 +447,9 @@ class _Translation:
         if sent.role == "tool":
             if sent.tool_call_id == ABSENT:
                 raise missing(f"{where}.tool_call_id", "Name the call that is answered.")
-            written = b'{"type":"function_call_output","call_id":%b,"output":%b}' % (bytes(sent.tool_call_id), content)
-            self._add(where, _OUTPUT, written)
+            self.output(Place(where, _OUTPUT), bytes(sent.tool_call_id), content)
             return
-        role = b"user" if sent.role == "user" else b"developer"
-        self._add(where, _SAME, b'{"type":"message","role":"%b","content":%b}' % (role, content))
+        self.say(Place(where), b"user" if sent.role == "user" else b"developer", content)
 
     def _assistant(self, sent: _Message, where: str) -> None:
         """The model's own: its reasoning, its words and its calls, in this order. An empty text is no item."""
@@ -403,15 +460,15 @@ class _Translation:
             thought = bytes(getattr(sent, member))
             if thought.startswith(b'"') and thought != b'""':
                 part = b'[{"type":"reasoning_text","text":%b}]' % thought
-                self._add(where, {"content": member}, b'{"type":"reasoning","summary":[],"content":%b}' % part)
+                item = b'{"type":"reasoning","summary":[],"content":%b}' % part
+                self.add(Place(where, {"content": member}), item)
                 break
         calls = decode_list(sent.tool_calls, MAX_CALLS, f"{where}.tool_calls")
         content = _content(sent.content, f"{where}.content")
         if content in _EMPTY and bytes(sent.refusal) not in _EMPTY:
             content = b'[{"type":"refusal","refusal":%b}]' % bytes(sent.refusal)
         if content not in _EMPTY:
-            phase = b',"phase":"commentary"' if calls else b""
-            self._add(where, _SAME, b'{"type":"message","role":"assistant","content":%b%b}' % (content, phase))
+            self.say(Place(where), b"assistant", content, b"commentary" if calls else b"")
         for place, raw in enumerate(calls):
             at = f"{where}.tool_calls[{place}]"
             self._call(decode(raw, _Call, at), at)
@@ -420,25 +477,26 @@ class _Translation:
         called = call.function if call.type == "function" else call.custom
         if called is None:
             raise missing(f"{where}.{call.type}", "It has the name of the tool and what it is called with.")
-        head = b'"call_id":%b,"name":%b' % (bytes(call.id), bytes(called.name))
         if call.type == "custom":
-            self._add(where, _CUSTOM_CALL, b'{"type":"custom_tool_call",%b,"input":%b}' % (head, bytes(called.input)))
+            head = b'"call_id":%b,"name":%b' % (bytes(call.id), bytes(called.name))
+            item = b'{"type":"custom_tool_call",%b,"input":%b}' % (head, bytes(called.input))
+            self.add(Place(where, _CUSTOM_CALL), item)
             return
         arguments = b'""' if called.arguments == ABSENT else bytes(called.arguments)
-        self._add(where, _CALL, b'{"type":"function_call",%b,"arguments":%b}' % (head, arguments))
+        self.call(Place(where, _CALL), bytes(call.id), bytes(called.name), arguments)
 
 
-def _words(raw: Raw, where: str) -> str:
-    """The text of an instruction. Raises InvalidRequest."""
+def words(raw: Raw, where: str) -> list[str]:
+    """The texts of an instruction. Raises InvalidRequest."""
     if bytes(memoryview(raw)[:1]) != b"[":
-        return decode(raw, str, where)
+        return [decode(raw, str, where)]
     texts: list[str] = []
     for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
         part = decode(each, _Part, f"{where}[{place}]")
         if part.type != "text":
-            raise not_served(f"{where}[{place}].type", part.type, _TEXT_ONLY)
+            raise not_served(f"{where}[{place}].type", part.type, TEXT_ONLY)
         texts.append(decode(part.text, str, f"{where}[{place}].text"))
-    return "".join(texts)
+    return texts
 
 
 def _content(raw: Raw, where: str) -> bytes:
@@ -459,7 +517,7 @@ def _part(raw: Raw, where: str) -> bytes:
         return b'{"type":"input_image","image_url":%b,"detail":%b}' % written
     if part.type == "file":
         return bytes(_flat(part.file, "input_file", f"{where}.file"))
-    raise not_served(f"{where}.type", part.type, _TEXT_ONLY)
+    raise not_served(f"{where}.type", part.type, TEXT_ONLY)
 
 
 # --- answers ---

@@ -331,6 +331,8 @@ class Extensions(msgspec.Struct, omit_defaults=True):
     """The steers that were given back."""
     recognised: bool | msgspec.UnsetType = msgspec.UNSET
     """True where its request named no conversation, and was recognised as the next turn of one by its history."""
+    stop: str | msgspec.UnsetType = msgspec.UNSET
+    """The text of `stop` at which it ended."""
 
     @classmethod
     def extend(cls, response: "Response", **facts: Any) -> "Response":

@@ -13,12 +13,22 @@ import msgspec
 from service.api import events
 from service.api.chat import APART, Chat, call_of, completion, facts_of, failure_of, finish_reason, usage_of
 from service.api.events import Event
+from service.api.messages import (
+    Thinking,
+    Told,
+    block_of,
+    message,
+    opening,
+    signature_of,
+    stop_of,
+    tokens_of,
+)
 from service.api.open_responses import Translation, open_compaction, open_event, open_response, with_bytes
-from service.api.response import OutputText, Response, decode_response
+from service.api.response import FunctionCall, OutputText, Reasoning, Response, decode_response
 from service.decoding import Json
 from service.errors import ApiError
 from service.responses.prompt.compaction import Compacted
-from service.web.errors import JsonResponse
+from service.web.errors import JsonResponse, of_messages
 from service.web.sse import OBFUSCATION_STEP, Encoder
 
 
@@ -92,13 +102,11 @@ class OpenEncoder(Encoder):
                 super().append((translated,), buffer)
 
 
-class ChatCompletions(Dialect):
-    """Chat Completions', for one request that was translated."""
+class Translated(Dialect):
+    """Another API's, for one request that was translated."""
 
-    name = "chat_completions"
-
-    def __init__(self, chat: Chat) -> None:
-        self._names, self._usage, self._reasons = chat.names, chat.usage, chat.reasons
+    def __init__(self, request: Chat | Told) -> None:
+        self._names = request.names
 
     def answer(self, content: object) -> JsonResponse:
         """See Dialect. Raises ApiError where the response failed, whatever it said before."""
@@ -106,15 +114,57 @@ class ChatCompletions(Dialect):
         assert isinstance(response, Response)
         if (failure := failure_of(response)) is not None:
             raise failure
-        return JsonResponse(completion(response, reasons=self._reasons))
+        return JsonResponse(self.tell(response))
+
+    def tell(self, response: Response) -> Json:
+        """The answer that a response is."""
+        raise NotImplementedError
+
+    def word(self, refusal: ApiError) -> None:
+        """See Dialect."""
+        self._names.rename(refusal)
+
+
+class ChatCompletions(Translated):
+    """Chat Completions'."""
+
+    name = "chat_completions"
+
+    def __init__(self, request: Chat) -> None:
+        super().__init__(request)
+        self._usage, self._reasons = request.usage, request.reasons
+
+    def tell(self, response: Response) -> Json:
+        """See Translated."""
+        return completion(response, reasons=self._reasons)
 
     def encoder(self, *, obfuscate: bool) -> Encoder:
         """See Dialect."""
         return ChatEncoder(obfuscate=obfuscate, usage=self._usage, reasons=self._reasons)
 
-    def word(self, refusal: ApiError) -> None:
+
+class Messages(Translated):
+    """Anthropic's."""
+
+    name = "messages"
+
+    def __init__(self, request: Told) -> None:
+        super().__init__(request)
+        self._thinking: Thinking = request.thinking
+
+    def tell(self, response: Response) -> Json:
+        """See Translated."""
+        return message(response, self._thinking)
+
+    def encoder(self, *, obfuscate: bool) -> Encoder:
         """See Dialect."""
-        self._names.rename(refusal)
+        return MessagesEncoder(self._thinking)
+
+    def word(self, refusal: ApiError) -> None:
+        """See Dialect. Clients shorten a conversation that is too long in Anthropic's words."""
+        super().word(refusal)
+        if refusal.code == "context_length_exceeded":
+            refusal.message = f"prompt is too long: {refusal.message}"
 
 
 class ChatEncoder(Encoder):
@@ -204,6 +254,92 @@ class ChatEncoder(Encoder):
         buffer += b"%b%b]%b}\n\n" % (self._head, choice, usage)
         if self._usage:
             buffer += b'%b],"usage":%b}\n\n' % (self._head, self._encoder.encode(usage_of(response)))
+
+
+class MessagesEncoder(Encoder):
+    """The encoder of Messages: blocks one after the other, each from its start to its stop. A text or a thought that
+    says nothing is no block.
+    """
+
+    done = b""
+    keep_alive = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def __init__(self, thinking: Thinking) -> None:
+        super().__init__(obfuscate=False)
+        self._thinking: Thinking = thinking
+        self._begun, self._blocks = False, 0
+        self._open: int | None = None
+        """The place in the output of the item whose block is open."""
+
+    def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
+        """Write the events of the blocks at the buffer's end, each in one piece."""
+        for event in batch:
+            if isinstance(event, events.OutputTextDelta):
+                self._delta(buffer, event, _TEXT, b'"text_delta","text"')
+            elif isinstance(event, events.ReasoningTextDelta):
+                if self._thinking == "shown":
+                    self._delta(buffer, event, _THINKING, b'"thinking_delta","thinking"')
+            elif isinstance(event, events.FunctionCallArgumentsDelta):
+                self._delta(buffer, event, {}, b'"input_json_delta","partial_json"')
+            elif isinstance(event, events.OutputItemAdded):
+                if isinstance(event.item, FunctionCall):
+                    self._start(buffer, event.output_index, block_of(event.item, self._thinking) or {})
+            elif isinstance(event, events.OutputItemDone):
+                self._end_item(buffer, event)
+            elif isinstance(event, events.Terminal):
+                self._end(buffer, event.response)
+            elif isinstance(event, events.Lifecycle) and not self._begun:
+                self._greet(buffer, event.response)
+
+    def _write(self, buffer: bytearray, kind: str, **members: object) -> None:
+        buffer += b"event: %b\ndata: %b\n\n" % (kind.encode(), self._encoder.encode({"type": kind, **members}))
+
+    def _greet(self, buffer: bytearray, response: Response) -> None:
+        self._begun = True
+        self._write(buffer, "message_start", message=opening(response))
+
+    def _start(self, buffer: bytearray, place: int, block: Json) -> None:
+        """Open a block for the item at a place of the output, unless that is open."""
+        if self._open == place:
+            return
+        self._stop(buffer)
+        self._open = place
+        self._write(buffer, "content_block_start", index=self._blocks, content_block=block)
+
+    def _stop(self, buffer: bytearray) -> None:
+        if self._open is not None:
+            self._write(buffer, "content_block_stop", index=self._blocks)
+            self._open, self._blocks = None, self._blocks + 1
+
+    def _delta(self, buffer: bytearray, event: events.Delta, block: Json, kind: bytes) -> None:
+        """Write some more of a block. This is the hot path."""
+        if self._open != event.output_index:
+            self._start(buffer, event.output_index, block)
+        buffer += _DELTA % (self._blocks, kind, self._encoder.encode(event.delta))
+
+    def _end_item(self, buffer: bytearray, event: events.OutputItemDone) -> None:
+        if isinstance(event.item, Reasoning) and self._thinking != "hidden" and (signature := signature_of(event.item)):
+            self._start(buffer, event.output_index, _THINKING)
+            delta = {"type": "signature_delta", "signature": signature}
+            self._write(buffer, "content_block_delta", index=self._blocks, delta=delta)
+        if self._open == event.output_index:
+            self._stop(buffer)
+
+    def _end(self, buffer: bytearray, response: Response) -> None:
+        """Write the last events, or the error that ended the response."""
+        if (failure := failure_of(response)) is not None:
+            buffer += b"event: error\ndata: %b\n\n" % self._encoder.encode(of_messages(failure))
+            return
+        if not self._begun:
+            self._greet(buffer, response)
+        self._stop(buffer)
+        self._write(buffer, "message_delta", delta=stop_of(response), usage=tokens_of(response))
+        self._write(buffer, "message_stop")
+
+
+_TEXT: Json = {"type": "text", "text": ""}
+_THINKING: Json = {"type": "thinking", "thinking": "", "signature": ""}
+_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b:%b}}\n\n'
 
 
 class _Kind(msgspec.Struct):

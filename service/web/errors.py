@@ -4,6 +4,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.decoding import Json
 from service.errors import ApiError
 
 PIECE_BYTES = 65_536
@@ -46,6 +47,12 @@ _KINDS = {
 """The types of Anthropic's errors, by their status."""
 
 
+def of_messages(error: ApiError) -> Json:
+    """The error as Anthropic's API tells it in a stream."""
+    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
 def envelope(error: ApiError, path: str = "", id: str = "") -> JsonResponse:
     """The error as its sender sees it, in the API of the path. SDKs read whether a retry makes sense."""
     headers = {"x-should-retry": "true" if error.retry else "false"}
@@ -62,8 +69,6 @@ def envelope(error: ApiError, path: str = "", id: str = "") -> JsonResponse:
     if error.allow:
         headers["allow"] = ", ".join(error.allow)
     if path.startswith(MESSAGES):
-        kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-        told = {"type": "error", "error": {"type": kind, "message": error.message}, "request_id": id}
-        return JsonResponse(told, error.status, headers)
+        return JsonResponse(of_messages(error) | {"request_id": id}, error.status, headers)
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     return JsonResponse({"error": body}, error.status, headers)

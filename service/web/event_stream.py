@@ -28,7 +28,7 @@ from service.steps import BRIEFLY
 from service.web.body import break_off, watching
 from service.web.exchange import Admitted, Exchange
 from service.web.http_protocol import BODY
-from service.web.sse import DONE, Pulse
+from service.web.sse import Pulse
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class StreamedRun(HttpResponse):
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 opened = scope.get("extensions", {}).get(BODY)
                 self._body: Body = AsgiBody(send) if opened is None else opened["open"]()
-                with Pulse(send, self._keepalive_seconds) as self._pulse:
+                with Pulse(send, self._keepalive_seconds, self._encoder.keep_alive) as self._pulse:
                     await self._driver.make(self)
             if self._over:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -136,7 +136,7 @@ class StreamedRun(HttpResponse):
         self._encoder.append(batch, buffer)
         if self._noting.note(batch[-1]):
             self._over = True
-            buffer += DONE
+            buffer += self._encoder.done
         if not buffer:  # an empty piece would end the body
             return not self._admitted.work.crowded()
         self._pulse.sent()
@@ -180,14 +180,16 @@ class EventStream(HttpResponse):
             async with aclosing(self._batches()) as batches:
                 first = await anext(batches)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-                with Pulse(send, self._settings.keepalive_seconds) as pulse:
+                with Pulse(send, self._settings.keepalive_seconds, self._encoder.keep_alive) as pulse:
                     if first:
                         done = await self._send(first, send)
                     async for batch in batches:
                         done = await self._send(batch, send)
                         pulse.sent()
             if over := not isinstance(self._source, Following) or self._source.over:
-                await send({"type": "http.response.body", "body": b"" if done else DONE, "more_body": False})
+                await send(
+                    {"type": "http.response.body", "body": b"" if done else self._encoder.done, "more_body": False}
+                )
         if not over:
             await break_off(scope, receive)
 
@@ -231,7 +233,7 @@ class EventStream(HttpResponse):
         self._encoder.append(batch, buffer)
         if done := isinstance(last, Terminal):
             note_outcome(self._exchange, last.response)
-            buffer += DONE
+            buffer += self._encoder.done
         await send({"type": "http.response.body", "body": bytes(buffer), "more_body": True})
         return done
 

@@ -44,6 +44,11 @@ class Encoder:
     log probabilities have more fields.
     """
 
+    done = DONE
+    """The bytes after the last event."""
+    keep_alive = KEEP_ALIVE
+    """The bytes that keep a quiet connection alive."""
+
     def __init__(self, *, obfuscate: bool) -> None:
         self._encoder = msgspec.json.Encoder()
         self._ends = _NOISE if obfuscate else _NO_NOISE
@@ -86,9 +91,10 @@ class Pulse(AbstractContextManager["Pulse"]):
     the end of a `with` block.
     """
 
-    def __init__(self, send: Send, seconds: float) -> None:
+    def __init__(self, send: Send, seconds: float, comment: bytes = KEEP_ALIVE) -> None:
         self._send = send
         self._seconds = seconds
+        self._bytes = comment
         self._loop = asyncio.get_running_loop()
         self._since = monotonic()
         self._comment: asyncio.Future[None] | None = None
@@ -106,6 +112,6 @@ class Pulse(AbstractContextManager["Pulse"]):
     def _tick(self) -> None:
         left = self._since + self._seconds - monotonic()
         if left <= 0 and (self._comment is None or self._comment.done()):
-            message = {"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True}
+            message = {"type": "http.response.body", "body": self._bytes, "more_body": True}
             self._comment = asyncio.ensure_future(self._send(message))
         self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._tick)

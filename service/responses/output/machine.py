@@ -17,6 +17,7 @@ from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.outcome import HostedCall, Outcome, broken_off
 from service.api.response import (
     Compaction,
+    Extensions,
     IncompleteDetails,
     Item,
     ItemStatus,
@@ -407,6 +408,7 @@ class Machine:
                     continue
                 out += item.text(segment)
                 if item.stopped:
+                    self._base = Extensions.extend(self._base, stop=item.stopped)
                     self.stretches.dropped = True
                     self._move(Move.FILL)
                     self._shut(item, None, "completed", out)

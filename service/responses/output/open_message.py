@@ -10,6 +10,7 @@ caller sees is looked at, so a stop never falls into a thought, and never depend
 
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -48,21 +49,21 @@ Piece = tuple[str, Sequence[Logprob]]
 
 
 class Stopper:
-    """Give it an answer's text piece by piece. Once `hit`, the answer ends."""
+    """Give it an answer's text piece by piece. Once a stop is `hit`, the answer ends."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
         self._pending: list[Piece] = []
-        self.hit = False
+        self.hit = ""
 
     def take(self, text: str, logprobs: Sequence[Logprob] = ()) -> list[Piece]:
         """The pieces that may be shown by now: the text before a stop, which may cut the token in which it begins."""
         self._pending.append((text, logprobs))
         waiting = "".join(piece for piece, _ in self._pending)
-        found = [place for stop in self._stops if (place := waiting.find(stop)) >= 0]
+        found = [(place, stop) for stop in self._stops if (place := waiting.find(stop)) >= 0]
         if found:
-            self.hit = True
-            return self._release(min(found), cut=True)
+            place, self.hit = min(found, key=itemgetter(0))
+            return self._release(place, cut=True)
         return self._release(len(waiting) - begun_chars(waiting, self._stops), cut=False)
 
     def rest(self) -> list[Piece]:
@@ -199,9 +200,9 @@ class OpenItem:
         return [event for text, logprobs in pieces for event in self.emitter.text(text, logprobs)]
 
     @property
-    def stopped(self) -> bool:
-        """Whether a stop text ended it."""
-        return self._stopper is not None and self._stopper.hit
+    def stopped(self) -> str:
+        """The stop text that ended it; empty where none did."""
+        return "" if self._stopper is None else self._stopper.hit
 
     def go_on_unconstrained(self) -> Generator[None, None, None]:
         """No engine constrains its content from here on, so it is checked: first, in steps, what there is."""

@@ -1,22 +1,23 @@
 """The routes that make a prompt: `POST /v1/responses`, `/v1/responses/compact` and `/v1/responses/input_tokens`, and
-`/v1/chat/completions` where that isn't passed on.
+`/v1/chat/completions`, `/v1/messages` and `/v1/messages/count_tokens` where those aren't passed on.
 
     body ─▶ checked request ─▶ Plan ─┬─▶ Driver ─▶ events ─▶ one answer, or a stream of them
                                      └─▶ queue, for a worker
 
 A compaction is a response in one piece that is never stored; a count has the same plan and never runs. A request for a
-chat completion is translated, and then one for a response, whose answer has another form.
+chat completion or a message is translated, and then one for a response, whose answer has another form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from starlette.responses import Response as HttpResponse
 
-from service.api.chat import ChatLimits, read_chat
+from service.api.chat import Chat, ChatLimits, read_chat
+from service.api.messages import Told, read_messages
 from service.api.request import ChatBody, CreateBody, CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
 from service.background.follow import find
@@ -35,10 +36,11 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.web.admission.slots import Slot
 from service.web.body import watching
-from service.web.dialect import ChatCompletions
+from service.web.dialect import ChatCompletions, Messages
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
 from service.web.received import Received
+from service.web.routes.proxy import MessagesQuery
 from service.web.routes.stored import stream_events
 from service.web.routing import Router, Way
 from store.errors import Conflict, StoreFull
@@ -46,13 +48,16 @@ from store.keys import id_of
 
 router = Router("Responses")
 chats = Router("Chat Completions")
-"""The route to chat completions that are made here."""
+"""The routes to chat completions and messages that are made here."""
 
 LIMITS = ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES)
 
 
 Read = Callable[[bytes], CreateRequest]
 """Reads and checks the body of a request."""
+
+Form = TypeVar("Form", Chat, Told)
+"""A request of another API that was translated."""
 
 
 class InputTokens(msgspec.Struct):
@@ -71,19 +76,35 @@ async def create(request: Received) -> object:
 @chats.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion", way=Way.ASKS)
 async def complete(request: Received) -> object:
     """Sample the next message of a conversation. It is stored as any response, unless `store` is false."""
-    return await _create(request, await _translate(request), ChatBody)
+    chat = await _translate(request, read_chat)
+    request.exchange.dialect = ChatCompletions(chat)
+    return await _create(request, chat.body, ChatBody)
 
 
-async def _translate(request: Received) -> bytes:
-    """The body of the create request that a request for a chat completion is, which is answered as one from now on, and
-    asks for the scope of one. Raises ApiError, ClientGone.
-    """
+@chats.route("POST", "/messages", "Create a message", "createMessage", query=MessagesQuery, way=Way.ASKS)
+async def answer(request: Received, _: MessagesQuery | None = None) -> object:
+    """Sample the next message of a conversation, and store it as any response, unless `store` is false."""
+    told = await _translate(request, read_messages)
+    request.exchange.dialect = Messages(told)
+    return await _create(request, told.body, ChatBody)
+
+
+@chats.route(
+    "POST", "/messages/count_tokens", "Count the tokens of messages", "countMessageTokens", query=MessagesQuery
+)
+async def count_messages(request: Received, _: MessagesQuery | None = None) -> object:
+    """The tokens of the prompt that a message would be answered from."""
+    told = await _translate(request, partial(read_messages, counts=True))
+    request.exchange.dialect = Messages(told)
+    return {"input_tokens": await _count(request, told.body)}
+
+
+async def _translate(request: Received, read: Callable[[bytes, ChatLimits], Generator[None, None, Form]]) -> Form:
+    """A request of another API as a create request, whose scope it asks for. Raises ApiError, ClientGone."""
     check_scope(request.exchange.entry.scopes, "api.responses.write")
     body = await request.body()
     async with request.preparing(len(body)):
-        chat = await in_steps(read_chat(body, LIMITS))
-    request.exchange.dialect = ChatCompletions(chat)
-    return chat.body
+        return await in_steps(read(body, LIMITS))
 
 
 async def _create(request: Received, body: bytes, kind: type[CreateBody]) -> object:
@@ -142,15 +163,20 @@ async def compact(request: Received) -> object:
 @router.route("POST", "/responses/input_tokens", "Count the tokens of a request", "countInputTokens")
 async def count(request: Received) -> object:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
+    length = await _count(request, await request.body())
+    return request.exchange.dialect.answer(InputTokens(length))
+
+
+async def _count(request: Received, body: bytes) -> int:
+    """The tokens of the prompt for a body. Raises ApiError, StoreError, EngineError."""
     exchange, service = request.exchange, request.service
-    body = await request.body()
     async with request.preparing(len(body)), AsyncExitStack() as resources:
         wanted = read_count(body, store=service.settings.store)
         planned = await prepare(service, request.exchange.caller, wanted, resources)
         length = planned.plan.input_tokens
     exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length
-    return exchange.dialect.answer(InputTokens(length))
+    return length
 
 
 async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpResponse:

@@ -43,7 +43,7 @@ class MessagesErrorDetail(Struct):
 
 
 class MessagesError(Struct):
-    """The error envelope of Anthropic's API, which what is passed on to it has."""
+    """The error envelope of Anthropic's API."""
 
     type: Literal["error"]
     error: MessagesErrorDetail
@@ -51,7 +51,7 @@ class MessagesError(Struct):
 
 
 class PassedOn(Struct):
-    """What the engine's server answers, or one event of its stream: as OpenAI has it, and what else it says."""
+    """An answer of the engine's server, or one made here in the same API, or one event of either's stream."""
 
     model: str | Left = UNSET
 

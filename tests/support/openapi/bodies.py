@@ -372,7 +372,9 @@ def _passed_on(name: str, says: str, endpoint: passed.Endpoint, *required: str) 
     return msgspec.defstruct(name, fields, namespace={"__doc__": says}, forbid_unknown_fields=True, kw_only=True)
 
 
-Chat = _passed_on("CreateChatCompletion", "A conversation for the engine's server.", passed.Endpoint.CHAT, "messages")
+Chat = _passed_on(
+    "CreateChatCompletion", "A conversation as Chat Completions has it.", passed.Endpoint.CHAT, "messages"
+)
 Completion = _passed_on(
     "CreateCompletion", "A text for the engine's server to go on from.", passed.Endpoint.COMPLETIONS, "prompt"
 )

@@ -5,6 +5,7 @@ The file is made by `python -m tests.support.openapi.document`, and served as it
 test makes it anew and compares.
 """
 
+import inspect
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -61,11 +62,14 @@ def document() -> Json:
 def _declared() -> Iterator[BaseRoute]:
     """The routes as FastAPI would have them declared, those of the second dialect left out."""
     first = [each for each in all_routes() if not each.path.startswith(OPEN_RESPONSES.prefix)]
-    return (_as_fastapi_has_it(route) for route in first if route.operation_id)
+    made_here = {each.operation_id: each for each in all_routes(remembers=True)}
+    return (_as_fastapi_has_it(route, made_here[route.operation_id]) for route in first if route.operation_id)
 
 
-def _as_fastapi_has_it(route: Route) -> APIRoute:
-    """A route with the parameters of its path and query as those of a function."""
+def _as_fastapi_has_it(route: Route, made_here: Route) -> APIRoute:
+    """A route with the parameters of its path and query as those of a function. It may be another one where its answers
+    are `made_here`.
+    """
     given: list[tuple[str, Any]] = [(name, str) for name in compile_path(route.path)[2]]
     if route.query is not None and route.query is not Query:
         given.append(("query", Annotated[route.query, InQuery()]))
@@ -76,6 +80,9 @@ def _as_fastapi_has_it(route: Route) -> APIRoute:
         [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in given]
     )
     endpoint.__doc__ = route.endpoint.__doc__
+    if made_here.endpoint is not route.endpoint:
+        told = (inspect.cleandoc(each.endpoint.__doc__ or "") for each in (route, made_here))
+        endpoint.__doc__ = "{}\n\nWith `HARMONIUM_CHATS=remembered` it is made here: {}".format(*told)
     words: dict[str, Any] = {"summary": route.summary, "operation_id": route.operation_id, "tags": [route.tag]}
     return APIRoute(route.path, endpoint, methods=[route.method], **words)
 

@@ -60,7 +60,7 @@ _CONTAINER = {200: containers.ContainerResource}
 _FILE = {200: containers.ContainerFile}
 _ITEMS = {200: answers.ItemList}
 _PASSED = {200: answers.PassedOn}
-_EVENTS = "The server's answer, or with `stream` its events."
+_EVENTS = "The answer as that API has it, or with `stream` its events."
 _KEYED = ("Idempotency-Key",)
 _STREAM = "The response, or with `stream` its events, each as the `data` of a server-sent event."
 

@@ -16,7 +16,8 @@ TAGS = {
     "Containers": "Sessions in which code runs, and their files.",
     "Conversations": "With an id: made, changed, listed, and what is in them.",
     "Models": "What is served.",
-    "Passed on": "To the engine's server, where it has these endpoints.",
+    "Passed on": "To the engine's server, where it has these endpoints. With `HARMONIUM_CHATS=remembered` chat "
+    "completions and messages are made here.",
     "Traces": "Of clients, to where those of the service go.",
     "Service": "For whoever runs it.",
 }

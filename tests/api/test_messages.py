@@ -1,0 +1,364 @@
+"""Requests of Anthropic's Messages as those of the Responses API that they become, and messages made of responses."""
+
+import json
+import re
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.api.chat import ChatLimits
+from service.api.messages import AS_SENT, Told, block_of, read_messages
+from service.api.request import ChatBody, CreateBody, CreateRequest, read_create
+from service.api.response import FunctionCall, Item, Message, OutputText, Reasoning, ReasoningText
+from service.errors import ApiError
+from service.responses.recognise import Seen, digest_after, seen_of
+from service.responses.seal import Sealer
+from service.steps import in_one_go
+from tests.support.responses.requests import read_checked
+
+LIMITS = ChatLimits(messages=16, tools=4, tools_bytes=1000)
+HI = {"role": "user", "content": "hi"}
+TOOL: dict[str, Any] = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
+USE: dict[str, Any] = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+RESULT: dict[str, Any] = {"type": "tool_result", "tool_use_id": "a", "content": "done"}
+CALLED = {"role": "assistant", "content": [USE]}
+PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+SEALER = Sealer("acme", [b"k" * 32])
+
+
+def translate(*messages: Any, counts: bool = False, **members: Any) -> Told:
+    body = {"model": "m", "max_tokens": 9, "messages": list(messages) or [HI], **members}
+    sent = json.dumps({name: value for name, value in body.items() if value is not ...}).encode()
+    return in_one_go(read_messages(sent, LIMITS, counts=counts))
+
+
+def created(*messages: Any, **members: Any) -> CreateRequest:
+    return read_create(translate(*messages, **members).body, store=True, kind=ChatBody)
+
+
+def items(*messages: Any) -> list[Any]:
+    return msgspec.json.decode(created(*messages).input)
+
+
+def heard(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def refusal(body: dict[str, Any]) -> ApiError:
+    """How a request is refused by the readers, in the client's names. Raises AssertionError where it isn't."""
+    told = None
+    try:
+        told = translate(**body)
+        read_checked(read_create(told.body, store=True, kind=ChatBody))
+    except ApiError as error:
+        if told is not None:
+            told.names.rename(error)
+        return error
+    raise AssertionError("nothing refused it")
+
+
+def test_a_conversation_becomes_items_in_its_order() -> None:
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "of another service"}
+    said = {"role": "assistant", "content": [thought, text("I look."), USE | {"input": {"x": 1}}]}
+    results = heard(RESULT, text("So"), text(" what?"))
+    system = {"role": "system", "content": "Be kind."}
+    assert items(HI, said, results, {"role": "assistant", "content": "Fine."}, HI, system) == [
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"},
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x": 1}'},
+        {"type": "function_call_output", "call_id": "a", "output": "done"},
+        {"type": "message", "role": "user", "content": [text("So"), text(" what?")]},
+        {"type": "message", "role": "assistant", "content": "Fine."},
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "message", "role": "developer", "content": "Be kind."},
+    ]
+
+
+def test_the_system_prompt_and_leading_system_messages_are_the_instructions() -> None:
+    blocks = [text("x-anthropic-billing-header: cc=1"), text("a") | {"cache_control": {"type": "ephemeral"}}, text("b")]
+    assert created({"role": "system", "content": "c"}, HI, system=blocks).instructions == "a\n\nb\n\nc"
+    assert created(HI, system="a").instructions == "a"
+    assert created(HI).instructions is None
+
+
+def test_a_signature_of_ours_is_sealed_reasoning_and_any_other_is_none() -> None:
+    sealed = {"type": "thinking", "thinking": "", "signature": "hs_x"}
+    hidden = {"type": "redacted_thinking", "data": "hs_y"}
+    nothing = {"type": "thinking", "thinking": "", "signature": "y"}
+    reasoning = items(HI, {"role": "assistant", "content": [sealed, hidden, nothing, text("")]}, HI)[1:-1]
+    assert [item.get("encrypted_content") for item in reasoning] == ["hs_x", "hs_y"]
+
+
+def test_files_have_the_forms_of_items() -> None:
+    url = {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}
+    plain = {"type": "document", "title": "a.txt", "source": {"type": "text", "media_type": "text/plain", "data": "é"}}
+    coded = {"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "aGk="}}
+    assert items(heard({"type": "image", "source": PNG}, url, plain, coded))[0]["content"] == [
+        {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+        {"type": "input_image", "image_url": "https://a.b/c.png"},
+        {"type": "input_file", "filename": "a.txt", "file_data": "w6k="},
+        {"type": "input_file", "filename": None, "file_data": "aGk="},
+    ]
+
+
+def test_a_result_is_a_text_or_parts_and_says_that_it_is_an_error() -> None:
+    results = [{}, {"content": ...}, {"content": []}, {"content": [text("x")]}, {"is_error": True}]
+    results += [{"is_error": True, "content": [text("x")]}, {"is_error": True, "content": ""}]
+    error = text("Error: ")
+    for given_, output in zip(
+        results, ["done", "", [], [text("x")], [error, text("done")], [error, text("x")], [error]], strict=True
+    ):
+        block = {name: value for name, value in (RESULT | given_).items() if value is not ...}
+        assert items(HI, CALLED, heard(block))[2]["output"] == output
+        read_checked(created(HI, CALLED, heard(block), tools=[TOOL]))
+
+
+def test_members_go_where_the_responses_api_has_them() -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    request = created(
+        stop_sequences=["x"],
+        thinking={"type": "enabled", "budget_tokens": 2048},
+        output_config={"format": {"type": "json_schema", "schema": schema}},
+        metadata={"user_id": "me"},
+        stream=True,
+        top_k=5,
+        service_tier="standard_only",
+        cache_control={"type": "ephemeral"},
+        store=False,
+    )
+    assert (request.max_output_tokens, request.stop, request.effort, request.user) == (9, ("x",), "low", "me")
+    assert msgspec.json.decode(request.format)["schema"] == schema
+    assert (request.stream, request.sampling.top_k, request.store) == (True, 5, False)
+    assert set(AS_SENT) <= {field.name for field in msgspec.structs.fields(CreateBody)}
+
+
+def test_thinking_is_an_effort_and_shown_where_it_is_wanted() -> None:
+    for thinking, effort, shown in (
+        (None, "medium", "hidden"),
+        ({"type": "disabled"}, "none", "hidden"),
+        ({"type": "adaptive"}, "medium", "shown"),
+        ({"type": "adaptive", "display": "omitted"}, "medium", "omitted"),
+        ({"type": "enabled", "budget_tokens": 4095}, "low", "shown"),
+        ({"type": "enabled", "budget_tokens": 4096}, "medium", "shown"),
+        ({"type": "enabled", "budget_tokens": 16384, "display": "summarized"}, "high", "shown"),
+    ):
+        told = translate(HI, thinking=thinking)
+        request = read_create(told.body, store=True, kind=ChatBody)
+        assert (request.effort, told.thinking) == (effort, shown)
+        assert ("reasoning.encrypted_content" in request.include) == (shown != "hidden")
+    assert created(HI, thinking={"type": "disabled"}, output_config={"effort": "max"}).effort == "max"
+
+
+def test_tools_and_choices_have_the_names_of_functions() -> None:
+    tool = TOOL | {"type": "custom", "description": "d", "strict": True, "cache_control": {"type": "ephemeral"}}
+    flat = {"type": "function", "name": "f", "description": "d", "parameters": TOOL["input_schema"], "strict": True}
+    choices: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none"}
+    for choice, given_ in (*choices.items(), ("tool", {"type": "function", "name": "f"})):
+        named = {"name": "f"} if choice == "tool" else {}
+        sent = {"type": choice, "disable_parallel_tool_use": choice == "any"} | named
+        request = created(HI, tools=[tool], tool_choice=sent)
+        assert msgspec.json.decode(request.tools) == [flat]
+        assert msgspec.json.decode(request.tool_choice) == given_
+        assert request.parallel_tool_calls == (choice != "any")
+
+
+def test_a_count_needs_no_limit_and_may_end_with_an_answer() -> None:
+    told = translate(HI, {"role": "assistant", "content": "Hello."}, max_tokens=..., counts=True)
+    assert len(msgspec.json.decode(told.body)["input"]) == 2
+
+
+def content(*blocks: Any, role: str = "user") -> dict[str, Any]:
+    return {"messages": [HI, {"role": role, "content": list(blocks)}, HI]}
+
+
+def said(*blocks: Any) -> dict[str, Any]:
+    return content(*blocks, role="assistant")
+
+
+def image(**source: Any) -> dict[str, Any]:
+    return content(text("a"), {"type": "image", "source": source})
+
+
+def document(**members: Any) -> dict[str, Any]:
+    source = {"type": "text", "media_type": "text/plain", "data": "x"}
+    return content(RESULT, {"type": "document", "source": source} | members)
+
+
+def tool(**members: Any) -> dict[str, Any]:
+    return {"tools": [TOOL, TOOL | {"name": "g"} | members]}
+
+
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no model": ({"model": None}, "model", "Missing"),
+    "no limit": ({"max_tokens": None}, "max_tokens", "Missing"),
+    "a limit of nothing": ({"max_tokens": 0}, "max_tokens", ">= 1"),
+    "empty messages": ({"messages": []}, "messages", "at least one"),
+    "too many messages": ({"messages": [HI] * 17}, "messages", "at most 16"),
+    "a message that is none": ({"messages": [HI, 5]}, "messages[1]", "object"),
+    "a role of another API": ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "tool"),
+    "content that is none": ({"messages": [HI, {"role": "user", "content": 5}]}, "messages[1].content", "5"),
+    "no content": ({"messages": [{"role": "user"}]}, "messages[0].content", "null"),
+    "an answer that is begun": (
+        {"messages": [HI, {"role": "assistant", "content": "I"}]},
+        "messages[1].role",
+        "the user's",
+    ),
+    "a system prompt that is none": ({"system": 5}, "system", "5"),
+    "a picture as the system prompt": ({"system": [{"type": "image"}]}, "system[0].type", "'text'"),
+    "a block of no type": (content({"text": "x"}), "messages[1].content[0].type", "Missing"),
+    "a block without its text": (content(text("a"), {"type": "text"}), "messages[1].content[1].text", "text"),
+    "a text that is none": (said(text("a"), {"type": "text", "text": 5}), "messages[1].content[1].text", "5"),
+    "a search's result": (content({"type": "search_result"}), "messages[1].content[0].type", "search_result"),
+    "a call of the server's": (said({"type": "server_tool_use"}), "messages[1].content[0].type", "server_tool_use"),
+    "a picture said": (said({"type": "image", "source": PNG}), "messages[1].content[0].type", "tool_use"),
+    "a picture without a source": (content({"type": "image"}), "messages[1].content[0].source", "Missing"),
+    "a picture in a file": (image(type="file", file_id="x"), "messages[1].content[1].source.type", "base64"),
+    "a picture of no base64": (
+        content(text("a"), {"type": "image", "source": PNG | {"data": "!"}}),
+        "messages[1].content[1].source",
+        "data URL",
+    ),
+    "a picture of nothing": (image(type="base64"), "messages[1].content[1].source.data", "null"),
+    "a document elsewhere": (
+        document(source={"type": "url", "url": "https://a.b"}),
+        "messages[1].content[1].source.type",
+        "base64",
+    ),
+    "a document that is no text": (
+        content({"type": "document", "source": {"type": "base64", "data": "JVBERi0="}}),
+        "messages[1].content[0].source",
+        "no text",
+    ),
+    "a document with a context": (document(context="x"), "messages[1].content[1].context", "text"),
+    "a document to be cited": (document(citations={"enabled": True}), "messages[1].content[1].citations", "texts"),
+    "a title of two lines": (document(title="a\nb"), "messages[1].content[1].title", "printable"),
+    "a result of nothing": (
+        {"messages": [HI, CALLED, heard({"type": "tool_result"})]},
+        "messages[2].content[0].tool_use_id",
+        "Missing",
+    ),
+    "a result that is none": (
+        {"messages": [HI, CALLED, heard(RESULT | {"content": 5})]},
+        "messages[2].content[0].content",
+        "5",
+    ),
+    "a part of an error that is none": (
+        {"messages": [HI, CALLED, heard(RESULT | {"is_error": True, "content": [text("a"), {"type": "text"}]})]},
+        "messages[2].content[0].content[1].text",
+        "text",
+    ),
+    "a result in a result": (
+        {"messages": [HI, CALLED, heard(RESULT | {"content": [RESULT]})]},
+        "messages[2].content[0].content[0].type",
+        "tool_result",
+    ),
+    "a call without an id": (said(USE | {"id": None}), "messages[1].content[0].id", "string"),
+    "a call of a strange name": (said(USE | {"name": "<|call|>"}), "messages[1].content[0].name", "<|call|>"),
+    "an input that is no object": (said(USE | {"input": "{}"}), "messages[1].content[0].input", "object"),
+    "thinking that is none": (said({"type": "thinking"}), "messages[1].content[0].thinking", "null"),
+    "a container": ({"container": "c"}, "container", "not served"),
+    "servers of tools": ({"mcp_servers": [{}]}, "mcp_servers", "/v1/responses"),
+    "speed": ({"speed": "fast"}, "speed", "fast"),
+    "a tier of another API": ({"service_tier": "flex"}, "service_tier", "flex"),
+    "a strange member": ({"max_output_tokens": 5}, "max_output_tokens", "Unknown"),
+    "heat": ({"temperature": 3}, "temperature", "<= 2"),
+    "stops that are none": ({"stop_sequences": "x"}, "stop_sequences", "array"),
+    "a stop of nothing": ({"stop_sequences": [""]}, "stop_sequences", "characters"),
+    "many stops": ({"stop_sequences": ["x"] * 17}, "stop_sequences", "16"),
+    "an id of many": ({"metadata": {"user_id": "x" * 1025}}, "metadata.user_id", "1024"),
+    "thinking of no budget": ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", "adaptive"),
+    "thinking of a strange type": ({"thinking": {"type": "deep"}}, "thinking.type", "deep"),
+    "an effort that is none": ({"output_config": {"effort": "hard"}}, "output_config.effort", "hard"),
+    "a format of a strange type": (
+        {"output_config": {"format": {"type": "grammar"}}},
+        "output_config.format.type",
+        "grammar",
+    ),
+    "a schema that can't be": (
+        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "what"}}}},
+        "output_config.format.schema.type",
+        "what",
+    ),
+    "tools that are cleared": (
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919"}]}},
+        "context_management.edits[1].type",
+        "clear_tool_uses",
+    ),
+    "too many tools": ({"tools": [TOOL] * 5}, "tools", "at most 4"),
+    "a tool of Anthropic's": ({"tools": [{"type": "web_search_20250305"}]}, "tools[0].type", "web_search"),
+    "a tool without a schema": (tool(input_schema=None), "tools[1].input_schema", "Missing"),
+    "a schema that is none": (tool(input_schema=5), "tools[1].input_schema", "5"),
+    "a tool of a strange name": (tool(name="<|end|>"), "tools[1].name", "<|end|>"),
+    "a tool with a strange member": (tool(parameters={}), "tools[1].parameters", "Unknown"),
+    "a tool that is loaded later": (tool(defer_loading=True), "tools[1].defer_loading", "not served"),
+    "a choice of a strange type": ({"tools": [TOOL], "tool_choice": {"type": "some"}}, "tool_choice.type", "some"),
+    "a choice of no tool": ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice.name", "g"),
+    "a choice of nothing": ({"tool_choice": {"type": "any"}}, "tool_choice", "tools"),
+}
+
+
+OURS = r"input\[|text\.format|instructions|encrypted_content"
+
+
+def test_a_bad_request_is_refused_in_its_own_words() -> None:
+    for name, (body, param, words) in BAD.items():
+        error = refusal(body)
+        assert (error.status, error.param) == (400, param), (name, error.message)
+        assert words in error.message, (name, error.message)
+        assert not re.search(r"input\[|text\.format|instructions|encrypted_content", error.message), (
+            name,
+            error.message,
+        )
+
+
+# --- there and back ---
+
+WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | WORDS,
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(WORDS, inside, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> str:
+    """The arguments of a call, as a model may write them."""
+    if draw(st.booleans()):
+        return draw(WORDS | st.just(""))
+    return json.dumps(draw(st.dictionaries(WORDS, VALUES, max_size=3)), indent=draw(st.none() | st.just(2)))
+
+
+OUTPUTS = st.lists(
+    st.builds(lambda said: Message("m", "completed", "final_answer", [OutputText(said)]), WORDS)
+    | st.builds(lambda said: Reasoning("r", "completed", [ReasoningText(said)]), WORDS)
+    | st.builds(lambda said: FunctionCall("f", "call_1", "f", said, "completed"), calls()),
+    max_size=5,
+)
+
+
+def seen(*messages: Any) -> Seen:
+    found = in_one_go(seen_of(SEALER, created(*messages).input))
+    assert found is not None
+    return found
+
+
+@given(OUTPUTS, st.booleans(), st.sampled_from([None, 1]))
+def test_a_message_that_comes_back_is_the_turn_that_made_it(
+    output: list[Item], shown: bool, indent: int | None
+) -> None:
+    blocks = [block for item in output if (block := block_of(item, "shown" if shown else "hidden")) is not None]
+    again = json.loads(msgspec.json.encode(blocks))
+    for block in again:
+        if block["type"] == "tool_use":
+            block["input"] = json.loads(json.dumps(block["input"], indent=indent))
+    after = digest_after(seen(HI).said, output)
+    history = [HI, {"role": "assistant", "content": again}, HI]
+    assert not after or seen(*history).ends[:1] == [(after, len(items(*history)) - 1)]
