@@ -488,10 +488,12 @@ class Gathered(msgspec.Struct):
     """The effects of items on the request as a whole: lists of tools that were `added`, with their places, and the
     count of their tools and bytes; lists that searches `loaded`, the oldest first; another effort, or another format
     of the answer with its place (the last one holds); the ids of stored items; and the wish for a compaction. It also
-    holds two limits of the request: whether images are refused, and the bytes of tools.
+    holds two limits of the request: whether images are refused, and the bytes of tools; and the place of its first item
+    among those that the client sent.
     """
 
     refuses_images: bool = False
+    begins_at: int = 0
     tools_bytes: int = 1_048_576
     added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
     loaded: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
@@ -502,3 +504,7 @@ class Gathered(msgspec.Struct):
     references: dict[str, None] = msgspec.field(default_factory=dict[str, None])
     trigger: str | None = None
     """The place of the wish for a compaction."""
+
+    def where(self, place: int) -> str:
+        """The parameter that an item is, as its client knows it."""
+        return f"input[{self.begins_at + place}]"

@@ -471,13 +471,13 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     items: list[InputItem] = []
     read = parts = 0
     for place, item in enumerate(sent, 1):
-        items.append((yield from _read_item(item, f"input[{place - 1}]", gathered)))
+        items.append((yield from _read_item(item, gathered.where(place - 1), gathered)))
         parts = _count_parts(parts, items[-1], max_items)
         read += len(memoryview(item))
         if place % ITEMS_A_STEP == 0 or read > BYTES_A_STEP:
             read = 0
             yield
-    if gathered.trigger is not None and gathered.trigger != f"input[{len(items) - 1}]":
+    if gathered.trigger is not None and gathered.trigger != gathered.where(len(items) - 1):
         raise invalid_value(f"{gathered.trigger}.type", "compaction_trigger", "It is the last item, or there is none.")
     return items
 
@@ -506,7 +506,7 @@ def resolve(
     for place, item in enumerate(items):
         known = item
         if isinstance(item, listed.ItemReference):
-            where = f"input[{place}]"
+            where = gathered.where(place)
             raw = stored.get(item.reference)
             if raw is None:
                 raise invalid_value(f"{where}.id", item.reference, "No item with this id is stored; send it whole.")

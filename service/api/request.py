@@ -313,6 +313,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     """The client's name for background responses that belong together: the later ones start before others."""
     template_options: dict[str, TemplateOption] = {}
     """The wished variables of the chat template, of a model that has one."""
+    begins_at: int = 0
+    """The place of the first item of `input` among those that the client sent: the conversation has those before it."""
 
     @property
     def outlasts(self) -> bool:

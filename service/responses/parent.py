@@ -1,23 +1,37 @@
-"""The response that a request continues, with its history, kept from being evicted until the end of a run."""
+"""The response that a request continues, with its history, kept from being evicted until the end of a run.
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+request ─▶ named by it, or recognised by its words ─▶ the chain, pinned ─▶ Continuation
+"""
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
+from service import spans
 from service.api.approval import waiting
 from service.api.items import CONFIGURATION, Configuration
+from service.api.request import CreateRequest
 from service.harmony.calls import pair
+from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
 from service.responses.prompt.read import NOTHING_SET
+from service.responses.recognise import Seen, recognises, seen_of
+from service.responses.refusals import unstored_parent
 from service.responses.remembered import Remembered
 from service.responses.service import Service
+from service.steps import in_steps
+from store.errors import NotContinuable, ParentNotFound, StoreUnavailable
 from store.turn import Chain, StoredMessage
 
 SERVER = "mcp_server"
 """The role of a note that a conversation has shown the tools of a server."""
+
+Recall = Callable[[str], Remembered | None]
+"""The look-up of a remembered response by its id."""
 
 
 class Parent:
@@ -112,3 +126,105 @@ def configuration_of(chain: Chain) -> Configuration:
     for note in chain.notes().get(CONFIGURATION, ()):
         found = found.then(msgspec.json.decode(note.name or "{}", type=Configuration))
     return found
+
+
+class Continuation(NamedTuple):
+    """A request with its parent."""
+
+    request: CreateRequest
+    """It names its parent, and its input begins behind what the conversation has, also where it was recognised."""
+    parent: Parent
+    joined: ConversationHold | None = None
+    """The conversation that the response will be added to."""
+    recognised: bool = False
+    said: bytes = b""
+    """The digest of all that its client has said by now, where conversations are recognised."""
+    together: str = ""
+    """The name of the conversations that are in one shard with this one."""
+
+
+async def continuation_of(
+    service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
+) -> Continuation:
+    """A request with its parent, kept as long as its `resources`: the one that it names, or the one by whose words it
+    begins, or none. Raises ApiError, StoreError.
+    """
+    seen = None
+    if service.settings.chats == "remembered" and recognises(request):
+        with _passing_over(request):
+            seen = await in_steps(seen_of(await service.seals.of(tenant), request.input))
+    if seen is None:
+        parent, joined = await _named_parent(service, tenant, request, resources, recall)
+        return Continuation(request, parent, joined)
+    together, known = f"{tenant}/{seen.beginning}", None
+    if seen.ends:
+        with _passing_over(request):
+            known = await _recognise(service, tenant, seen, together, resources, recall)
+    if known is None:
+        return Continuation(request, Parent(Chain(), remembers=recall is not None), said=seen.said, together=together)
+    parent, place = known
+    rest = seen.rest(place, parent.calls())
+    request = msgspec.structs.replace(request, previous_response_id=parent.id, input=rest, begins_at=place)
+    return Continuation(request, parent, recognised=True, said=seen.said, together=together)
+
+
+@contextmanager
+def _passing_over(request: CreateRequest) -> Generator[None, None, None]:
+    """Passes over a store that is away for a request that needs none: with its whole history, and not to be stored."""
+    try:
+        yield
+    except StoreUnavailable:
+        if request.store:
+            raise
+
+
+async def _named_parent(
+    service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
+) -> tuple[Parent, ConversationHold | None]:
+    """The parent that a request names, and the conversation that its response will be added to. One that isn't stored
+    reads its conversation, and is not added. Raises StoreError.
+    """
+    id, remembers = request.conversation, recall is not None
+    if id is not None:
+        joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
+        with spans.current.get().child("store.chain"):
+            chain = await service.conversations.chain(tenant, id)
+        return Parent(chain, configuration_of(chain), remembers=remembers), joined
+    before = request.previous_response_id
+    remembered = recall(before) if recall is not None and before is not None else None
+    if before is None:
+        return Parent(Chain(), remembers=remembers), None
+    if remembered is not None and not remembered.stored:
+        if request.store:
+            raise unstored_parent(before)
+        service.store.refuse_long(remembered.chain)
+    with spans.current.get().child("store.chain"):
+        kept = continuing(service, tenant, before, remembered, remembers=remembers)
+        return await resources.enter_async_context(kept), None
+
+
+async def _recognise(
+    service: Service, tenant: str, seen: Seen, together: str, resources: AsyncExitStack, recall: Recall | None
+) -> tuple[Parent, int] | None:
+    """The response by whose words a history begins, and the place of the first item behind them. Raises
+    StoreUnavailable.
+    """
+    with spans.current.get().child("store.recognise") as span:
+        known = None
+        found = await service.store.recognise(tenant, together, [digest for digest, _ in seen.ends])
+        if found is not None:
+            number, id = found
+            async with AsyncExitStack() as kept:
+                try:
+                    parent = await kept.enter_async_context(
+                        continuing(service, tenant, id, remembers=recall is not None)
+                    )
+                except (ParentNotFound, NotContinuable):  # it was deleted meanwhile, or is too long
+                    parent = None
+                if parent is not None and not parent.cut:
+                    resources.push_async_exit(kept.pop_all())
+                    known = parent, seen.ends[number][1]
+        share = known[1] / len(seen.items) if known is not None else 0.0
+        service.metrics.recognised_ratio.observe(share)
+        span.note({"harmonium.recognised.share": share})
+    return known

@@ -7,13 +7,11 @@ take minutes, and needn't hold megabytes meanwhile.
 """
 
 import asyncio
-import re
 from array import array
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 
 import msgspec
 
@@ -45,22 +43,14 @@ from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
 from service.markup.prompts import NOTHING, Known
 from service.markup.speech import Speech
-from service.responses.conversation_hold import ConversationHold, joining
+from service.responses.conversation_hold import ConversationHold
 from service.responses.output.rules import Rules, ServerTools
-from service.responses.parent import (
-    SERVER,
-    Parent,
-    configuration_of,
-    continuing,
-)
+from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import MAX_TOOLS, Read, read_request
-from service.responses.recognise import Seen, recognises, seen_of
 from service.responses.references import stored_items
-from service.responses.refusals import unstored_parent
-from service.responses.remembered import Remembered
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service
 from service.responses.templated import READ, known_of, prompt_of
@@ -72,12 +62,10 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
-from store.errors import NotContinuable, ParentNotFound, StoreUnavailable
 from store.history.approvals import Approvals, Use
-from store.turn import Chain, StoredMessage
+from store.turn import StoredMessage
 
 NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
-_ITEM = re.compile(r"input\[(\d+)\]")
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
@@ -122,10 +110,6 @@ class Prepared(msgspec.Struct, frozen=True):
     """The client's name for the background responses that it belongs to."""
 
 
-Recall = Callable[[str], Remembered | None]
-"""The look-up of a remembered response by its id."""
-
-
 async def prepare(
     service: Service,
     caller: Caller,
@@ -147,47 +131,19 @@ async def prepare(
     model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
-    request, joined, seen, known = _in_turn(service.tenants.keys, caller.tenant, request), None, None, 0
+    request, continuation = _in_turn(service.tenants.keys, caller.tenant, request), None
     if parent is None:
-        if service.settings.chats == "remembered" and recognises(request):
-            with _passing_over(request):
-                seen = await in_steps(seen_of(await service.seals.of(caller.tenant), request.input))
         if request.prompt is not None:
             request = await apply_template(request, request.prompt, service.settings.prompts_dir)
-        if seen is not None and seen.ends:
-            with _passing_over(request):
-                request, parent, known = await _recognise(service, caller.tenant, request, seen, resources, recall)
-        if parent is None:
-            parent, joined = await _continue(service, caller.tenant, request, resources, recall)
+        continuation = await continuation_of(service, caller.tenant, request, resources, recall)
+        request, parent = continuation.request, continuation.parent
     span = spans.current.get()
-    with span.child("prompt") as making, _behind(known):
-        made = await _Preparation(service, caller, request, model, parent, joined, seen).plan()
+    with span.child("prompt") as making:
+        made = await _Preparation(service, caller, request, model, parent, continuation).plan()
         if span.kept:
             span.note(plan_facts(made.plan))
             making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
     return made
-
-
-@contextmanager
-def _passing_over(request: CreateRequest) -> Generator[None, None, None]:
-    """Passes over a store that is away for a request that needs none: with its whole history, and not to be stored."""
-    try:
-        yield
-    except StoreUnavailable:
-        if request.store:
-            raise
-
-
-@contextmanager
-def _behind(known: int) -> Generator[None, None, None]:
-    """Has refusals count the items of the request as its client does, who sent so many before them."""
-    try:
-        yield
-    except InvalidRequest as error:
-        if known:
-            count = partial(_ITEM.sub, lambda found: f"input[{int(found[1]) + known}]")
-            error.message, error.param = count(error.message), error.param and count(error.param)
-        raise
 
 
 async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
@@ -217,73 +173,6 @@ def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     )
 
 
-async def _continue(
-    service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
-) -> tuple[Parent, ConversationHold | None]:
-    """The parent of a request, kept as long as its `resources`; and the conversation that it will be added to.
-
-    A response that isn't stored reads its conversation, and is not added. Raises StoreError.
-    """
-    id, remembers = request.conversation, recall is not None
-    if id is not None:
-        joined = await resources.enter_async_context(joining(service, tenant, id)) if request.store else None
-        with spans.current.get().child("store.chain"):
-            chain = await service.conversations.chain(tenant, id)
-        return Parent(chain, configuration_of(chain), remembers=remembers), joined
-    before = request.previous_response_id
-    remembered = recall(before) if recall is not None and before is not None else None
-    if before is None:
-        return Parent(Chain(), remembers=remembers), None
-    if remembered is not None and not remembered.stored:
-        if request.store:
-            raise unstored_parent(before)
-        service.store.refuse_long(remembered.chain)
-    with spans.current.get().child("store.chain"):
-        kept = continuing(service, tenant, before, remembered, remembers=remembers)
-        return await resources.enter_async_context(kept), None
-
-
-async def _recognise(
-    service: Service,
-    tenant: str,
-    request: CreateRequest,
-    seen: Seen,
-    resources: AsyncExitStack,
-    recall: Recall | None,
-) -> tuple[CreateRequest, Parent | None, int]:
-    """The request as one that continues the conversation which its history has, kept as long as its `resources`; that
-    conversation; and how many items it has. Or the request as it is, None, and 0. Raises StoreUnavailable.
-    """
-    parent, place = None, 0
-    with spans.current.get().child("store.recognise") as span:
-        digests = [digest for digest, _ in seen.ends]
-        found = await service.store.recognise(tenant, _together(tenant, seen), digests)
-        if found is not None:
-            number, id = found
-            async with AsyncExitStack() as kept:
-                try:
-                    known = await kept.enter_async_context(
-                        continuing(service, tenant, id, remembers=recall is not None)
-                    )
-                except (ParentNotFound, NotContinuable):  # it was deleted meanwhile, or is too long
-                    known = None
-                if known is not None and not known.cut:
-                    resources.push_async_exit(kept.pop_all())
-                    parent, place = known, seen.ends[number][1]
-        share = place / len(seen.items)
-        service.metrics.recognised_ratio.observe(share)
-        span.note({"harmonium.recognised.share": share})
-    if parent is None:
-        return request, None, 0
-    rest = seen.rest(place, parent.calls())
-    return msgspec.structs.replace(request, previous_response_id=parent.id, input=rest), parent, place
-
-
-def _together(tenant: str, seen: Seen) -> str:
-    """The name of the conversations that are in one shard with this one."""
-    return f"{tenant}/{seen.beginning}"
-
-
 def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
     """The request, of a tenant who may not go before others without its priority. Raises ApiError for a number."""
     if keys.may_go_first(tenant):
@@ -307,8 +196,7 @@ class _Preparation:
     request: CreateRequest
     model: ModelCard
     parent: Parent
-    joined: ConversationHold | None = None
-    seen: Seen | None = None
+    continuation: Continuation | None = None
 
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
@@ -328,7 +216,7 @@ class _Preparation:
         identify(prompt.items, id)
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
-        if self.seen is not None and parent.id is not None:
+        if self.continuation is not None and self.continuation.recognised:
             base = Extensions.extend(base, recognised=True)
         if prompt.rules.harmony:
             base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
@@ -344,7 +232,7 @@ class _Preparation:
             connections=opener.seal(CONNECTIONS, msgspec.json.encode(looked.connections)) if looked.connections else "",
             root=parent.root or "",
             key=self.caller.key,
-            said=self.seen.said if self.seen is not None and request.store else b"",
+            said=self.continuation.said if self.continuation is not None and request.store else b"",
         )
         telling = (ForeignItem, ToolSearchCallItem)
         unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
@@ -358,7 +246,7 @@ class _Preparation:
             obfuscate=request.obfuscate,
             samples=request.generate,
             steerable=is_steerable(request) and not prompt.rules.compacting,
-            joining=self.joined,
+            joining=None if self.continuation is None else self.continuation.joined,
             real=model.real,
             window=request.window,
             group=request.continuation_id or "",
@@ -369,7 +257,7 @@ class _Preparation:
         are conversations that begin alike, where they are recognised.
         """
         tenant, together = self.caller.tenant, self.request.background and self.request.continuation_id
-        named = f"{tenant}/{together}" if together else _together(tenant, self.seen) if self.seen is not None else ""
+        named = f"{tenant}/{together}" if together else "" if self.continuation is None else self.continuation.together
         return self.service.store.new_id(self.parent.id, together=named)
 
     async def _look_up_tools(self) -> ToolCatalog:

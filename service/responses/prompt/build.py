@@ -170,7 +170,7 @@ def build_prompt(
     """
     items = read.items
     if read.references:
-        gathered = Gathered(refuses_images=read.refuses)
+        gathered = Gathered(refuses_images=read.refuses, begins_at=request.begins_at)
         items = yield from resolve(items, resolved, gathered, max_items=MAX_ITEMS)
     if request.generate:
         _refuse_nothing(chain, read, items)
@@ -187,7 +187,8 @@ def build_prompt(
         request.instructions or None, read.tools.section, verbosity=request.verbosity, formats=read.format.section
     )
     bounded = request.truncation == "auto" or request.managing
-    conversion = Conversion(read.rules, read.opener, chain, items, SHORTENED_TOKENS if bounded else limit, waiting)
+    room = SHORTENED_TOKENS if bounded else limit
+    conversion = Conversion(read.rules, read.opener, chain, items, room, waiting, request.begins_at)
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:
             prefix.append((yield from message_steps(developer, "developer", limit=limit)).tokens)

@@ -82,10 +82,12 @@ class Conversion:
         items: Sequence[InputItem],
         room: int,
         waiting: Sequence[ApprovalRequest] = (),
+        begins_at: int = 0,
     ) -> None:
-        """`waiting` are the requests for approval that wait in the conversation. Raises InvalidRequest for answers to
-        no request.
+        """`waiting` are the requests for approval that wait in the conversation, and the client sent the first item at
+        `begins_at`. Raises InvalidRequest for answers to no request.
         """
+        self._begins_at = begins_at
         self._rules = rules
         self._items = items
         self._approving = Approving(rules, waiting, items)
@@ -240,7 +242,7 @@ class Conversion:
             self._calls.record(item.call_id, recipient_of(item.tool))
 
     def _item(self, item: InputItem, place: int) -> Drafts:
-        where = f"input[{place}]"
+        where = f"input[{self._begins_at + place}]"
         match item:
             case MessageItem():
                 return self._message(item)
@@ -257,7 +259,7 @@ class Conversion:
             case ToolSearchOutputItem():
                 return self._search_answer(item, where)
             case CompactionItem():
-                return self._compaction(item, place)
+                return self._compaction(item, place, where)
             case ConfigurationUpdateItem():
                 return [_note(item)]
             case CodeInterpreterCallItem():
@@ -296,9 +298,8 @@ class Conversion:
             text = opened
         return [] if text is None else self._message_of(text, "assistant", channel="analysis")
 
-    def _compaction(self, item: CompactionItem, place: int) -> Drafts:
+    def _compaction(self, item: CompactionItem, place: int, where: str) -> Drafts:
         """The drafts of a summary; behind it, calls that stood before it and were approved only now."""
-        where = f"input[{place}]"
         calls = [each for each in self._approving.answered if each.place is None or each.place < place]
         try:
             opened = sealed.open_compaction(item.encrypted_content, self._opener)

@@ -87,7 +87,7 @@ def read_request(
     `loaded` the lists of tools that searches found in what it continues, the oldest first, and `routed` the types of
     tools that it declares and a server stands for. Raises InvalidRequest, naming the member.
     """
-    gathered = Gathered(refuses_images=refuses)
+    gathered = Gathered(refuses_images=refuses, begins_at=request.begins_at)
     items = yield from read_input(request.input, gathered, max_items=MAX_ITEMS)
     earlier_found = [(LOADED_EARLIER, msgspec.Raw(tools)) for tools in loaded]
     tools = yield from read_tools(
