@@ -1,10 +1,13 @@
-"""Open WebUI, unchanged, in Chromium: a chat of two turns, its title, and the reasoning in its fold."""
+"""Open WebUI, unchanged, in Chromium: over the Responses API a chat of two turns, its title, and the reasoning in its
+fold; over Chat Completions a chat with an answer made anew and a message edited, which is one tree."""
 
 import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -28,7 +31,6 @@ TITLED = '{"title": "Ada says hello"}'
 
 SETTINGS = {
     "OPENAI_API_KEY": "none",
-    "OPENAI_API_CONFIGS": json.dumps({"0": {"api_type": "responses"}}),
     "ENABLE_OLLAMA_API": "False",
     "WEBUI_AUTH": "False",
     "WEBUI_SECRET_KEY": "unused",
@@ -54,22 +56,21 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    service = ServiceProcess(tmp_path / "service")
-    yield service
-    service.stop()
-
-
-@pytest.fixture
-def webui(service: ServiceProcess, tmp_path: Path) -> Iterator[str]:
-    """The address of an Open WebUI that is pointed at the service."""
+@contextmanager
+def opened(service: ServiceProcess, folder: Path, **connection: str) -> Iterator[str]:
+    """The address of an Open WebUI whose only connection is the service."""
     assert ENVIRONMENT.exists(), "run scripts/setup open-webui first, or this test by scripts/test --clients --full"
     port = free_port()
-    folder = tmp_path / "webui"
-    folder.mkdir()
-    settings = {**SETTINGS, "HOME": str(folder), "DATA_DIR": str(folder), "OPENAI_API_BASE_URL": f"{service.url}/v1"}
-    with (tmp_path / "log").open("wb") as log:
+    home = folder / "webui"
+    home.mkdir()
+    settings = {
+        **SETTINGS,
+        "HOME": str(home),
+        "DATA_DIR": str(home),
+        "OPENAI_API_BASE_URL": f"{service.url}/v1",
+        "OPENAI_API_CONFIGS": json.dumps({"0": connection}),
+    }
+    with (folder / "log").open("wb") as log:
         command = [ENVIRONMENT / "open-webui", "serve", "--host", "127.0.0.1", "--port", str(port)]
         process = subprocess.Popen(command, env={"PATH": os.environ["PATH"], **settings}, stdout=log, stderr=log)
     try:
@@ -81,17 +82,59 @@ def webui(service: ServiceProcess, tmp_path: Path) -> Iterator[str]:
         process.wait(STOP_SECONDS)
 
 
-def test_a_chat_goes_on_has_a_title_and_folds_thoughts(service: ServiceProcess, webui: str, tmp_path: Path) -> None:
+def seen(chat: str, url: str, folder: Path) -> dict[str, Any]:
+    """The things that a browser saw in a chat."""
     done = subprocess.run(
-        [ENVIRONMENT / "python", BROWSER, f"{webui}/?models={MODEL}", tmp_path],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        [ENVIRONMENT / "python", BROWSER, chat, f"{url}/?models={MODEL}", folder],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
         capture_output=True,
         text=True,
         timeout=CHAT_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, f"{done.stderr}\n{tmp_path / 'page.png'} shows it"
-    assert json.loads(done.stdout) == {"folds": 2, "folded": True, "kept": 2, "title": "Ada says hello / Open WebUI"}
+    assert done.returncode == 0, f"{done.stderr}\n{folder / 'page.png'} shows it"
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServiceProcess]:
+    service = ServiceProcess(tmp_path / "service", **getattr(request, "param", {}))
+    yield service
+    service.stop()
+
+
+def paths(service: ServiceProcess) -> set[str]:
+    """The paths to which Open WebUI has posted, with their status."""
     asked = [line for line in service.log.splitlines() if " method=POST " in line]
-    assert asked
-    assert all("path=/v1/responses status=200" in line for line in asked)
+    return {" ".join(word for word in line.split() if word.startswith(("path=", "status="))) for line in asked}
+
+
+def test_a_chat_goes_on_has_a_title_and_folds_thoughts(service: ServiceProcess, tmp_path: Path) -> None:
+    with opened(service, tmp_path, api_type="responses") as url:
+        told = seen("folded", url, tmp_path)
+    assert told == {"folds": 2, "folded": True, "kept": 2, "title": "Ada says hello / Open WebUI"}
+    assert paths(service) == {"path=/v1/responses status=200"}
+
+
+@pytest.mark.parametrize("service", [{"chats": "remembered"}], indirect=True)
+def test_a_chat_with_an_answer_made_anew_and_a_message_edited_is_one_tree(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
+    with opened(service, tmp_path) as url:
+        assert seen("forked", url, tmp_path) == {"title": "Ada says hello / Open WebUI"}
+    assert paths(service) == {"path=/v1/chat/completions status=200"}
+    with service.http() as http:
+        trees = http.get("/console/api/trees?limit=100").json()["data"]
+        (tree,) = [each for each in trees if each["title"] == "My name is Ada."]
+        assert {each["turns"] for each in trees if each is not tree} == {1}, "titles, tags and further questions"
+        turns = http.get(f"/console/api/trees/{tree['id']}").json()["turns"]
+    by_id = {turn["id"]: turn["input"] for turn in turns}
+    assert sorted((turn["input"], by_id.get(turn["parent"])) for turn in turns) == [
+        ("I like chess.", "What is my name?"),
+        ("I like rain.", "I like tea."),
+        ("I like tea.", "What is my name?"),
+        ("My name is Ada.", None),
+        ("What is my name?", "My name is Ada."),
+        ("What is my name?", "My name is Ada."),
+    ]
+    assert len({turn["parent"] for turn in turns if turn["input"] in ("I like chess.", "I like tea.")}) == 1

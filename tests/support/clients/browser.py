@@ -1,4 +1,4 @@
-"""Two turns of a chat in Open WebUI, in a browser: `python browser.py URL FOLDER`, in .venv-open-webui.
+"""Chats in Open WebUI, in a browser: `python browser.py CHAT URL FOLDER`, in .venv-open-webui.
 
 It prints what was seen as a line of JSON. Where something doesn't come, FOLDER has a picture of the page. Nothing of
 the project is here to be imported.
@@ -12,6 +12,14 @@ from playwright.sync_api import Page, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 WAIT_MS = 30_000
+
+
+def begin(page: Page, url: str) -> None:
+    """A chat with a first turn and a title, which the model was asked for."""
+    page.goto(url)
+    page.get_by_role("button", name="Okay, Let's Go!").click()  # what is new in this release
+    say(page, "My name is Ada.", 'You said "My name is Ada."')
+    page.get_by_text("Ada says hello").first.wait_for()
 
 
 def say(page: Page, text: str, answer: str) -> None:
@@ -28,11 +36,9 @@ def thoughts(page: Page) -> int:
     return page.get_by_text("Thought", exact=True).count()
 
 
-def chat(page: Page, url: str) -> dict[str, object]:
-    page.goto(url)
-    page.get_by_role("button", name="Okay, Let's Go!").click()  # what is new in this release
-    say(page, "My name is Ada.", 'You said "My name is Ada."')
-    page.get_by_text("Ada says hello").first.wait_for()  # the title, which the model was asked for
+def folded(page: Page, url: str) -> dict[str, object]:
+    """Two turns, and the reasoning in its fold."""
+    begin(page, url)
     say(page, "What is my name?", "Your name is Ada.")
     seen: dict[str, object] = {"folds": thoughts(page)}
     reasoning = page.get_by_text("I was told this earlier")
@@ -44,13 +50,28 @@ def chat(page: Page, url: str) -> dict[str, object]:
     return {**seen, "title": page.title(), "kept": thoughts(page)}
 
 
-def main(url: str, folder: str) -> None:
+def forked(page: Page, url: str) -> dict[str, object]:
+    """Turns of which one is answered anew and one is edited, each with a turn behind it."""
+    begin(page, url)
+    say(page, "What is my name?", "Your name is Ada.")
+    page.locator(".regenerate-response-button").last.dispatch_event("click")
+    page.get_by_text("2/2").wait_for()
+    say(page, "I like chess.", 'You said "I like chess."')
+    page.locator(".edit-user-message-button").last.dispatch_event("click")
+    page.locator("[id^=message-edit-]").fill("I like tea.")
+    page.locator("#confirm-edit-message-button").click()
+    page.get_by_text('You said "I like tea."').wait_for()
+    say(page, "I like rain.", 'You said "I like rain."')
+    return {"title": page.title()}
+
+
+def main(chat: str, url: str, folder: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
         page.set_default_timeout(WAIT_MS)
         try:
-            print(json.dumps(chat(page, url)))
+            print(json.dumps({"folded": folded, "forked": forked}[chat](page, url)))
         except Exception:
             page.screenshot(path=Path(folder) / "page.png")
             raise
