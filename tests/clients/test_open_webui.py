@@ -123,11 +123,11 @@ def test_a_chat_with_an_answer_made_anew_and_a_message_edited_is_one_tree(
     with opened(service, tmp_path) as url:
         assert seen("forked", url, tmp_path) == {"title": "Ada says hello / Open WebUI"}
     assert paths(service) == {"path=/v1/chat/completions status=200"}
-    with service.http() as http:
-        trees = http.get("/console/api/trees?limit=100").json()["data"]
-        (tree,) = [each for each in trees if each["title"] == "My name is Ada."]
-        assert {each["turns"] for each in trees if each is not tree} == {1}, "titles, tags and further questions"
-        turns = http.get(f"/console/api/trees/{tree['id']}").json()["turns"]
+    http = service.http()
+    trees = http.get("/console/api/trees?limit=100").json()["data"]
+    (tree,) = [each for each in trees if each["title"] == "My name is Ada."]
+    assert {each["turns"] for each in trees if each is not tree} == {1}, "titles, tags and further questions"
+    turns = http.get(f"/console/api/trees/{tree['id']}").json()["turns"]
     by_id = {turn["id"]: turn["input"] for turn in turns}
     assert sorted((turn["input"], by_id.get(turn["parent"])) for turn in turns) == [
         ("I like chess.", "What is my name?"),

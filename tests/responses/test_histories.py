@@ -2,13 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+import time
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from service.engine.port import EngineError, Finish
 from service.harmony.tokens import decode
@@ -19,7 +22,10 @@ from tests.support.service.background import said as shown
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import socket
+from tests.support.store.audit import dump
 from tests.support.store.servers import PLAIN, server
+from tests.support.waiting import until
+from tests.web.socket.test_steering import Paused
 from tests.web.test_health import stopped
 
 Items = list[dict[str, Any]]
@@ -38,6 +44,14 @@ def heard(text: str) -> dict[str, Any]:
 
 def said(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
+
+
+async def stored(settings: Settings) -> dict[str, Any]:
+    """The turns in the store with their texts, and the words by which they are found."""
+    async with Redis.from_url(settings.redis_url, protocol=2) as redis:
+        found = await dump(redis, settings.key_prefix)
+    kept = {key: value for key, value in found.items() if re.search(":(node|messages|response|said):", key)}
+    return {key: len(value) if ":node:" in key else value for key, value in kept.items()}
 
 
 @asynccontextmanager
@@ -129,6 +143,59 @@ async def test_a_turn_that_is_gone_is_continued_no_longer(settings: Settings, go
         second = await post(http, again)
         assert (second["previous_response_id"], "harmonium" in second) == (None, False)
         assert ("marmalade" in decode(engine.generations[-1].prompt)) == (gone != "words")
+
+
+async def expire(settings: Settings, *ids: str) -> None:
+    """Have conversations be unused for two days, in which sweeps have followed each other."""
+    now, shard = round(time.time() * 1e6), f"{settings.key_prefix}:{{00}}"
+    two_days_ago = now - 2 * 86_400_000_000
+    async with Redis.from_url(settings.redis_url) as redis:
+        await redis.hset(f"{shard}:sweeps", mapping={"last": now, "began": two_days_ago})
+        await redis.zadd(f"{shard}:trees", {f"default/{id.partition('_')[2]}": two_days_ago for id in ids})
+
+
+@pytest.mark.parametrize("gone", ["unused", "evicted"])
+async def test_a_conversation_that_left_the_store_is_begun_anew(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 0.1)
+    changes = {"unused": {"idle_days": 1}, "evicted": {"max_responses": 2}}
+    async with remembering(settings, answer("Hello."), **changes[gone]) as (_, engine, http):
+        first = await post(http, "The secret is marmalade.")
+        history = [heard("The secret is marmalade."), said("Hello."), heard("And?")]
+        assert (await post(http, history))["previous_response_id"] == first["id"]
+        if gone == "unused":
+            await expire(settings, first["id"])
+        for number in range(2):
+            await post(http, f"I am number {number}.")
+
+        async def known() -> bool:
+            return any(first["id"].removeprefix("resp_") in key for key in await stored(settings))
+
+        await until(known, wanted=lambda found: not found)
+        anew = await post(http, history)
+        assert (anew["previous_response_id"], "harmonium" in anew) == (None, False)
+        assert decode(engine.generations[-1].prompt).count("marmalade") == 1
+        assert (await post(http, [*history, said("Hello."), heard("So?")]))["previous_response_id"] == anew["id"]
+
+
+async def test_a_history_with_a_steer_goes_on_from_the_answer_that_was_cut_by_it(settings: Settings) -> None:
+    paused = Paused(opened("One, two"))
+    async with (
+        serving(changed(settings, chats="remembered"), scripted(paused, [answer("Fine.")])) as inside,
+        inside.client() as client,
+        inside.http() as http,
+    ):
+        id = (await submitted(client, "Count.")).id
+        await paused.reached.wait()
+        assert (await http.post(f"/v1/responses/{id}/steer", json={"input": "Stop."})).status_code == 200
+        await ended(client, id)
+        cut: Any = (await client.responses.retrieve(id)).to_dict()
+        successor = cut["harmonium"]["succeeded_by"]
+        await ended(client, successor)
+        history = [heard("Count."), said("One, two"), heard("Stop."), said("Fine."), heard("And?")]
+        assert (await post(http, history))["previous_response_id"] == id
+        assert (await post(http, [*history, said("Fine."), heard("So?")]))["previous_response_id"] != id
 
 
 async def test_a_conversation_with_erased_words_is_continued_no_longer(settings: Settings) -> None:
@@ -251,23 +318,100 @@ async def test_what_is_not_to_be_stored_is_not_recognised_later(settings: Settin
         assert (await post(http, [heard("Hi."), said("Hello."), heard("And?")]))["previous_response_id"] is None
 
 
+async def test_a_client_that_stores_nothing_reads_what_is_known_and_leaves_it_as_it_was(settings: Settings) -> None:
+    """Codex sends its whole input each time, with sealed reasoning and `store: false`."""
+    look = [*thought("Look first."), *then(called("look", '{"at": "sky"}'))]
+    asked: Any = {"model": MODEL, "tools": [LOOK], "include": ["reasoning.encrypted_content"], "stream": True}
+    scripts = (answer("Hello."), look, [*thought("It was blue."), *then(answer("Blue."))], answer("Ada."))
+    async with remembering(settings, *scripts) as (inside, engine, http), inside.client() as client:
+        first = await post(http, "I am Ada.")
+        before = await stored(settings)
+        history: list[Any] = [heard("I am Ada."), said("Hello."), heard("What colour?")]
+        for _ in range(3):
+            stream = await client.responses.create(input=history, store=False, **asked)
+            made = [event async for event in stream][-1].response
+            sealed = [item.encrypted_content for item in made.output if item.type == "reasoning"]
+            assert (made.previous_response_id, all(sealed)) == (first["id"], True)
+            history += [item.model_dump(exclude_none=True, exclude={"id", "status"}) for item in made.output]
+            for item in made.output:
+                if item.type == "function_call":
+                    history.append({"type": "function_call_output", "call_id": item.call_id, "output": "blue"})
+            if made.output_text:
+                history.append(heard("Who am I?"))
+        assert made.output_text == "Ada."
+        whole = decode(engine.generations[-2].prompt)
+        assert whole.index("I am Ada.") < whole.index("Look first.") < whole.index("blue")
+        assert await stored(settings) == before
+        assert (await http.get(f"/v1/responses/{made.id}")).status_code == 404
+
+
 async def test_nothing_is_recognised_unless_an_operator_wants_it(settings: Settings) -> None:
     async with remembering(settings, answer("Hello."), chats="passed-on") as (_, _, http):
         await post(http, "Hi.")
         assert (await post(http, [heard("Hi."), said("Hello."), heard("And?")]))["previous_response_id"] is None
 
 
-async def test_tenants_with_the_same_words_never_continue_each_other(settings: Settings) -> None:
+KEY = re.compile(r":(said:\w+|t:\w+:\w+)")
+"""The tenant and the kind of a key that is a tenant's, in a command."""
+
+PATHS = [("responses", "input"), ("chat/completions", "messages")]
+"""The ways to send a history, and the member that has it."""
+
+
+def of_two_tenants(settings: Settings) -> Settings:
     own = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
-    keys = load_settings(**own, api_keys="acme:sk-acme,other:sk-other")
-    async with remembering(keys, answer("Hello.")) as (_, _, http):
+    return load_settings(**own, api_keys="acme:sk-acme,other:sk-other")
+
+
+async def commands(settings: Settings, work: Coroutine[Any, Any, object]) -> list[str]:
+    """The commands for the keys of a store while some work is done."""
+    lines: list[str] = []
+    async with Redis.from_url(settings.redis_url, protocol=2) as redis, redis.monitor() as monitor:
+        await work
+        await redis.echo("it is done")
+        async for each in monitor.listen():
+            if "it is done" in each["command"]:
+                break
+            lines.append(each["command"])
+    return [line for line in lines if settings.key_prefix in line]
+
+
+async def parent_of(http: httpx.AsyncClient, history: Items, way: tuple[str, str] = PATHS[0]) -> str | None:
+    """The parent of the response to a history."""
+    path, name = way
+    reply = await http.post(f"/v1/{path}", json={"model": MODEL, name: history})
+    assert reply.status_code == 200, reply.text
+    made = await http.get(f"/v1/responses/{reply.json()['id'].replace('chatcmpl-', 'resp_')}")
+    return made.json()["previous_response_id"]
+
+
+@pytest.mark.parametrize("way", PATHS)
+async def test_tenants_with_the_same_words_never_continue_each_other(settings: Settings, way: tuple[str, str]) -> None:
+    async with remembering(of_two_tenants(settings), answer("Hello.")) as (_, _, http):
         http.headers["authorization"] = "Bearer sk-acme"
         first = await post(http, "Hi.")
         history = [heard("Hi."), said("Hello."), heard("And?")]
         http.headers["authorization"] = "Bearer sk-other"
-        assert (await post(http, history))["previous_response_id"] is None
+        assert await parent_of(http, history, way) is None
         http.headers["authorization"] = "Bearer sk-acme"
-        assert (await post(http, history))["previous_response_id"] == first["id"]
+        assert await parent_of(http, history, way) == first["id"]
+
+
+async def test_another_tenant_s_words_are_not_even_looked_at(settings: Settings) -> None:
+    """A history costs the same commands whether somebody else has said it or nobody has."""
+    async with remembering(of_two_tenants(settings), answer("Hello.")) as (_, _, http):
+        http.headers["authorization"] = "Bearer sk-acme"
+        await post(http, "Hi.")
+        http.headers["authorization"] = "Bearer sk-other"
+        await post(http, "I have words of my own.")
+        looks: list[list[str]] = []
+        for words in ("Hi.", "Nobody has said that."):
+            history = [heard(words), said("Hello."), heard("And?")]
+            own = await commands(settings, post(http, history, store=False))
+            assert not [line for line in own if "acme" in line]
+            looks.append([f"{line.split()[0]} {found[1]}" for line in own if (found := KEY.search(line))])
+        assert looks[0] == looks[1]
+        assert "HMGET said:other" in looks[0]
 
 
 async def test_the_newest_of_two_conversations_with_the_same_words_is_continued(settings: Settings) -> None:

@@ -25,6 +25,7 @@ from store.backup.heads import key_of
 from store.backup.upkeep.expiring import LOOKED_KEY
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
 from tests.support.archive.back import gone_back, remembered
+from tests.support.service.background import changed
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL, free_port
 from tests.support.store.backups import back_up, bring_back
@@ -134,6 +135,33 @@ async def test_what_left_memory_is_read_where_it_is_and_continued_with_all_that_
     assert answer.output_text == "Your name is Ada."
     assert await stored.in_memory(first)
     assert await stored.in_memory(second)
+
+
+async def test_a_history_of_what_left_memory_begins_anew_until_that_is_back(
+    settings: Settings, redis: Redis, prefix: str
+) -> None:
+    await asyncio.to_thread(join, settings)
+    async with serving(changed(settings, chats="remembered")) as inside:
+        stored = Stored(inside, redis, prefix)
+        first = await say(stored.ada, "My name is Ada.")
+        answered = (await stored.ada.responses.retrieve(first)).output_text
+        history: Any = [
+            {"role": role, "content": text}
+            for role, text in (("user", "My name is Ada."), ("assistant", answered), ("user", "What is my name?"))
+        ]
+
+        async def parent() -> str | None:
+            made = await stored.ada.responses.create(model=MODEL, input=history, store=False)
+            assert made.output_text == "Your name is Ada."
+            return made.previous_response_id
+
+        assert await parent() == first
+        await stored.all_archived()
+        await stored.push_out(first)
+        assert await parent() is None
+        await say(stored.ada, "Count to 2.", first)
+        assert await stored.in_memory(first)
+        assert await parent() == first
 
 
 async def test_what_is_deleted_after_it_left_stays_deleted(

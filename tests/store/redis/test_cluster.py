@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Found, KeyedRequests
 from store.redis.connection import Server, connect
+from store.turn import SAID_BYTES
 from tests.support.store.operations import OPERATIONS, check_refused_in_time
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.sample import TENANT, grow, said, turn, with_words
 from tests.support.store.servers import Cluster, Process, cluster, eventually, server
 
 SHARDS = 16
@@ -62,6 +64,22 @@ async def test_every_operation_works_on_every_node(
 ) -> None:
     for id in (await on_each(store, nodes, prefix)).values():
         await OPERATIONS[name](store, id)
+
+
+async def test_words_are_found_on_the_node_that_has_the_conversations_that_begin_alike(
+    nodes: Cluster, store: ConversationHistoryStore, prefix: str
+) -> None:
+    owners: dict[int, list[str]] = {}
+    for number in range(24):
+        words, together = blake2b(b"%d" % number, digest_size=SAID_BYTES).digest(), f"{TENANT}/{number}"
+        first, second = (store.new_id(together=together) for _ in range(2))
+        for id in (first, second):
+            await store.append(TENANT, with_words(turn(id), words))
+        assert await store.recognise(TENANT, together, [words]) == (0, second)
+        await store.forget(TENANT, second)
+        assert await store.recognise(TENANT, together, [words]) is None
+        owners.setdefault(nodes.owner(clock(prefix, first)).port, []).append(first)
+    assert len(owners) == 3
 
 
 async def test_a_node_that_lost_the_scripts_gets_them_again(
