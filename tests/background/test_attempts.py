@@ -215,7 +215,7 @@ async def test_a_response_of_which_workers_die_is_not_tried_for_ever(settings: S
 async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -> None:
     bug: Any = RuntimeError("a bug")
     engine = scripted(*[[Die(bug)]] * 2, [answer("Hello.")])
-    async with serving(changed(settings, lease_seconds=0.3), engine) as inside, inside.client() as client:
+    async with serving(changed(settings, lease_seconds=1.0), engine) as inside, inside.client() as client:
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
 

@@ -244,7 +244,7 @@ async def test_behind_a_call_it_comes_back_as_the_caller_owes_its_output(setting
 
 async def test_what_fails_gives_back_what_was_said(settings: Settings) -> None:
     before = thought("Let me think")[:-1]
-    timed = changed(settings, max_run_seconds=1.0)
+    timed = changed(settings, max_run_seconds=3.0)
     async with serving(timed, scripted(Paused(before))) as inside, inside.client() as client:
         id = (await submitted(client)).id
         await said(client, id, "think")

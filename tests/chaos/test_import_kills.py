@@ -22,6 +22,9 @@ TURNS = 60
 KILLED_AT = (5, 40)
 """How many turns are there when the service is killed."""
 
+PIPE_BYTES = 1 << 20
+"""Room for all of them: who writes them doesn't wait."""
+
 
 def grown(service: ServiceProcess) -> str:
     """A tree of so many turns, with a fork at each third one; the id of its root."""
@@ -41,21 +44,35 @@ def turns_of(text: str) -> list[dict[str, Any]]:
 
 
 def killed_on_its_way(service: ServiceProcess, root: str, file: Path, turns: int, *, store_too: bool) -> int:
-    """Have a tree be imported until so many turns of it are there, and kill the service; how the import ended."""
+    """Have a tree be imported until so many turns of it are there, and kill the service; how the import ended.
+
+    The import gets the last turn after the kill, so that it has not ended before, however quick it is.
+    """
 
     def there() -> bool:
         tree = service.http().get(f"/console/api/trees/{root}")
         return tree.status_code == 200 and len(tree.json()["turns"]) >= turns
 
+    *lines, last = file.read_bytes().splitlines(keepends=True)
     with subprocess.Popen(
-        [HARMONIUM, "import", file, "--url", service.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [HARMONIUM, "import", "-", "--url", service.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pipesize=PIPE_BYTES,
     ) as importing:
+        assert importing.stdin
+        importing.stdin.write(b"".join(lines))
+        importing.stdin.flush()
         wait_until(there, 60, "too few turns came")
-        store = service.redis_pid()
-        service.kill()
         if store_too:
-            os.kill(store, signal.SIGKILL)
-        return importing.wait(60)
+            service.process.send_signal(
+                signal.SIGSTOP
+            )  # the store dies first: it would end by itself without its owner
+            os.kill(service.redis_pid(), signal.SIGKILL)
+        service.kill()
+        importing.communicate(last, 60)
+        return importing.returncode
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,10 @@ def test_a_look_stays_on_this_machine_whatever_proxy_there_is(monkeypatch: pytes
     assert is_loopback(BESIDE.removeprefix("http://").partition(":")[0])
     monkeypatch.setattr("service.commands.serve.BESIDE", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("http_proxy", "http://192.0.2.1:9")  # nobody answers there
+    monkeypatch.setattr("service.commands.serve.LOOK_SECONDS", 60)
     begun = monotonic()
     assert vllm_beside(load_settings()) == ""
-    assert monotonic() - begun < LOOK_SECONDS / 2
+    assert monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,6 @@ async def test_other_servers_are_no_vllm_and_are_not_waited_for(
     begun = monotonic()
     try:
         assert await asyncio.to_thread(vllm_beside, load_settings()) == ""
-        assert monotonic() - begun < LOOK_SECONDS + 1
+        assert monotonic() - begun < LOOK_SECONDS + 20
     finally:
         await runner.cleanup()

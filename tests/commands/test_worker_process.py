@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 
 SECRET = "marmalade"
 KEY = "sk-acme-0123456789"
-SLOW = 50
+SLOW = 10
 """Tokens a second: what is to be counted then takes longer than the processes that are started meanwhile."""
 
 COUNT = 300

@@ -153,7 +153,7 @@ async def test_a_failure_of_the_engine_is_counted_once_by_its_kind(
 
 
 async def test_a_response_that_takes_too_long_is_no_failure_of_the_engine(settings: Settings) -> None:
-    hurried = settings.model_copy(update={"request_seconds": 0.1})
+    hurried = settings.model_copy(update={"request_seconds": 1.0})
     async with serving(hurried, scripted([opened("Slow"), Stall()])) as inside, inside.http() as http:
         await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
         found = await seen(http)

@@ -89,24 +89,24 @@ async def test_a_failed_response_can_not_be_continued(settings: Settings) -> Non
 
 
 async def test_a_response_that_takes_too_long_fails_and_says_so(settings: Settings) -> None:
-    hurried = settings.model_copy(update={"request_seconds": 0.2})
+    hurried = settings.model_copy(update={"request_seconds": 1.0})
     async with serving(hurried, scripted([opened("Slow"), Stall()])) as inside, inside.client() as client:
         events = await streamed(inside)
         plain = (await post(inside)).json()
         assert (await client.responses.retrieve(plain["id"])).status == "failed"
     for response in (events[-1]["response"], plain):
         assert response["status"] == "failed"
-        assert "longer than 0.2 s" in response["error"]["message"]
+        assert "longer than 1 s" in response["error"]["message"]
         assert response["output"][0]["content"][0]["text"] == "Slow"
 
 
 async def test_silence_that_takes_too_long_is_a_plain_error(settings: Settings) -> None:
-    hurried = settings.model_copy(update={"request_seconds": 0.2})
+    hurried = settings.model_copy(update={"request_seconds": 1.0})
     engine = scripted([Stall()])
     async with serving(hurried, engine) as inside:
         answer = await post(inside)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
-        assert "longer than 0.2 s" in answer.json()["error"]["message"]
+        assert "longer than 1 s" in answer.json()["error"]["message"]
         assert answer.headers["x-should-retry"] == "false"
         assert (await usage(inside.store)).responses == 0
         events = await streamed(inside)
@@ -239,7 +239,7 @@ def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable
         ):
             begun = time.monotonic()
             answer = service.http().request(method, f"/v1/responses{path}", json=content)
-            assert time.monotonic() - begun < 1.5
+            assert time.monotonic() - begun < 5.0  # ten times the bound; what waits for a store goes on for longer
             assert answer.status_code == 503
             assert answer.json()["error"]["code"] == "service_unavailable"
             assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")

@@ -262,7 +262,7 @@ async def _are_asked(sandbox: Sandbox, *tasks: "asyncio.Task[Cell]") -> bool:
 
 
 async def test_a_cell_is_interrupted_when_its_time_is_up(sandbox: Sandbox) -> None:
-    await sandbox.open("short", TENANT, Limits(seconds=0.3))
+    await sandbox.open("short", TENANT, Limits(seconds=2.0))
     cell = await ran(sandbox, f"kept = 1\n{LOOP}", session="short")
     assert cell.ended == "timeout"
     assert cell.logs.endswith("KeyboardInterrupt\n")
@@ -271,7 +271,7 @@ async def test_a_cell_is_interrupted_when_its_time_is_up(sandbox: Sandbox) -> No
 
 
 async def test_a_cell_that_can_not_be_interrupted_is_killed_with_its_session(sandbox: Sandbox) -> None:
-    await sandbox.open("short", TENANT, Limits(seconds=0.3))
+    await sandbox.open("short", TENANT, Limits(seconds=2.0))
     cell = await ran(sandbox, STUBBORN, session="short")
     assert cell.ended == "lost"
     assert cell.logs == (
@@ -353,7 +353,7 @@ async def test_a_bound_is_an_error_that_a_session_outlives(
 
 
 async def test_processor_time_has_a_bound_of_its_own(sandbox: Sandbox) -> None:
-    await sandbox.open("busy", TENANT, Limits(cpu_seconds=1))
+    await sandbox.open("busy", TENANT, Limits(seconds=100, cpu_seconds=1))
     lost = await ran(sandbox, "while True: pass", session="busy")
     assert lost.ended == "lost"
     assert "it took more processor time than it may" in lost.logs

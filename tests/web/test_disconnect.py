@@ -16,7 +16,9 @@ from tests.support.service.process import MODEL, ServiceProcess, raw_request
 from tests.support.store.counted import usage
 from tests.support.waiting import until, wait_until
 
-STOP_SECONDS = 0.1
+STOP_SECONDS = 2.0
+"""Within what the engine has stopped, on a busy machine too: long before a comment would meet the closed connection."""
+
 BYTES_A_MB = 1 << 20
 
 

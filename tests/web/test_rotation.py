@@ -135,7 +135,7 @@ def test_a_key_is_rotated_without_a_request_being_refused(keyed: Keyed) -> None:
     wait_until(lambda: statuses(service, OLD), wanted={401}.__eq__)
     second = service.client(NEW).responses.create(model=MODEL, input="What is my name?", previous_response_id=id)
     assert "Ada" in second.output_text
-    assert keyed.log.count(AGAIN) == 2
+    wait_until(lambda: keyed.log.count(AGAIN) == 2)
     assert OLD not in service.log
     assert NEW not in service.log
 

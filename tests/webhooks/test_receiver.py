@@ -50,7 +50,7 @@ async def test_a_receiver_that_never_answers_is_left_in_time_and_asked_again(des
     await desk.end()
     async with inbox() as box:
         box.answers = [silence]
-        async with desk.delivering(box.url, given={"seconds": 0.1}) as delivering:
+        async with desk.delivering(box.url, given={"seconds": 1.0}) as delivering:
             await delivering.settled(2)
     assert (delivering.delivered, delivering.failed) == (1, 1)
 

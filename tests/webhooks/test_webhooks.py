@@ -116,9 +116,10 @@ async def test_no_more_are_under_way_than_there_is_room_for(desk: Desk) -> None:
         await desk.end()
     async with inbox() as box:
         box.answers = [silence] * 6
-        async with desk.delivering(box.url, at_once=3, given={"seconds": 0.2}) as delivering:
-            await until(lambda: delivering.delivered == 20, 10)
-    assert (box.most_under_way, delivering.failed) == (3, 6)
+        async with desk.delivering(box.url, at_once=3, given={"seconds": 0.5}) as delivering:
+            await until(lambda: delivering.delivered == 20)
+    assert box.most_under_way == 3
+    assert delivering.failed >= 6  # and what the receiver was too busy for
 
 
 async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk) -> None:
@@ -167,7 +168,7 @@ async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
 ) -> None:
     await desk.end()
     timing = replace(QUICK, margin_seconds=0.1)
-    async with inbox() as box, desk.delivering(box.url, timing=timing, given={"seconds": 0.2}) as delivering:
+    async with inbox() as box, desk.delivering(box.url, timing=timing, given={"seconds": 1.0}) as delivering:
         done, failures = desk.outbox.remove, [StoreUnavailable("away")]
 
         async def away_once(webhook: Webhook) -> None:

@@ -79,7 +79,7 @@ def test_errors_are_counted_and_the_others_go_on(beside: Callable[..., ServiceBe
 def test_it_ends_when_its_time_is_over() -> None:
     found = told("bench", "-n", "2", "--turns", "1000", "--seconds", "1", "--input", "Count to 9.")
     assert 0 < found["responses"] < 2000
-    assert 1.0 <= found["seconds"] < 5.0
+    assert 1.0 <= found["seconds"] < 20.0
     assert said(*MADE) == ""
 
 

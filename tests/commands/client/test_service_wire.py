@@ -58,9 +58,9 @@ def serving() -> Generator[Server]:
         server.server_close()
 
 
-def client(url: str) -> Service:
-    """A client that waits for little, and reads little."""
-    return Service(Profile(url, None, None), Bounds(silence_seconds=0.2, answer_bytes=1_000, resume_seconds=0.001))
+def client(url: str, silence_seconds: float = 10.0) -> Service:
+    """A client that reads little, and waits for so long."""
+    return Service(Profile(url, None, None), Bounds(silence_seconds, answer_bytes=1_000, resume_seconds=0.001))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_service_that_says_nothing_is_waited_for_no_longer_than_so() -> None:
     silent = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)  # it listens, and never accepts
     try:
         with pytest.raises(Unreachable, match=r"said nothing for 0\.2 s"):
-            client(f"http://127.0.0.1:{silent.server_address[1]}").call("GET", "/")
+            client(f"http://127.0.0.1:{silent.server_address[1]}", 0.2).call("GET", "/")
     finally:
         silent.server_close()
 

@@ -223,7 +223,7 @@ async def test_a_connection_has_to_come_about_in_time_with_its_tls() -> None:
 
 
 async def test_a_server_is_not_overrun_by_connections_and_none_waits_for_longer_than_one_may_take() -> None:
-    async with playing() as server, playing() as other, pooled(connect_seconds=0.5) as pool:
+    async with playing() as server, playing() as other, pooled(connect_seconds=3.0) as pool:
         server.tls = True  # so that none of its connections comes about
         many = [asyncio.create_task(post(pool, server.target())) for _ in range(3 * DIALED_AT_ONCE)]
         await until(lambda: len(server.calls) == DIALED_AT_ONCE, 2)

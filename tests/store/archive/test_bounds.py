@@ -9,7 +9,7 @@ from store.archive.archive import PAUSES, Archive
 from store.archive.port import Bounds, Entry, Stored
 from store.errors import ArchiveRefused, ArchiveUnavailable
 
-QUICK = Bounds(total_seconds=0.5, request_seconds=0.1, concurrency=1)
+QUICK = Bounds(total_seconds=5.0, request_seconds=0.1, concurrency=1)
 
 
 class Scripted:
@@ -80,7 +80,7 @@ async def test_all_tries_together_end_within_the_time_for_a_call() -> None:
 
 
 async def test_a_call_that_never_has_its_turn_says_so() -> None:
-    archive = Archive(Scripted(0.4, 0.4, there), Bounds(total_seconds=0.5, request_seconds=0.5, concurrency=1))
+    archive = Archive(Scripted(0.4, 60.0, there), Bounds(total_seconds=2.0, request_seconds=2.0, concurrency=1))
     first, second, third = await asyncio.gather(*(archive.get("k") for _ in range(3)), return_exceptions=True)
     assert first is None
     assert isinstance(second, ArchiveUnavailable)

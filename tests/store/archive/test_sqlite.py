@@ -225,7 +225,7 @@ async def test_a_file_that_somebody_holds_is_unavailable_within_the_deadline(arc
     await archive.put(KEY, b"x", only_if=None)
     holder = sqlite3.connect(folder / "0a.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    hasty = Bounds(total_seconds=1.0, request_seconds=0.2)
+    hasty = Bounds(total_seconds=3.0, request_seconds=0.8)
     async with opened(Place("sqlite", f"sqlite://{folder}"), hasty) as other:
         assert await other.get(KEY), "who writes doesn't keep others from reading"
         with pytest.raises(ArchiveUnavailable):

@@ -168,13 +168,10 @@ async def test_a_chain_of_too_many_messages_can_be_read_and_not_continued(capped
 
 
 async def test_a_tree_that_nobody_uses_is_unknown_and_then_swept(capped: OpenStore, redis: Redis, prefix: str) -> None:
-    store = capped(idle_seconds=IDLE_SECONDS, pin_seconds=IDLE_SECONDS / 4)
+    store = capped(idle_seconds=3600, pin_seconds=IDLE_SECONDS)
     ids = await grow(store, "one", "two")
-
-    async def expired() -> bool:
-        return not await alive(store, ids[1:])
-
-    await until(expired, DEADLINE_SECONDS)
+    await set_use(redis, prefix, LONG_AGO, ids[0])
+    assert await alive(store, ids[1:]) == []
     for refusal in (store.get(TENANT, ids[0]), store.forget(TENANT, ids[0]), store.forget_tree(TENANT, ids[1])):
         with pytest.raises(NotFound):
             await refusal

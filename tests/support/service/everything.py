@@ -47,6 +47,7 @@ REMEMBERED = 100
 
 AT_ONCE = 24
 LOOK_SECONDS = 0.5
+MOST_SECONDS_MORE = 60.0
 CONTINUE_CHANCE, FORK_CHANCE = 0.6, 0.1
 LAG = "harmonium_loop_lag_seconds"
 GONE, NO_PARENT = 404, "previous_response_not_found"
@@ -97,7 +98,7 @@ class Everything:
         return self._kinds.keys() - self.done.keys()
 
     async def run(self, seconds: float, every: float) -> None:
-        """Let them act for so long, and look each so many seconds."""
+        """Let them act for so long, or on a busy machine until none is missing, and look each so many seconds."""
         until = monotonic() + seconds
         async with AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=60) as client:
             watching = asyncio.create_task(self._watch(until, every))
@@ -108,7 +109,7 @@ class Everything:
 
     async def _act(self, client: AsyncOpenAI, until: float) -> None:
         names, weights = list(self._kinds), [weight for weight, _ in self._kinds.values()]
-        while monotonic() < until:
+        while monotonic() < until or (self.missing and monotonic() < until + MOST_SECONDS_MORE):
             (kind,) = self._chance.choices(names, weights)
             try:
                 await self._kinds[kind][1](client)

@@ -329,7 +329,7 @@ async def under_way(raw: httpx.AsyncClient) -> int:
 
 async def test_who_waits_for_too_long_is_told_to_come_again(settings: Settings) -> None:
     held = Held()
-    brief = load_settings(**settings.model_dump(include=settings.model_fields_set), request_seconds=1.0)
+    brief = load_settings(**settings.model_dump(include=settings.model_fields_set), request_seconds=3.0)
     async with one(settings, held) as (_, client, _), one(brief) as (_, other, engine):
         making = asyncio.create_task(ask(client))
         await asyncio.wait_for(held.begun.wait(), SECONDS)

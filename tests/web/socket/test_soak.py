@@ -14,7 +14,7 @@ from tests.support.lengths import lengths
 from tests.support.service.inside import serving
 from tests.support.service.process import ServiceProcess
 from tests.support.service.scraped import Scraped
-from tests.support.service.soak import LONG, SEND_SECONDS, Soak
+from tests.support.service.soak import SEND_SECONDS, Soak
 from tests.support.service.sockets import socket
 from tests.support.waiting import until
 
@@ -38,6 +38,9 @@ GROWTH = 1.3
 
 SECONDS = 30.0
 
+LENGTHY = "Count to 5000."
+"""Half a minute of an answer: it is under way until all others have been asked for."""
+
 
 async def at_rest(url: str) -> None:
     """Wait until nothing is open or under way."""
@@ -56,7 +59,7 @@ async def check_places(url: str) -> None:
         asked = LIMITS["max_concurrent_requests"]
         opened = [await stack.enter_async_context(socket(url)) for _ in range(asked // IN_FLIGHT + 2)]
         for number in range(asked):
-            await opened[number // IN_FLIGHT].ask(LONG, stream_id=str(number % IN_FLIGHT), store=False)
+            await opened[number // IN_FLIGHT].ask(LENGTHY, stream_id=str(number % IN_FLIGHT), store=False)
         for ws in opened[: -(-asked // IN_FLIGHT)]:
             lanes = min(IN_FLIGHT, asked)
             asked -= lanes
@@ -65,7 +68,7 @@ async def check_places(url: str) -> None:
                 frame = await ws.next()
                 assert frame["type"] != "error", frame
                 created.add(frame["stream_id"])
-        await opened[-1].ask(LONG)
+        await opened[-1].ask(LENGTHY)
         assert (await opened[-1].next())["status"] == 503
         for ws in opened:
             ws.connection.transport.abort()
