@@ -313,7 +313,7 @@ class CoreSettings(Part):
     chats: Literal["passed-on", "remembered", "refused"] = "passed-on"
     """Treatment of clients that send their whole history: /v1/chat/completions, /v1/messages and their like are passed
     on to the engine's server, of which `demo` and `vllm-local` have none; conversations are recognised by what they
-    say, and continued and stored, Chat Completions among them; or such paths are refused."""
+    say, and continued and stored, those two APIs among them; or such paths are refused."""
     local_model: str = Field("", max_length=4096)
     """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
     openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""

@@ -1,4 +1,5 @@
-"""Anthropic's API with its own clients: the SDK for Python, and the command line, before a stand-in for vLLM."""
+"""Anthropic's API with its own clients: the SDK for Python, and the command line, before a stand-in for vLLM and before
+messages that are made here."""
 
 import asyncio
 import json
@@ -7,7 +8,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.clients.clients import CASES as FOLDER
@@ -15,6 +18,7 @@ from tests.support.clients.clients import PACKAGES, ClientProcess, cases, enviro
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.process import ACME_KEY, ServiceProcess
+from tests.support.service.process import MODEL as SERVED
 
 SCRIPT = FOLDER / "passed_anthropic.py"
 MODEL = "talker"
@@ -78,18 +82,15 @@ def test_a_client_of_anthropics_gets_what_it_expects(client: ClientProcess, case
         pytest.fail(wrong, pytrace=False)
 
 
-def test_the_command_line_runs_a_command_and_reads_what_that_says(url: str, server: Standin, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    (work / "notes.txt").write_text("the secret word is cobalt\n")
+def said(url: str, home: Path, work: Path, asked: str, *options: str, model: str = MODEL) -> Any:
+    """The result of the command line for a text."""
     # npm installs the program beside its wrapper, and runs no script of its package here
     wrapper = PACKAGES / "@anthropic-ai/claude-code" / "cli-wrapper.cjs"
-    asked = 'Use Bash: {"command": "cat notes.txt", "description": "Read the notes"}'
-    told = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": ACME_KEY, "ANTHROPIC_MODEL": MODEL}
+    told = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": ACME_KEY, "ANTHROPIC_MODEL": model}
     done = subprocess.run(
-        [node(), wrapper, "-p", asked, "--output-format", "json", "--allowedTools", "Bash(cat:*)"],
+        [node(), wrapper, "-p", asked, "--output-format", "json", *options],
         cwd=work,
-        env=environment(url, tmp_path) | told,
+        env=environment(url, home) | told,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -97,7 +98,15 @@ def test_the_command_line_runs_a_command_and_reads_what_that_says(url: str, serv
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    result = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_the_command_line_runs_a_command_and_reads_what_that_says(url: str, server: Standin, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "notes.txt").write_text("the secret word is cobalt\n")
+    asked = 'Use Bash: {"command": "cat notes.txt", "description": "Read the notes"}'
+    result = said(url, tmp_path, work, asked, "--allowedTools", "Bash(cat:*)")
     assert (result["is_error"], result["num_turns"], result["result"].strip()) == (
         False,
         2,
@@ -106,3 +115,22 @@ def test_the_command_line_runs_a_command_and_reads_what_that_says(url: str, serv
     turns = [each for each in server.asked if each.body.get("tools") and each.headers.get("anthropic-beta")]
     assert [turn.body["model"] for turn in turns[-2:]] == [MODEL] * 2
     assert "thinking" in turns[-1].headers["anthropic-beta"]
+
+
+def test_turns_of_the_command_line_are_one_chain_where_conversations_are_remembered(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    made = ServiceProcess(tmp_path, chats="remembered", api_keys=f"acme:{ACME_KEY}")
+    try:
+        results = [
+            said(made.url, tmp_path, work, f"Count to {turn}.", *(["--continue"] if turn > 1 else []), model=SERVED)
+            for turn in range(1, 4)
+        ]
+        headers = {"authorization": f"Bearer {ACME_KEY}"}
+        with httpx.Client(base_url=made.url, headers=headers) as http:
+            trees = http.get("/console/api/trees?limit=100").json()["data"]
+            turns = [http.get(f"/console/api/trees/{tree['id']}").json()["turns"] for tree in trees]
+    finally:
+        made.stop()
+    assert [result["result"].split() for result in results] == [["1"], ["1", "2"], ["1", "2", "3"]]
+    assert [1, 2, 3] in [sorted(turn["depth"] for turn in tree) for tree in turns]

@@ -1,4 +1,4 @@
-"""Clients that send their whole history with every turn, over Chat Completions: each conversation is one chain."""
+"""Clients that send their whole history with every turn, in either API for that: each conversation is one chain."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import litellm
 from agents import Agent as AgentsAgent
 from agents import AsyncOpenAI as AgentsClient
 from agents import OpenAIChatCompletionsModel, Runner, function_tool
+from anthropic import Anthropic
 from haystack.components.generators.chat import OpenAIChatGenerator
 from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool
@@ -140,4 +141,26 @@ async def test_agents():
     agent, said, history = AgentsAgent(name="A", model=model, tools=[function_tool(get_weather)]), turns(), []
     for text in said:
         history = (await Runner.run(agent, [*history, {"role": "user", "content": text}])).to_input_list()
+    is_one_chain(said)
+
+
+def test_anthropic():
+    client = Anthropic(base_url=os.environ["OPENAI_BASE_URL"].removesuffix("/v1"), api_key="none", max_retries=0)
+    tool = {"name": "get_weather", "description": "Weather.", "input_schema": CITY}
+    asked = {"model": MODEL, "max_tokens": 4096, "tools": [tool], "thinking": {"type": "adaptive"}}
+    said, messages = turns(), []
+    for number, text in enumerate(said):
+        content = text
+        while content:
+            messages.append({"role": "user", "content": content})
+            if number % 3 == 2:
+                with client.messages.stream(messages=messages, **asked) as stream:
+                    made = stream.get_final_message()
+            else:
+                made = client.messages.create(messages=messages, **asked)
+            messages.append({"role": "assistant", "content": made.content})
+            calls = [block for block in made.content if block.type == "tool_use"]
+            content = [
+                {"type": "tool_result", "tool_use_id": call.id, "content": get_weather(**call.input)} for call in calls
+            ]
     is_one_chain(said)

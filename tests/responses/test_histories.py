@@ -280,12 +280,40 @@ async def test_many_at_once_with_one_history_are_as_many_next_turns(settings: Se
     async with remembering(settings, answer("Hello.")) as (_, _, http):
         first = await post(http, "Hi.")
         history = [heard("Hi."), said("Hello."), heard("And?")]
-        bodies = [("responses", "input"), ("chat/completions", "messages")] * 32
-        sent = [http.post(f"/v1/{path}", json={"model": MODEL, name: history}) for path, name in bodies]
-        ids = [reply.json()["id"].replace("chatcmpl-", "resp_") for reply in await asyncio.gather(*sent)]
+        bodies = [*APIS.items()] * 32
+        sent = [http.post(f"/v1/{path}", json={"model": MODEL, **more, name: history}) for path, (name, more) in bodies]
+        ids = [response_id(reply.json()["id"]) for reply in await asyncio.gather(*sent)]
         made = [(await http.get(f"/v1/responses/{id}")).json() for id in ids]
-    assert [each["previous_response_id"] for each in made] == [first["id"]] * 64
-    assert len({each["id"] for each in made}) == 64
+    assert [each["previous_response_id"] for each in made] == [first["id"]] * 96
+    assert len({each["id"] for each in made}) == 96
+
+
+APIS: dict[str, tuple[str, dict[str, Any]]] = {
+    "responses": ("input", {}),
+    "chat/completions": ("messages", {}),
+    "messages": ("messages", {"max_tokens": 500}),
+}
+"""The paths of a history, by what its member is called, and what else a request has."""
+
+
+def response_id(id: str) -> str:
+    return f"resp_{re.split('[-_]', id, maxsplit=1)[1]}"
+
+
+@pytest.mark.parametrize("begun", list(APIS))
+@pytest.mark.parametrize("continued", list(APIS))
+async def test_a_conversation_goes_on_in_any_api(settings: Settings, begun: str, continued: str) -> None:
+    first = [*thought("Ada?"), *then(answer("Hello Ada."))]
+    async with remembering(settings, first, answer("Ada.")) as (_, engine, http):
+        history, ids = [heard("I am Ada.")], list[str]()
+        for path in (begun, continued):
+            name, more = APIS[path]
+            reply = await http.post(f"/v1/{path}", json={"model": MODEL, **more, name: history})
+            ids.append(response_id(reply.json()["id"]))
+            history += [said("Hello Ada."), heard("Who?")]
+        second = (await http.get(f"/v1/responses/{ids[1]}")).json()
+        assert (second["previous_response_id"], second["harmonium"]) == (ids[0], {"recognised": True})
+        assert "Hello Ada." in decode(engine.generations[-1].prompt)
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -306,8 +334,8 @@ async def test_what_is_not_to_be_stored_is_answered_while_the_store_is_away(tmp_
         async with remembering(settings, answer("Hello."), **away) as (_, _, http):
             await post(http, "Hi.")
             with stopped(redis.process.pid):
-                for path, name in (("responses", "input"), ("chat/completions", "messages")):
-                    body = {"model": MODEL, name: history}
+                for path, (name, more) in APIS.items():
+                    body = {"model": MODEL, **more, name: history}
                     replies = [await http.post(f"/v1/{path}", json=body | {"store": store}) for store in (False, True)]
                     assert [reply.status_code for reply in replies] == [200, 503]
 

@@ -189,6 +189,15 @@ async def test_a_history_is_the_next_turn_of_its_conversation(inside: Inside, ht
         )
 
 
+async def test_a_refusal_counts_messages_that_were_recognised(http: httpx.AsyncClient) -> None:
+    said = {"role": "assistant", "content": (await ask(http))["content"]}
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "!"}}
+    bad = {"role": "user", "content": [{"type": "text", "text": "x"}, image]}
+    reply = await http.post(PATH, json=body([*HI, said, bad]))
+    assert reply.status_code == 400
+    assert "'messages[2].content[1].source'" in reply.json()["error"]["message"]
+
+
 async def test_a_count_is_the_length_of_the_prompt_that_is_made(http: httpx.AsyncClient) -> None:
     messages: Any = [{"role": "user", "content": RAIN}]
     for _ in range(2):

@@ -171,6 +171,22 @@ async def test_a_request_asks_for_the_scopes_of_all_that_it_names(settings: Sett
                 await user.responses.create(model=MODEL, input="Hi", **what)
 
 
+async def test_a_message_that_is_made_here_asks_for_the_scope_of_a_response_too(settings: Settings) -> None:
+    async with administered(changed(settings, chats="remembered")) as (inside, client):
+        project = await client.admin.organization.projects.create(name="Chat")
+        keys = client.admin.organization.projects.api_keys
+        id, value = await new_key(client, project.id, scopes=["api.model.request"])
+        asked: Any = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
+        async with inside.http() as http:
+            http.headers["x-api-key"] = value
+            for scopes, status in ((["api.model.request"], 403), (["api.model.request", "api.responses.write"], 200)):
+                await keys.update(id, project_id=project.id, scopes=scopes)
+                for path, more in (("", {"max_tokens": 16}), ("/count_tokens", {})):
+                    reply = await http.post(f"/v1/messages{path}", json=asked | more)
+                    assert reply.status_code == status, reply.text
+                    assert status == 200 or reply.json()["error"]["type"] == "permission_error"
+
+
 async def test_a_chat_completion_that_is_made_here_asks_for_the_scope_of_a_response_too(settings: Settings) -> None:
     async with administered(changed(settings, chats="remembered")) as (inside, client):
         project = await client.admin.organization.projects.create(name="Chat")
