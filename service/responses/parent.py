@@ -163,7 +163,7 @@ async def continuation_of(
     if known is None:
         return Continuation(request, Parent(Chain(), remembers=recall is not None), said=seen.said, together=together)
     parent, place = known
-    rest = seen.rest(place, parent.calls())
+    rest = await in_steps(seen.rest(place, parent.calls()))
     request = msgspec.structs.replace(request, previous_response_id=parent.id, input=rest, begins_at=place)
     return Continuation(request, parent, recognised=True, said=seen.said, together=together)
 

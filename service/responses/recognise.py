@@ -27,6 +27,7 @@ from service.decoding import ABSENT, decode_list
 from service.errors import InvalidRequest
 from service.responses.prompt.read import MAX_ITEMS
 from service.responses.seal import Sealer
+from service.steps import in_one_go
 from store.history.history import MOST_DIGESTS
 from store.turn import SAID_BYTES
 
@@ -42,6 +43,20 @@ OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _OTHERS = frozenset({"input_image", "input_file"})
+
+PIECE_BYTES = 1_048_576
+"""The bytes of a text that are read, or added to a digest, before others get a turn: at most some 3 ms. Arguments that
+are longer are known in the form in which they were sampled alone.
+"""
+
+_NEAR_BYTES = 4096
+_CUT = re.compile(
+    rb"(?<!\\)[^\\0-9a-fA-F\x80-\xbf]"  # no digit of an escape, nor its letter
+    rb"|(?<=[^\\]{5})[^\\\x80-\xbf]"  # no escape is so long
+    rb"|(?<!\\)(?<!\\u[dD][89abAB]..)\\"  # an escape begins, and not the second one of a character
+)
+"""A byte of a JSON string with which neither a character nor an escape goes on: the string may be cut before it."""
+
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
@@ -59,16 +74,23 @@ class Seen(NamedTuple):
     answered: Mapping[int, int]
     """The place among the calls of the one that an item is the output of."""
 
-    def rest(self, place: int, calls: Sequence[str]) -> Raw:
-        """The items from this one on, behind a conversation whose calls have these ids; a client may have others."""
-        items = (self._item(number, calls) for number in range(place, len(self.items)))
+    def rest(self, place: int, calls: Sequence[str]) -> Generator[None, None, Raw]:
+        """The items from this one on, behind a conversation whose calls have these ids; a client may have others.
+        Yields now and then.
+        """
+        items: list[bytes] = []
+        read = 0
+        for number in range(place, len(self.items)):
+            raw, call = bytes(self.items[number]), self.answered.get(number, len(calls))
+            if call < len(calls):
+                read += len(raw)
+                if read > PIECE_BYTES:
+                    read = 0
+                    yield
+                members, id = _members.decode(raw), Raw(msgspec.json.encode(calls[call]))
+                raw = raw if members["call_id"] == id else msgspec.json.encode(members | {"call_id": id})
+            items.append(raw)
         return Raw(b"[%b]" % b",".join(items))
-
-    def _item(self, place: int, calls: Sequence[str]) -> bytes:
-        raw, call = bytes(self.items[place]), self.answered.get(place, len(calls))
-        if call >= len(calls) or _decoder.decode(raw).call_id == calls[call]:
-            return raw
-        return msgspec.json.encode(_members.decode(raw) | {"call_id": Raw(msgspec.json.encode(calls[call]))})
 
 
 class _Item(msgspec.Struct):
@@ -78,15 +100,15 @@ class _Item(msgspec.Struct):
     call_id: str = ""
     namespace: str | None = None
     name: str = ""
-    arguments: str = ""
-    input: str = ""
+    arguments: Raw = ABSENT
+    input: Raw = ABSENT
     output: Raw = ABSENT
 
 
 class _Part(msgspec.Struct):
     type: str = ""
-    text: str | None = None
-    refusal: str | None = None
+    text: Raw = ABSENT
+    refusal: Raw = ABSENT
 
 
 class _UnseenError(Exception):
@@ -94,7 +116,7 @@ class _UnseenError(Exception):
 
 
 class _Transcript:
-    """A digest that rolls over visible items. Texts of the assistant's that follow each other are one."""
+    """A digest that rolls over visible items, in steps. Texts of the assistant's that follow each other are one."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest, self._said = digest, list[str]()
@@ -104,14 +126,15 @@ class _Transcript:
         if text := text.strip():
             self._said.append(text)
 
-    def add(self, kind: str, *texts: str | bytes) -> None:
+    def add(self, kind: str, *texts: str | bytes) -> Generator[None, None, None]:
         """Add an item of any other kind."""
-        self._digest = _roll(self.end(), kind, *texts)
+        self._digest = yield from _roll((yield from self.end()), kind, *texts)
 
-    def end(self) -> bytes:
+    def end(self) -> Generator[None, None, bytes]:
         """The digest after all that was added. A text of the assistant's that follows is another one."""
         if self._said:
-            self._digest, self._said = _roll(self._digest, "assistant", APART.join(self._said)), []
+            said, self._said = APART.join(self._said), []
+            self._digest = yield from _roll(self._digest, "assistant", said)
         return self._digest
 
 
@@ -147,6 +170,8 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
     try:
         one = bytes(memoryview(raw)[:1]) == b'"'
         items = [Raw(message_of(bytes(raw)))] if one else decode_list(raw, MAX_ITEMS, "input")
+        if len(memoryview(raw)) > PIECE_BYTES:
+            yield
         ends: list[tuple[bytes, int]] = []
         calls = _Calls()
         answered: dict[int, int] = {}
@@ -159,21 +184,23 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
             sent = _decode(item)
             if sent.type in INVISIBLE:
                 continue
+            if len(memoryview(item)) > PIECE_BYTES:
+                yield
             speaks = _speaks(sent)
             if speaks and not models:
-                beginning = beginning or transcript.end()
+                beginning = beginning or (yield from transcript.end())
             elif models and not speaks:
-                ends.append((transcript.end(), place))
+                ends.append(((yield from transcript.end()), place))
             models = speaks
             if sent.type in OUTPUTS:
                 answered[place] = calls.answer(sent.call_id)
-                others, text = _texts(sent.output)
-                transcript.add("output", str(answered[place]), *others, text)
+                others, text = yield from _texts(sent.output)
+                yield from transcript.add("output", str(answered[place]), *others, text)
             else:
-                _add(transcript, sent, calls)
-    except (_UnseenError, InvalidRequest):
+                yield from _add(transcript, sent, calls)
+        said = yield from transcript.end()
+    except (_UnseenError, InvalidRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    said = transcript.end()
     return Seen(said, (beginning or said).hex(), ends[: -MOST_DIGESTS - 1 : -1], items, answered)
 
 
@@ -181,7 +208,11 @@ def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
     """The digest of a transcript once a response with this output has ended; empty where an item has no visible form,
     or nothing was said. A call that was cut short isn't in the chain, so it isn't here.
     """
-    transcript, says = _Transcript(said), False
+    return in_one_go(_after(_Transcript(said), output))
+
+
+def _after(transcript: _Transcript, output: Sequence[msgspec.Struct]) -> Generator[None, None, bytes]:
+    says = False
     for item in output:
         if isinstance(item, Message):
             text = "".join(part.text for part in item.content)
@@ -191,23 +222,16 @@ def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
             if item.status != "completed":
                 continue
             if isinstance(item, FunctionCall):
-                transcript.add("function_call", _name(item), _arguments(item.arguments))
+                yield from transcript.add("function_call", _name(item), _arguments(item.arguments))
             else:
-                transcript.add("custom_tool_call", _name(item), item.input)
+                yield from transcript.add("custom_tool_call", _name(item), item.input)
             says = True
         elif item.__struct_config__.tag not in INVISIBLE:
             return b""
-    return transcript.end() if says else b""
+    return (yield from transcript.end()) if says else b""
 
 
-def _decode(item: Raw) -> _Item:
-    try:
-        return _decoder.decode(item)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _UnseenError from error
-
-
-_decoder = msgspec.json.Decoder(_Item)
+_decode = msgspec.json.Decoder(_Item).decode
 _members = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -218,50 +242,73 @@ def _speaks(item: _Item) -> bool:
     return item.type in (None, "message") and item.role == "assistant"
 
 
-def _add(transcript: _Transcript, item: _Item, calls: _Calls) -> None:
-    """Add an item that is no output."""
+def _add(transcript: _Transcript, item: _Item, calls: _Calls) -> Generator[None, None, None]:
+    """Add an item that is no output, in steps."""
     kind = item.type or "message"
     if kind == "message" and item.role == "assistant":
-        others, text = _texts(item.content)
+        others, text = yield from _texts(item.content)
         if others:
             raise _UnseenError
         transcript.say(text)
     elif kind == "message" and item.role is not None:
-        others, text = _texts(item.content)
-        transcript.add(item.role, *others, text)
+        others, text = yield from _texts(item.content)
+        yield from transcript.add(item.role, *others, text)
     elif kind == "function_call":
         calls.note(item.call_id)
-        transcript.add(kind, _name(item), _arguments(item.arguments))
+        yield from transcript.add(kind, _name(item), _arguments((yield from _text(item.arguments))))
     elif kind == "custom_tool_call":
         calls.note(item.call_id)
-        transcript.add(kind, _name(item), item.input)
+        yield from transcript.add(kind, _name(item), (yield from _text(item.input)))
     else:
         raise _UnseenError
 
 
-def _texts(content: Raw) -> tuple[list[str | bytes], str]:
-    """The texts before images or files in a content with the JSON of each, and the text behind them, parts joined.
-    Raises InvalidRequest for more parts than are read.
+def _texts(content: Raw) -> Generator[None, None, tuple[list[str | bytes], str]]:
+    """The texts before images or files in a content with the JSON of each, and the text behind them, parts joined; in
+    steps. Raises InvalidRequest for more parts than are read.
     """
-    try:
-        if bytes(memoryview(content)[:1]) == b'"':
-            return [], _string.decode(content)
-        joined: list[str | bytes] = []
-        said: list[str] = []
-        for raw in decode_list(content, MAX_PARTS, "content"):
-            part = _part.decode(raw)
-            if part.type in _TEXTS:
-                said.append(part.text or "")
-            elif part.type == "refusal":
-                said.append(part.refusal or "")
-            elif part.type in _OTHERS:
-                joined += ["".join(said), msgspec.json.format(bytes(raw), indent=-1)]
-                said = []
-            else:
-                raise _UnseenError
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _UnseenError from error
+    if bytes(memoryview(content)[:1]) == b'"':
+        return [], (yield from _text(content))
+    joined: list[str | bytes] = []
+    said: list[str] = []
+    read = 0
+    for raw in decode_list(content, MAX_PARTS, "content"):
+        read += len(memoryview(raw))
+        if read > PIECE_BYTES:
+            read = 0
+            yield
+        part = _part.decode(raw)
+        if part.type in _TEXTS:
+            said.append((yield from _text(part.text)))
+        elif part.type == "refusal":
+            said.append((yield from _text(part.refusal)))
+        elif part.type in _OTHERS:
+            joined += ["".join(said), msgspec.json.format(bytes(raw), indent=-1)]
+            said = []
+        else:
+            raise _UnseenError
     return joined, "".join(said)
+
+
+def _text(raw: Raw) -> Generator[None, None, str]:
+    """A text, none for null. A long one is read in pieces, but for backslashes alone."""
+    if raw == ABSENT:
+        return ""
+    if len(memoryview(raw)) <= PIECE_BYTES:
+        return _string.decode(raw)
+    if bytes(memoryview(raw)[:1]) != b'"':
+        raise _UnseenError
+    pieces: list[str] = []
+    left = memoryview(raw)[1:-1]
+    while left:
+        end, found = PIECE_BYTES, None
+        while end < len(left) and (found := _CUT.search(left, end, end + _NEAR_BYTES)) is None:
+            end += PIECE_BYTES
+        end = len(left) if found is None else found.start()
+        pieces.append(_string.decode(b'"%b"' % left[:end]))
+        left = left[end:]
+        yield
+    return "".join(pieces)
 
 
 _string = msgspec.json.Decoder(str)
@@ -274,8 +321,11 @@ def _name(call: _Item | FunctionCall | CustomToolCall) -> str:
 
 def _arguments(text: str) -> bytes:
     """Arguments as a client may write them again that has read them: without white space and without needless escapes,
-    members and numbers as they were. Those of more than BYTES_A_STEP keep their escapes.
+    members and numbers as they were. Those of more than BYTES_A_STEP keep their escapes, of more than PIECE_BYTES
+    white space, too.
     """
+    if len(text) > PIECE_BYTES:
+        return text.encode(errors="surrogatepass")
     try:
         packed = msgspec.json.format(text.encode() or b"{}", indent=-1)
     except (msgspec.DecodeError, RecursionError):
@@ -289,11 +339,16 @@ def _plain(string: str) -> str:
     return msgspec.json.encode(_string.decode(string)).decode()
 
 
-def _roll(digest: bytes, kind: str, *texts: str | bytes) -> bytes:
-    """The digest after one item more. Each text has its length before it."""
+def _roll(digest: bytes, kind: str, *texts: str | bytes) -> Generator[None, None, bytes]:
+    """The digest after one item more, in steps. Each text has its length before it."""
     rolled = blake2b(digest, digest_size=SAID_BYTES)
     for text in (kind, *texts):
         written = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
         rolled.update(b"%d:" % len(written))
-        rolled.update(written)
+        if len(written) <= PIECE_BYTES:
+            rolled.update(written)
+            continue
+        for at in range(0, len(written), PIECE_BYTES):
+            yield
+            rolled.update(memoryview(written)[at : at + PIECE_BYTES])
     return rolled.digest()

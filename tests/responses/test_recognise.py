@@ -2,8 +2,10 @@
 
 import json
 import time
+from collections.abc import Generator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from service.responses.recognise import Seen, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
 from store.history.history import MOST_DIGESTS
+from tests.support.service.lag import ATTEMPTS
 
 Items = list[dict[str, Any]]
 
@@ -30,6 +33,10 @@ def seen(items: Items | str, tenant: str = "acme") -> Seen:
     found = in_one_go(seen_of(Sealer(tenant, [b"k" * 32]), Raw(json.dumps(items, ensure_ascii=False).encode())))
     assert found is not None
     return found
+
+
+def rest(seen: Seen, place: int, calls: list[str]) -> Raw:
+    return in_one_go(seen.rest(place, calls))
 
 
 def unseen(items: Items) -> bool:
@@ -57,7 +64,7 @@ def test_a_history_ends_where_the_turn_ended_that_it_continues() -> None:
     again = seen([*ADA, said("Hello Ada."), {"role": "user", "content": "What is my name?"}])
     assert again.ends == [(ended, 2)]
     assert again.beginning == seen(ADA).beginning
-    assert bytes(again.rest(2, ())) == b'[{"role": "user", "content": "What is my name?"}]'
+    assert bytes(rest(again, 2, [])) == b'[{"role": "user", "content": "What is my name?"}]'
 
 
 @pytest.mark.parametrize(
@@ -163,6 +170,59 @@ def test_a_history_that_is_long_in_one_place_takes_no_longer_than_in_many(items:
     assert time.process_time() - began < 0.25
 
 
+SCANS = 3
+"""How many times as long as the parser scans an input a step may take: 6 ms for 8 MB of letters."""
+
+MB = 1_000_000
+LONG: dict[str, Any] = {
+    "letters": "x" * 8 * MB,
+    "Chinese characters": "春" * (8 * MB // 3),
+    "escapes": "\n" * 4 * MB,
+    "digits and escapes": "ab\n" * 2 * MB,
+}
+
+
+def longest_step(work: Generator[None, None, object]) -> float:
+    """The most processor time that a step of some work took, in seconds."""
+    longest, over = 0.0, False
+    while not over:
+        began = time.thread_time()
+        over = next(work, work) is work
+        longest = max(longest, time.thread_time() - began)
+    return longest
+
+
+@pytest.mark.parametrize("long", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("where", ["a text", "a part", "an answer", "arguments", "an output"])
+def test_no_step_takes_long_however_long_a_text_is(long: str, where: str) -> None:
+    items: Items = {
+        "a text": [{"role": "user", "content": long}],
+        "a part": [{"role": "user", "content": [_text("a"), _text(long)]}],
+        "an answer": [*ADA, said(long), *ADA],
+        "arguments": [*ADA, CALLED[1] | {"arguments": long}, CALLED[2]],
+        "an output": [*CALLED[:2], CALLED[2] | {"output": long}],
+    }[where]
+    raw = Raw(json.dumps(items, ensure_ascii=False).encode())
+
+    def scans() -> float:
+        began = time.thread_time()
+        msgspec.json.decode(raw, type=Raw)
+        scan = time.thread_time() - began
+        return longest_step(seen_of(Sealer("acme", [b"k" * 32]), raw)) / scan
+
+    assert any(scans() < SCANS for _ in range(ATTEMPTS))
+
+
+@given(st.text(st.sampled_from('a7Fu\\\n"é春😀 '), max_size=40), st.booleans())
+def test_a_text_that_is_read_in_pieces_is_the_same(text: str, escaped: bool) -> None:
+    """Cut anywhere, it would lose half an escape or half a character."""
+    raw = Raw(json.dumps([{"role": "user", "content": text}], ensure_ascii=escaped).encode())
+    whole = in_one_go(seen_of(Sealer("acme", [b"k" * 32]), raw))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.responses.recognise.PIECE_BYTES", 3)
+        assert in_one_go(seen_of(Sealer("acme", [b"k" * 32]), raw)) == whole
+
+
 def test_an_output_belongs_to_its_call_and_not_to_its_id() -> None:
     two = [CALLED[1] | {"call_id": id} for id in ("a", "b")]
     outputs = [{"type": "function_call_output", "call_id": id, "output": id.upper()} for id in ("a", "b")]
@@ -174,9 +234,9 @@ def test_an_output_belongs_to_its_call_and_not_to_its_id() -> None:
 
 def test_an_output_behind_a_match_answers_the_call_of_the_conversation() -> None:
     items = seen([*CALLED, *CALLED[1:]])
-    assert items.rest(2, ["call_1"]) == items.rest(2, [])
-    assert json.loads(bytes(items.rest(2, ["call_ours"])))[0] == CALLED[2] | {"call_id": "call_ours"}
-    assert json.loads(bytes(items.rest(2, ["call_ours"])))[1:] == CALLED[1:]
+    assert rest(items, 2, ["call_1"]) == rest(items, 2, [])
+    assert json.loads(bytes(rest(items, 2, ["call_ours"])))[0] == CALLED[2] | {"call_id": "call_ours"}
+    assert json.loads(bytes(rest(items, 2, ["call_ours"])))[1:] == CALLED[1:]
 
 
 @pytest.mark.parametrize("together", [True, False])

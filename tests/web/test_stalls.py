@@ -11,6 +11,7 @@ import pytest
 from service.settings.settings import Settings
 from tests.support.bad.heavy import HEAVY, LEGAL
 from tests.support.bad.heavy_kinds import BODIES
+from tests.support.service.background import changed
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.lag import least_stall, post, stall_of
 from tests.support.service.process import ServiceProcess
@@ -43,6 +44,14 @@ async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> N
         stall = await least_stall(inside.port, (CASES | BODIES)[name])
     print(f"{stall:.2f} of what it may be late: {name}")
     assert stall < 1
+
+
+@pytest.mark.parametrize(
+    "name", ["as many words as fit", "as many escapes as fit", "as many parts as fit", "4,000 items"]
+)
+async def test_the_loop_never_stops_for_long_while_a_conversation_is_recognised(settings: Settings, name: str) -> None:
+    async with serving(changed(settings, chats="remembered"), scripted([answer("Fine.")])) as inside:
+        assert await least_stall(inside.port, CASES[name]) < 1
 
 
 @pytest.mark.parametrize(
