@@ -386,6 +386,7 @@ class Translation:
         self.items: list[bytes] = []
         self.places: list[Place] = []
         self.instructions: list[str] = []
+        self._read = 0
 
     def as_json(self) -> bytes:
         """The JSON of all items."""
@@ -396,7 +397,9 @@ class Translation:
         messages = decode_list(raw, most, "messages")
         if not messages:
             raise missing("messages", "Give at least one message.")
-        leading, read = True, 0
+        if len(memoryview(raw)) > BYTES_A_STEP:
+            yield
+        leading = True
         for place, message in enumerate(messages):
             where = f"messages[{place}]"
             sent = decode(message, self.kind, where)
@@ -406,15 +409,31 @@ class Translation:
             if leading:
                 self.instructions.append("".join(words(sent.content, f"{where}.content")))
             else:
-                self.message(sent, where)
-            read += len(memoryview(message))
-            if place % MESSAGES_A_STEP == MESSAGES_A_STEP - 1 or read > BYTES_A_STEP:
-                read = 0
+                yield from self.message(sent, where)
+            if self.had_enough(message):
                 yield
 
-    def message(self, sent: Any, where: str) -> None:
-        """Take a message. Raises InvalidRequest."""
+    def message(self, sent: Any, where: str) -> Generator[None, None, None]:
+        """Take a message, yielding now and then. Raises InvalidRequest."""
         raise NotImplementedError
+
+    def had_enough(self, raw: Raw) -> bool:
+        """Whether others may run, now that this was read as well."""
+        self._read += max(len(memoryview(raw)), BYTES_A_STEP // MESSAGES_A_STEP)
+        if enough := self._read >= BYTES_A_STEP:
+            self._read = 0
+        return enough
+
+    def content(self, raw: Raw, where: str, part: Callable[[Raw, str], bytes]) -> Generator[None, None, bytes]:
+        """The JSON of a content in the form of an item's, each part by a function for one. A text stays as it came."""
+        if bytes(memoryview(raw)[:1]) != b"[":
+            return bytes(raw)
+        parts: list[bytes] = []
+        for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
+            parts.append(part(each, f"{where}[{place}]"))
+            if self.had_enough(each):
+                yield
+        return b"[%b]" % b",".join(parts)
 
     def add(self, place: Place, item: bytes) -> None:
         """Add an item."""
@@ -438,12 +457,12 @@ class Translation:
 class _Messages(Translation):
     kind = _Message
 
-    def message(self, sent: _Message, where: str) -> None:
+    def message(self, sent: _Message, where: str) -> Generator[None, None, None]:
         """See Translation."""
+        content = yield from self.content(sent.content, f"{where}.content", _part)
         if sent.role == "assistant":
-            self._assistant(sent, where)
+            self._assistant(sent, content, where)
             return
-        content = _content(sent.content, f"{where}.content")
         if sent.role == "tool":
             if sent.tool_call_id == ABSENT:
                 raise missing(f"{where}.tool_call_id", "Name the call that is answered.")
@@ -451,7 +470,7 @@ class _Messages(Translation):
             return
         self.say(Place(where), b"user" if sent.role == "user" else b"developer", content)
 
-    def _assistant(self, sent: _Message, where: str) -> None:
+    def _assistant(self, sent: _Message, content: bytes, where: str) -> None:
         """The model's own: its reasoning, its words and its calls, in this order. An empty text is no item."""
         for member in ("function_call", "audio"):
             if getattr(sent, member) != ABSENT:
@@ -464,7 +483,6 @@ class _Messages(Translation):
                 self.add(Place(where, {"content": member}), item)
                 break
         calls = decode_list(sent.tool_calls, MAX_CALLS, f"{where}.tool_calls")
-        content = _content(sent.content, f"{where}.content")
         if content in _EMPTY and bytes(sent.refusal) not in _EMPTY:
             content = b'[{"type":"refusal","refusal":%b}]' % bytes(sent.refusal)
         if content not in _EMPTY:
@@ -497,14 +515,6 @@ def words(raw: Raw, where: str) -> list[str]:
             raise not_served(f"{where}[{place}].type", part.type, TEXT_ONLY)
         texts.append(decode(part.text, str, f"{where}[{place}].text"))
     return texts
-
-
-def _content(raw: Raw, where: str) -> bytes:
-    """The JSON of a content in the form of an item's. A text stays as it came. Raises InvalidRequest."""
-    if bytes(memoryview(raw)[:1]) != b"[":
-        return bytes(raw)
-    parts = enumerate(decode_list(raw, MAX_PARTS, where))
-    return b"[%b]" % b",".join(_part(part, f"{where}[{place}]") for place, part in parts)
 
 
 def _part(raw: Raw, where: str) -> bytes:

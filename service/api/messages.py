@@ -57,6 +57,9 @@ INVALID = "INVALID_JSON"
 BUDGETS = ((4096, "low"), (16384, "medium"))
 """The budgets of thinking below which an effort is meant; from the last on it is high."""
 
+MAX_REWRITTEN_BYTES = 1_048_576
+"""The longest JSON of a document's text, and of an input: each is written in another form at once, in some 5 ms."""
+
 SEAL = b'"hs_'
 """The beginning of a signature that is made here. That of anybody else says nothing; its thinking is a text."""
 
@@ -314,7 +317,7 @@ class _Messages(Translation):
         self.speaks, self.last = False, ""
         """Whether the last message is the assistant's, and its place."""
 
-    def message(self, sent: _Message, where: str) -> None:
+    def message(self, sent: _Message, where: str) -> Generator[None, None, None]:
         """See Translation."""
         self.speaks, self.last = sent.role == "assistant", where
         role = sent.role.encode() if sent.role != "system" else b"developer"
@@ -326,14 +329,15 @@ class _Messages(Translation):
         parts: list[bytes] = []
         for number, raw in enumerate(blocks):
             at = f"{where}.content[{number}]"
-            block = decode(raw, _Block, at)
             if self.speaks:
-                self._spoken(block, at, last=number == len(blocks) - 1)
-            elif block.type == "tool_result":
+                self._spoken(decode(raw, _Block, at), at, last=number == len(blocks) - 1)
+            elif (block := decode(raw, _Block, at)).type == "tool_result":
                 self._heard(role, parts, where, number)
-                self._result(block, at)
+                yield from self._result(block, at)
             else:
                 parts.append(_part(block, at))
+            if self.had_enough(raw):
+                yield
         self._heard(role, parts, where, len(blocks))
 
     def _heard(self, role: bytes, parts: list[bytes], where: str, end: int) -> None:
@@ -342,20 +346,16 @@ class _Messages(Translation):
             self.say(Place(where, before=end - len(parts)), role, b"[%b]" % b",".join(parts))
             parts.clear()
 
-    def _result(self, block: _Block, where: str) -> None:
+    def _result(self, block: _Block, where: str) -> Generator[None, None, None]:
         if block.tool_use_id == ABSENT:
             raise missing(f"{where}.tool_use_id", "Name the call that is answered.")
-        content, before = _SAYS_NOTHING if block.content == ABSENT else block.content, 0
-        parts = None
-        if bytes(memoryview(content)[:1]) == b"[":
-            inside = enumerate(decode_list(content, MAX_PARTS, f"{where}.content"))
-            named = ((raw, f"{where}.content[{number}]") for number, raw in inside)
-            parts = [_part(decode(raw, _Block, at), at) for raw, at in named]
+        raw = _SAYS_NOTHING if block.content == ABSENT else block.content
+        content = yield from self.content(raw, f"{where}.content", lambda raw, at: _part(decode(raw, _Block, at), at))
         if block.is_error:
-            before, text = -1, [] if content == _SAYS_NOTHING else [b'{"type":"text","text":%b}' % bytes(content)]
-            parts = [_FAILED, *(text if parts is None else parts)]
-        written = bytes(content) if parts is None else b"[%b]" % b",".join(parts)
-        self.output(Place(where, _OUTPUT, before), bytes(block.tool_use_id), written)
+            text = b'{"type":"text","text":%b}' % content if raw != _SAYS_NOTHING else b""
+            parts = content[1:-1] if content.startswith(b"[") else text
+            content = b"[%b]" % b",".join(filter(None, (_FAILED, parts)))
+        self.output(Place(where, _OUTPUT, -1 if block.is_error else 0), bytes(block.tool_use_id), content)
 
     def _spoken(self, block: _Block, where: str, *, last: bool) -> None:
         """Add a block of the model's own. What it said before anything else was no answer yet."""
@@ -392,12 +392,19 @@ def _arguments(raw: Raw, where: str) -> bytes:
     written = b"{}" if raw == ABSENT else bytes(raw)
     if not written.startswith(b"{"):
         raise invalid_value(f"{where}.input", shown_raw(raw), "It is an object.")
+    _check_size(raw, f"{where}.input")
     if INVALID.encode() in written[: 2 * len(INVALID)]:
         try:
             return msgspec.json.encode(decode(raw, _Broken).INVALID_JSON)
         except InvalidRequest:  # an input that only looks like it
             pass
     return msgspec.json.encode(written.decode())
+
+
+def _check_size(raw: Raw, where: str) -> None:
+    """Raises InvalidRequest."""
+    if (size := len(memoryview(raw))) > MAX_REWRITTEN_BYTES:
+        raise invalid_value(where, f"{size} bytes", f"At most {MAX_REWRITTEN_BYTES} are taken.")
 
 
 def _part(block: _Block, where: str) -> bytes:
@@ -429,6 +436,7 @@ def _document(block: _Block, source: _Source, where: str) -> bytes:
         raise not_served(f"{where}.citations", "enabled", "Answers are texts; leave it out.")
     data = bytes(source.data)
     if source.type == "text":
+        _check_size(source.data, f"{where}.source.data")
         data = b'"%b"' % b64encode(decode(source.data, str, f"{where}.source.data").encode())
     return b'{"type":"input_file","filename":%b,"file_data":%b}' % (bytes(block.title), data)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.chat import ChatLimits
-from service.api.messages import AS_SENT, Told, block_of, read_messages
+from service.api.messages import AS_SENT, MAX_REWRITTEN_BYTES, Told, block_of, read_messages
 from service.api.request import ChatBody, CreateBody, CreateRequest, read_create
 from service.api.response import FunctionCall, Item, Message, OutputText, Reasoning, ReasoningText
-from service.errors import ApiError
+from service.errors import ApiError, InvalidRequest
 from service.responses.recognise import Seen, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
@@ -239,6 +240,16 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a document with a context": (document(context="x"), "messages[1].content[1].context", "text"),
     "a document to be cited": (document(citations={"enabled": True}), "messages[1].content[1].citations", "texts"),
     "a title of two lines": (document(title="a\nb"), "messages[1].content[1].title", "printable"),
+    "a long document": (
+        document(source={"type": "text", "data": "x" * (MAX_REWRITTEN_BYTES - 1)}),
+        "messages[1].content[1].source.data",
+        f"At most {MAX_REWRITTEN_BYTES}",
+    ),
+    "a long input": (
+        said(USE | {"input": {"x": "x" * MAX_REWRITTEN_BYTES}}),
+        "messages[1].content[0].input",
+        f"At most {MAX_REWRITTEN_BYTES}",
+    ),
     "a result of nothing": (
         {"messages": [HI, CALLED, heard({"type": "tool_result"})]},
         "messages[2].content[0].tool_use_id",
@@ -362,3 +373,45 @@ def test_a_message_that_comes_back_is_the_turn_that_made_it(
     after = digest_after(seen(HI).said, output)
     history = [HI, {"role": "assistant", "content": again}, HI]
     assert not after or seen(*history).ends[:1] == [(after, len(items(*history)) - 1)]
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS | st.just("\ud800"),
+    lambda inside: st.lists(inside, max_size=2) | st.dictionaries(st.sampled_from([*"abc", "type", "text"]), inside),
+    max_leaves=3,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of all values inside of one."""
+    inside = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
+    return [each for name, more in inside for each in ((*path, name), *places(more, (*path, name)))]
+
+
+WHOLE: dict[str, Any] = {
+    "messages": [
+        heard(text("a"), {"type": "image", "source": PNG}),
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": "y"}, text("b"), USE]},
+        heard(RESULT | {"is_error": True, "content": [text("c")]}),
+        {"role": "system", "content": "d"},
+    ],
+    "system": [text("e")],
+    "tools": [TOOL],
+    "tool_choice": {"type": "tool", "name": "f"},
+    "thinking": {"type": "enabled", "budget_tokens": 2000},
+    "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
+    "metadata": {"user_id": "me"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015"}]},
+    "stop_sequences": ["x"],
+}
+
+
+@given(st.sampled_from(places(WHOLE)), JUNK)
+def test_junk_anywhere_is_refused_or_read_and_never_breaks_the_reader(place: tuple[Any, ...], junk: Any) -> None:
+    body = json.loads(json.dumps(WHOLE))
+    inside = body
+    for name in place[:-1]:
+        inside = inside[name]
+    inside[place[-1]] = junk
+    with suppress(InvalidRequest):
+        read_checked(read_create(translate(**body).body, store=True, kind=ChatBody))
