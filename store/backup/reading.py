@@ -11,7 +11,7 @@ name for each conversation of a shard, a name for each turn of one, and the payl
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from time import monotonic
 from typing import NamedTuple, TypeVar, cast
 
@@ -23,7 +23,7 @@ from store.backup.records import Erased, Saved, are_json
 from store.keys import ShardKeys, TurnKeys, id_of, is_conversation
 from store.redis import scripts
 from store.redis.connection import Argument, Server
-from store.turn import TERMINAL, Status
+from store.turn import TERMINAL, Picture, Status
 
 SCANNED = 500
 """How many conversations one ZSCAN looks at."""
@@ -62,6 +62,14 @@ class Unreadable(Exception):
     """A turn that is damaged, or continues one that is; `harmonium fsck` says how."""
 
 
+class Payload(NamedTuple):
+    """The payloads of a turn as they were read: its messages, its response, and the bytes of its pictures."""
+
+    messages: bytes | None
+    response: bytes | None
+    pictures: Sequence[bytes | None]
+
+
 class Node(NamedTuple):
     """A turn as lua/describe.lua describes it."""
 
@@ -81,14 +89,15 @@ class Node(NamedTuple):
     background: str | None
     submission: str | None
     said: bytes = b""
+    pictures: Sequence[tuple[str, int]] = ()
+    """The pictures that it shows and that are there: the digest of each in hex, and its length."""
 
     @classmethod
     def of(cls, line: str) -> "Node":
         """The node of a line; a BROKEN one where something of it is missing."""
         digits, parent, root, deleted, erased, fleeting, status, digest, *rest = line.split(" ")
-        created, used, held, messages, response, chain_messages, chain_bytes, background, submission, said, *above = (
-            rest
-        )
+        created, used, held, messages, response, chain_messages, chain_bytes, background, submission, *rest = rest
+        shown, said, *above = rest
         numbers, before = [0] * 7, [0, 0]
         try:
             sizes = "0" if held == "-" else held, messages, response, chain_messages, chain_bytes
@@ -109,26 +118,34 @@ class Node(NamedTuple):
             background=None if background == "-" else background,
             submission=None if submission == "-" else submission,
             said=b"" if said == "-" else bytes.fromhex(said),
+            pictures=() if shown == "-" else _sizes(shown),
         )
 
     @property
     def payload(self) -> int:
-        """The bytes of its messages and its response."""
-        return self.messages_bytes + self.response_bytes
+        """The bytes of its messages, its response and its pictures."""
+        return self.messages_bytes + self.response_bytes + sum(length for _, length in self.pictures)
 
-    def fits(self, messages: bytes | None, response: bytes | None) -> bool:
+    def fits(self, found: Payload) -> bool:
         """Whether these are the payloads of the node."""
         return (
-            messages is not None
-            and len(messages) == self.messages_bytes
-            and len(response or b"") == self.response_bytes
-            and (response is None) == self.deleted
+            found.messages is not None
+            and len(found.messages) == self.messages_bytes
+            and len(found.response or b"") == self.response_bytes
+            and (found.response is None) == self.deleted
+            and [len(data or b"") for data in found.pictures] == [length for _, length in self.pictures]
         )
 
 
-async def read_turn(node: Node, messages: bytes | None, response: bytes | None) -> Saved:
+def _sizes(shown: str) -> Sequence[tuple[str, int]]:
+    pairs = (each.partition(":") for each in shown.split(","))
+    return [(digest, int(length)) for digest, _, length in pairs]
+
+
+async def read_turn(node: Node, found: Payload) -> Saved:
     """The turn of a node. Raises Unreadable, and NewerFormat for what a later release wrote."""
-    if not node.fits(messages, response) or messages is None:
+    messages, response, pictures = found
+    if not node.fits(found) or messages is None:
         raise Unreadable(node.digits)
     try:
         if (status := Status(node.status)) not in TERMINAL:
@@ -153,6 +170,10 @@ async def read_turn(node: Node, messages: bytes | None, response: bytes | None) 
         background=node.background,
         submission=node.submission,
         said=node.said,
+        pictures=tuple(
+            Picture(bytes.fromhex(digest), data or b"")
+            for (digest, _), data in zip(node.pictures, pictures, strict=True)
+        ),
     )
 
 
@@ -251,10 +272,10 @@ class ShardReader:
         lost = set() if lost is None else lost
         for some in portions(nodes, lambda node: node.payload, PAYLOAD_BYTES):
             blobs = await self._blobs(tenant, some)
-            for node, (messages, response) in zip(some, blobs, strict=True):
+            for node, found in zip(some, blobs, strict=True):
                 turn = None
                 if node.parent not in lost and not node.fleeting and node.status != BROKEN:
-                    turn = await self._turn(tenant, node, messages, response)
+                    turn = await self._turn(tenant, node, found)
                 if turn is None:
                     lost.add(node.digits)
                 yield node, turn
@@ -315,18 +336,18 @@ class ShardReader:
         self.broken += 1
         return []
 
-    async def _turn(self, tenant: str, node: Node, messages: bytes | None, response: bytes | None) -> Saved | None:
+    async def _turn(self, tenant: str, node: Node, found: Payload) -> Saved | None:
         """A turn; None where it is gone, or can't be read. It is looked at again where it has changed since."""
         try:
             for _ in range(ROUNDS):
-                if node.fits(messages, response):
+                if node.fits(found):
                     break
                 (nodes,) = await self.describe([f"{tenant}/{node.digits}"])
                 if not nodes:
                     return None
                 node = nodes[0]
-                ((messages, response),) = await self._blobs(tenant, [node])
-            turn = await read_turn(node, messages, response)
+                (found,) = await self._blobs(tenant, [node])
+            turn = await read_turn(node, found)
             if self._whole and not await _is_whole(turn):
                 raise Unreadable(node.digits)
             return turn
@@ -334,14 +355,17 @@ class ShardReader:
             self.broken += 1
             return None
 
-    async def _blobs(self, tenant: str, some: Sequence[Node]) -> list[tuple[bytes | None, bytes | None]]:
-        """Messages and response of each."""
-        keys = [
-            [f"{self._shard.turns}{tenant}:{family}:{node.digits}" for node in some]
-            for family in ("messages", "response")
+    async def _blobs(self, tenant: str, some: Sequence[Node]) -> list[Payload]:
+        """The payloads of each."""
+        family = f"{self._shard.turns}{tenant}:"
+        texts = [("MGET", *(f"{family}{name}:{node.digits}" for node in some)) for name in ("messages", "response")]
+        shown = [("HGET", f"{family}picture:{digest}", "bytes") for node in some for digest, _ in node.pictures]
+        messages, responses, *read = await self._server.row(*texts, *shown, at=self._shard.trees, ahead=True)
+        pictures = iter(cast(list[bytes | None], read))
+        return [
+            Payload(said, response, list(islice(pictures, len(node.pictures))))
+            for node, said, response in zip(some, messages, responses, strict=True)
         ]
-        read = await self._server.row(*(("MGET", *each) for each in keys), at=self._shard.trees, ahead=True)
-        return list(zip(*cast(list[list[bytes | None]], read), strict=True))
 
     async def _last_use(self, member: str) -> str:
         """The last use of a conversation, as tips.lua has it; "0" or nothing where nobody knows it any more."""

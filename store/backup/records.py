@@ -85,6 +85,9 @@ def are_json(response: bytes, items: bytes) -> bool:
 
 
 def content(tenant: str, turn: Saved) -> int:
-    """The digest of a tenant's turn as readers see it, as a number below WHOLE: without its use, and its size."""
-    said = msgspec.structs.replace(turn, used=0, held=0)
+    """The digest of a tenant's turn as readers see it, as a number below WHOLE: without its use, and its size; its
+    pictures by their digests.
+    """
+    named = tuple(Picture(picture.digest, b"") for picture in turn.pictures)
+    said = msgspec.structs.replace(turn, used=0, held=0, pictures=named)
     return int.from_bytes(blake2b(_encoder.encode((tenant, said)), digest_size=32).digest())

@@ -101,13 +101,14 @@ class Repair:
         since: str,
         children: Mapping[str, int],
         jobs: Mapping[str, int],
+        pictures: Mapping[str, int],
         counters: Mapping[str, int],
         events: tuple[str, int] | None,
     ) -> None:
         """Store the real sums, if the moment is still `since`; `events` has the noted bytes and the real ones."""
         last = {field: number for field, number in counters.items() if field in COUNTERS}
         tenants = (f"{field}={number}" for field, number in counters.items() if field not in last)
-        counted = (("children", children), ("jobs", jobs))
+        counted = (("children", children), ("jobs", jobs), ("turns", pictures))
         nodes = (f"{member}/{field}={number}" for field, numbers in counted for member, number in numbers.items())
         for some in batches(nodes):
             await self._settle(since, nodes=" ".join(some))
@@ -271,6 +272,10 @@ class _ShardCheck:
         jobs = inspection.wrong_jobs()
         for member, number in jobs.items():
             yield self._shard.fault("jobs", member, f"counts {inspection.jobs_noted(member)}, has {number}")
+        pictures = inspection.wrong_pictures()
+        for member, (counts, number) in pictures.items():
+            tenant, _, digest = member.partition("/")
+            yield self._shard.fault("picture", f"{tenant}/", f"{digest} counts {counts}, has {number}")
         counters = inspection.wrong_counters(noted)
         for field, number in counters.items():
             yield self._shard.fault("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
@@ -279,7 +284,8 @@ class _ShardCheck:
             events = moment.logged.decode("utf-8", "replace"), inspection.events
             yield self._shard.fault("usage", detail=f"logged is {events[0]}, not {events[1]}")
         if self._repair is not None:
-            await self._repair.settle(moment.sums, children, jobs, counters, events)
+            shown = {member: number for member, (_, number) in pictures.items()}
+            await self._repair.settle(moment.sums, children, jobs, shown, counters, events)
 
     async def _children_noted(self, member: str) -> int | None:
         tenant, _, digits = member.partition("/")

@@ -60,6 +60,12 @@ MEANINGS: dict[str, Meaning] = {
         "it was deleted, and its response is still there; or it was not, and has what remains of one that was",
         "what should not be there is deleted",
     ),
+    "no-picture": Meaning(
+        "it shows a picture that is missing, or one twice", "it shows those that are there, each once"
+    ),
+    "picture": Meaning(
+        "a picture counts more or fewer turns than show it", "the number is recorded; one that no turn shows is deleted"
+    ),
     "not-marked": Meaning("its messages were erased, and its root doesn't say so", "it is recorded in the root"),
     "length": Meaning("its messages or its response have another length than recorded", "the length is recorded"),
     "held": Meaning("its bytes are not those that follow from its lengths", "they are recorded"),

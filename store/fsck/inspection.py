@@ -19,6 +19,7 @@ from store.jobs.model import LEVELS, WINDOWS
 from store.keys import COUNTERS, HEX_DIGITS, Keyspace, name_of
 from store.redis import scripts
 from store.redis.connection import Server
+from store.turn import DIGEST_BYTES
 
 SCAN_KEYS = 500
 """How many keys one SCAN looks at."""
@@ -163,6 +164,7 @@ MAX_REMEMBERED = 10_000
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
+_PICTURE = re.compile(rb"t:([A-Za-z0-9_.-]+):picture:([0-9a-f]{%d})" % (2 * DIGEST_BYTES))
 _OWN = re.compile(rb"(line:[0-5]|leaves|conversations|trees|said):([A-Za-z0-9_.-]{1,64})")
 """A tenant's own keys: a line of jobs at a level, the order of its leaves, its conversations, its trees, what its turns
 have said."""
@@ -199,13 +201,14 @@ class Judged(NamedTuple):
     jobs: int
     tree: str
     events: int
+    pictures: str
     words: list[str]
 
     @classmethod
     def of(cls, row: str) -> "Judged":
         """The member in a row of lua/inspect_turns.lua."""
-        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, *words = row.split(" ")
-        sizes, numbers = (int(held), int(own)), (int(jobs), tree, int(events))
+        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, pictures, *words = row.split(" ")
+        sizes, numbers = (int(held), int(own)), (int(jobs), tree, int(events), pictures)
         return cls(member, parent, int(children), kind, *sizes, newer == "1", mixed == "1", *numbers, words)
 
 
@@ -233,6 +236,9 @@ class Inspection:
         self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": [], "trees": [], "said": []}
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
+        self._shown: Counter[str] = Counter()
+        self._pictures: dict[str, Judged] = {}
+        """How many turns show each picture, TENANT/HEX, and what each says itself."""
 
     async def run(self) -> AsyncGenerator[list[Judged]]:
         """Judge every turn of the shard once, and every place that names one; the faulty ones of each batch."""
@@ -291,7 +297,7 @@ class Inspection:
         """The turns that these keys belong to; unknown keys are counted."""
         found: set[str] = set()
         for name in names:
-            if match := _TURN.fullmatch(name):
+            if match := _TURN.fullmatch(name) or _PICTURE.fullmatch(name):
                 found.add(f"{match[1].decode()}/{match[2].decode()}")
             elif match := _OWN.fullmatch(name):
                 self._own[match[1].decode().partition(":")[0]].append(name.decode())
@@ -327,7 +333,8 @@ class Inspection:
 
     def _is_judged(self, member: str) -> bool:
         tenant, digits, *place = member.split("/")
-        return not place and (bytes.fromhex(digits) in self._balance[tenant] or member in self._leftovers)
+        known = member in self._leftovers or member in self._pictures
+        return not place and (known or bytes.fromhex(digits) in self._balance[tenant])
 
     def _note(self, row: Judged) -> None:
         tenant, digits, *place = row.member.split("/")
@@ -338,6 +345,12 @@ class Inspection:
         if row.kind == "-":
             self._leftovers.add(row.member)
             return
+        if row.kind == "pictures":
+            self._pictures[row.member] = row
+            return
+        digests = "" if row.pictures == "-" else row.pictures
+        size = 2 * DIGEST_BYTES
+        self._shown.update(f"{tenant}/{digests[at : at + size]}" for at in range(0, len(digests), size))
         self.turns += 1
         self.newer += row.newer
         itself = bytes.fromhex(digits)
@@ -369,6 +382,17 @@ class Inspection:
         """How many jobs the tree of a turn has, for each root that counts another number."""
         members = {*self._jobs, *self._jobs_noted}
         return {each: self._jobs[each] for each in members if self._jobs_noted.get(each, 0) != self._jobs[each]}
+
+    def wrong_pictures(self) -> dict[str, tuple[int, int]]:
+        """The number that each picture counts of turns that show it, and the real one, where these differ. One that
+        nobody shows counts for nothing from then on.
+        """
+        wrong = {each: (row.children, self._shown[each]) for each, row in self._pictures.items()}
+        wrong = {each: numbers for each, numbers in wrong.items() if numbers[0] != numbers[1]}
+        for member in (each for each, (_, shown) in wrong.items() if not shown):
+            for field in ("bytes", f"bytes/{member.partition('/')[0]}"):
+                self.counted[field] -= self._pictures[member].bytes
+        return wrong
 
     def jobs_noted(self, member: str) -> int:
         """How many jobs a root counts in its tree; -1 where that is no number."""

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from store.keys import ShardKeys
-from store.turn import Messages, Status
+from store.turn import Messages, Picture, Status
 
 
 class ArchivedTurn(NamedTuple):
-    """A turn that has ended and left the store: its response and its input items, both JSON, its messages, and its mode
-    if it was made in the background.
+    """A turn that has ended and left the store: its response and its input items, both JSON, its messages, its mode if
+    it was made in the background, and its pictures.
     """
 
     status: Status
@@ -21,6 +21,7 @@ class ArchivedTurn(NamedTuple):
     items: bytes
     messages: Messages
     background: str | None
+    pictures: Sequence[Picture] = ()
 
 
 class Archived(NamedTuple):

@@ -135,7 +135,9 @@ class ArchivedTurns(ArchiveReader):
         way = await self._once("find", _Question(tenant, digits), self.found)
         if way is None or (turn := way.turns[0]).response is None:
             return None
-        return ArchivedTurn(turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background)
+        return ArchivedTurn(
+            turn.status, turn.response, turn.items or b"[]", turn.messages, turn.background, turn.pictures
+        )
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
         way = await self._once("way", _Question(tenant, digits), self.way)

@@ -149,7 +149,7 @@ def as_gone(turn: Saved, erased: bool) -> Saved:
     if erased and turn.messages:
         size = len(codec.encode_messages(turn.messages))
         lost = turn.erased or Erased(len(turn.messages), size)
-        turn = msgspec.structs.replace(turn, messages=(), erased=lost)
+        turn = msgspec.structs.replace(turn, messages=(), erased=lost, pictures=())
     return turn if turn.deleted else msgspec.structs.replace(turn, response=None, items=None, said=b"")
 
 

@@ -77,11 +77,12 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     response: msgspec.Raw = msgspec.Raw()
     items: msgspec.Raw = msgspec.Raw()
     erased: msgspec.Raw = msgspec.Raw()
+    pictures: msgspec.Raw = msgspec.Raw()
 
     @property
     def payload(self) -> int:
-        """About the bytes of its messages, its response and its items."""
-        return len(self.messages) + len(self.response) + len(self.items)
+        """About the bytes of its messages, its response, its items and its pictures."""
+        return len(self.messages) + len(self.response) + len(self.items) + len(self.pictures)
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
@@ -129,8 +130,16 @@ def encode(part: Part) -> bytes:
 
 
 def decode(value: bytes) -> Part:
-    """The part of a value. Raises NewerFormat for that of a later release, ArchiveDamaged where it is no part."""
-    return _read(value, _decoder)
+    """The part of a value. Raises NewerFormat for that of a later release, ArchiveDamaged where it is no part, or a
+    picture in it is not what its digest says.
+    """
+    part = _read(value, _decoder)
+    try:
+        for turn in part.turns:
+            turn.check()
+    except ValueError as error:
+        raise ArchiveDamaged(str(error)) from error
+    return part
 
 
 def outline_of(value: bytes) -> Outline:
@@ -179,7 +188,8 @@ def _check(packed: bytes) -> None:
     shape, held = _shapes.decode(packed), 2 * len(packed)
     held += NAME_BYTES * (_count(shape.gone) + _count(shape.gone_trees)) + TURN_BYTES * _count(shape.turns)
     if held <= MOST_HELD_BYTES:
-        held += MESSAGE_BYTES * sum(_count(turn.messages) for turn in _outlines.decode(packed).turns)
+        turns = _outlines.decode(packed).turns
+        held += MESSAGE_BYTES * sum(_count(turn.messages) + _count(turn.pictures) for turn in turns)
     if held > MOST_HELD_BYTES:
         raise ValueError(f"a part of a tree may take {MOST_HELD_BYTES:,} bytes of memory, and this one takes {held:,}")
 

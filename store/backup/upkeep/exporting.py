@@ -62,6 +62,8 @@ def _line(tree: TreeParts, turn: Saved) -> bytes:
         "items": _json(turn.items),
         "messages": [_message(each) for each in turn.messages],
     }
+    if turn.pictures:
+        told["pictures"] = {picture.digest.hex(): picture.data for picture in turn.pictures}
     return msgspec.json.encode(told)
 
 

@@ -11,7 +11,17 @@
 -- Invariant: nothing changes, not even the order of use.
 
 local DESCRIBED = { 'parent', 'root', 'deleted', 'erased', 'fleeting', 'status', 'digest', 'created', 'touched', 'held',
-  'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes', 'background', 'submission', 'said' }
+  'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes', 'background', 'submission', 'pictures', 'said' }
+
+-- The pictures that a turn shows, as far as they are there: HEX:LENGTH, with commas between, or '-'.
+local function measured(tenant, shown)
+  local told = {}
+  for digest in string.gmatch(shown or '', string.rep('%x', 64)) do
+    local length = redis.call('HSTRLEN', key('picture', tenant, digest), 'bytes')
+    told[#told + 1] = length > 0 and digest .. ':' .. length or nil
+  end
+  return told[1] and table.concat(told, ',') or '-'
+end
 
 -- A turn in words: its digits, then these fields, '-' for one that it hasn't, and what is said of its parent if its messages
 -- were erased; and its parent. Nothing of a turn that isn't there.
@@ -25,6 +35,7 @@ local function described(tenant, digits)
   for at = 1, #DESCRIBED do
     words[at + 1] = found[at] and found[at] ~= '' and found[at] or '-'
   end
+  words[#words - 1] = measured(tenant, found[#DESCRIBED - 1])
   words[#words] = found[#DESCRIBED] and digits_of(found[#DESCRIBED]) or '-'
   if found[4] and parent ~= '' then
     local above = redis.call('HMGET', key('node', tenant, parent), 'chain_messages', 'chain_bytes')

@@ -11,7 +11,7 @@ local KINDS = {
 local DIGITS = 48
 local FIELDS = { 'depth', 'children', 'touched', 'messages_bytes', 'response_bytes', 'chain_messages', 'chain_bytes',
   'held', 'created', 'parent', 'root', 'status', 'continuable', 'digest', 'path', 'deleted', 'erased', 'abandoned', 'background',
-  'submission', 'fleeting', 'log_bytes', 'jobs', 'said' }
+  'submission', 'fleeting', 'log_bytes', 'jobs', 'said', 'pictures' }
 local NUMBERS = 9
 
 -- A number that Redis can count with; nil of any other, as one with zeros before it.

@@ -1,6 +1,7 @@
 --- include facts
 --- include held
 --- include logs
+--- include pictures
 --- include queueing
 --- include said
 -- Shared by the scripts that check and repair: what is wrong with one turn, by what is stored at one moment.
@@ -315,6 +316,26 @@ local function rightly_said(turn)
     and redis.call('HGET', index, name) == bytes_of(turn.digits)
 end
 
+-- Of a picture how many turns show it, -1 for no number, and the length of its bytes, 0 where it is missing.
+local function picture_in(tenant, digest)
+  local picture = key('picture', tenant, digest)
+  if not is('hash', picture) then
+    return -1, 0
+  end
+  return integer(redis.call('HGET', picture, 'turns')) or -1, redis.call('HSTRLEN', picture, 'bytes')
+end
+
+-- The digests of the pictures that a turn says it shows, how many there are, and those among them that are there, each once.
+local function pictures_of(turn)
+  local said, number, there = '', 0, ''
+  for digest in string.gmatch(turn.fields.pictures or '', string.rep('%x', 64)) do
+    local _, length = picture_in(turn.tenant, digest)
+    said, number = said .. digest, number + 1
+    there = there .. (length > 0 and not string.find(there, digest, 1, true) and digest or '')
+  end
+  return said, number, there
+end
+
 -- Whether pins go once they no longer count: their key is kept for as long as the last of them (pins.lua).
 local function pins_end(pins)
   local left = redis.call('PTTL', pins)
@@ -375,6 +396,7 @@ local function judge_node(turn, words)
   note('created', not found.created)
   note('list', not rightly_listed(turn))
   note('said', not rightly_said(turn))
+  note('no-picture', found.pictures and found.pictures ~= select(3, pictures_of(turn)))
   note('not-marked', not marked(turn))
   note('unneeded', deleted and found.children == 0 and not pinned(key('pins', turn.tenant, turn.digits)))
 end
@@ -419,7 +441,7 @@ local function judge(tenant, digits, listed, version)
 end
 
 -- TENANT/DIGITS of turns; or TENANT/DIGITS/ROOT of what the set of a tree names, or TENANT/DIGITS/PLACE of what leases,
--- logs, queued:LEVEL or line:LEVEL does, or said:FIELD of the index of words; with spaces between.
+-- logs, queued:LEVEL or line:LEVEL does, or said:FIELD of the index of words; or TENANT/HEX of a picture; with spaces between.
 local function each_member(members)
   return string.gmatch(members, '([^/ ]+)/(%x+)/?([%w:]*)')
 end

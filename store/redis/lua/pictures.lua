@@ -47,8 +47,9 @@ local function unshow(tenant, digits, shown, left)
     if string.find(left, digest, 1, true) then
       stay = stay .. digest
     else
-      local length, turns_left = redis.call('HSTRLEN', picture, 'bytes'), redis.call('HINCRBY', picture, 'turns', '-1')
-      local gone = turns_left <= 0 and redis.call('UNLINK', picture) == 1 and length > 0
+      -- one that is damaged stays as it is, for fsck
+      local length, turns_left = redis.pcall('HSTRLEN', picture, 'bytes'), redis.pcall('HINCRBY', picture, 'turns', '-1')
+      local gone = (tonumber(turns_left) or 1) <= 0 and redis.call('UNLINK', picture) == 1 and length > 0
       count(tenant, 'bytes', -SHOWN_BYTES - (gone and picture_bytes(tenant, length) or 0))
     end
   end

@@ -75,6 +75,17 @@ function repairs.said(turn)
   end
 end
 
+-- It shows those that are there; settle.lua counts that.
+repairs['no-picture'] = function(turn)
+  local _, number, there = pictures_of(turn)
+  count(turn.tenant, 'bytes', SHOWN_BYTES * (#there / 64 - number))
+  if there == '' then
+    redis.call('HDEL', turn.node, 'pictures')
+  else
+    redis.call('HSET', turn.node, 'pictures', there)
+  end
+end
+
 -- A conversation began when the list says. Of any other turn only the last use is known.
 function repairs.created(turn)
   local found = turn.fields

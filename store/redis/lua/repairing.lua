@@ -69,6 +69,9 @@ local function clear(turn)
   if turn.fields and turn.fields.said then
     silence(turn)
   end
+  if turn.fields then
+    count(turn.tenant, 'bytes', -SHOWN_BYTES * select(2, pictures_of(turn))) -- settle.lua counts those that show a picture
+  end
   for _, family in ipairs(KINDS) do
     redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
   end

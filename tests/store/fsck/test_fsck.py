@@ -20,8 +20,8 @@ from store.redis.connection import Argument, Operation, Server, connect
 from store.redis.scripts import ALL, script
 from store.turn import StoredMessage
 from tests.support.store.audit import complaints, dump
-from tests.support.store.breaks import BREAKS, WORDS, Broken
-from tests.support.store.sample import TENANT, grow, said, turn, with_words
+from tests.support.store.breaks import BREAKS, CAT, DOG, WORDS, Broken
+from tests.support.store.sample import TENANT, grow, said, turn, with_pictures, with_words
 from tests.support.store.servers import cluster
 from tests.support.store.verdict import checked
 
@@ -35,12 +35,14 @@ TASKS = 6
 @pytest.fixture
 async def broken(unaudited: ConversationHistoryStore, redis: Redis, prefix: str) -> Broken:
     """A root with a fork; a deleted turn, and an erased one, that others continue; one that a run has pinned; a chain
-    with a path; and two conversations, one of which was deleted while a run held it."""
-    names = ("root", "middle", "leaf")
+    with a path; two turns with pictures; and two conversations, one of which was deleted while a run held it."""
+    names = ("root", "middle")
     ids = dict(zip(names, await grow(unaudited, *names), strict=True))
+    ids["leaf"] = unaudited.new_id(ids["middle"])
+    await unaudited.append(TENANT, with_pictures(turn(ids["leaf"], ids["middle"], text="leaf"), CAT, DOG))
     ids["fork"], ids["end"] = await grow(unaudited, "fork", "end", parent=ids["root"])
     ids["single"], ids["pinned"] = unaudited.new_id(), (await grow(unaudited, "pinned"))[0]
-    await unaudited.append(TENANT, with_words(turn(ids["single"], text="single"), WORDS))
+    await unaudited.append(TENANT, with_words(with_pictures(turn(ids["single"], text="single"), CAT), WORDS))
     ids["elsewhere"] = (await grow(unaudited, "elsewhere"))[0]
     deep = await grow(unaudited, *map(str, range(PATH_TURNS)))
     ids |= {"top": deep[0], "path": deep[32], "deep": deep[-1]}

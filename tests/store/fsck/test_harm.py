@@ -15,7 +15,7 @@ from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
 from tests.support.lengths import lengths
 from tests.support.store.audit import complaints, replies
-from tests.support.store.sample import TENANT, turn
+from tests.support.store.sample import TENANT, turn, with_pictures
 from tests.support.store.servers import sweep
 from tests.support.store.verdict import checked
 from tests.support.store.work import finish, submit
@@ -25,16 +25,17 @@ NONSENSE = ("0", "1", "-1", "7", "nan", "inf", "", "abc", "1e5", "0" * 48, f"{TE
 
 
 async def plant(store: ConversationHistoryStore, chance: random.Random) -> None:
-    """Trees of any shape, in which some turns were deleted or erased, some are or were made in the background, and some
-    are of conversations.
+    """Trees of any shape, in which some turns were deleted or erased, some show pictures, some are or were made in the
+    background, and some are of conversations.
     """
     ids: list[str] = []
     jobs = Jobs(store, JobLimits(lease_seconds=600.0, first_seconds=600.0))
     for number in range(TURNS):
         parent = chance.choice(ids[-6:]) if ids and chance.random() < 0.85 else None
         id = store.new_id(parent)
+        shown = chance.sample((b"cat" * 99, b"dog" * 99, b"owl" * 99), chance.choice([0, 0, 0, 1, 2]))
         with suppress(NotFound):
-            await store.append(TENANT, turn(id, parent, text=str(number)))
+            await store.append(TENANT, with_pictures(turn(id, parent, text=str(number)), *shown))
             ids.append(id)
             if chance.random() < 0.15:
                 await store.forget(TENANT, chance.choice(ids), erase=chance.random() < 0.5)

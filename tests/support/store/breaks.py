@@ -6,6 +6,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from store.turn import digest_of
 from tests.support.store.sample import TENANT
 
 
@@ -45,6 +46,9 @@ class Broken:
     def member(self, name: str) -> str:
         return f"{TENANT}/{self.digits(name)}"
 
+    def picture(self, data: bytes) -> str:
+        return f"{self.shared('t')}:{TENANT}:picture:{digest_of(data).hex()}"
+
     async def set(self, name: str, **fields: Any) -> None:
         await self.redis.hset(self.key("node", name), mapping=fields)
 
@@ -69,6 +73,8 @@ async def _pinned_for_ages(broken: Broken) -> None:
 
 Break = Callable[[Broken], Awaitable[Any]]
 ROOT = ("root", "middle", "leaf", "fork", "end")
+CAT, DOG = b"cat" * 1_000, b"dog" * 2_000
+"""Pictures: one that two turns show, and one that one of them does."""
 WORDS = b"the words of the single turn".ljust(32)
 """The digest of the words of one turn."""
 
@@ -204,6 +210,24 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
     ),
     "nonsense among words": ("stray-place", lambda b: b.redis.hset(b.said, mapping={b"": b"", b"x y": b"z"}), ()),
     "an index of words that is a string": ("said", lambda b: _instead(b, b.said, "set", "x"), ()),
+    "a picture that is gone": ("no-picture", lambda b: b.redis.delete(b.picture(CAT)), ()),
+    "a picture without bytes": ("no-picture", lambda b: b.redis.hdel(b.picture(DOG), "bytes"), ()),
+    "a picture that is a string": ("no-picture", lambda b: _instead(b, b.picture(CAT), "set", "x"), ()),
+    "a picture that a turn shows twice": (
+        "no-picture",
+        lambda b: b.set("single", pictures=2 * digest_of(CAT).hex()),
+        (),
+    ),
+    "pictures that are none": ("no-picture", lambda b: b.set("leaf", pictures="x y"), ()),
+    "a picture that nobody shows": (
+        "picture",
+        lambda b: b.redis.hset(b.picture(b"x"), mapping={"bytes": "x", "turns": 1}),
+        (),
+    ),
+    "a picture that counts too many turns": ("picture", lambda b: b.redis.hset(b.picture(CAT), "turns", 7), ()),
+    "a picture that counts none": ("picture", lambda b: b.redis.hset(b.picture(CAT), "turns", "inf"), ()),
+    "pictures that a turn lacks": ("picture", lambda b: b.lose("leaf", "pictures"), ()),
+    "a picture of another length": ("usage", lambda b: b.redis.hset(b.picture(DOG), "bytes", "x"), ()),
     "nonsense among leaves": ("misnamed", lambda b: b.redis.zadd(b.leaves, {"x y": 1}), ()),
     "nonsense among tombstones": ("misnamed", lambda b: b.redis.zadd(b.shared("tombstones"), {"x": 1}), ()),
     "nonsense among trees": ("misnamed", lambda b: b.redis.zadd(b.shared("trees"), {"x": 1}), ()),

@@ -21,11 +21,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, NotTerminal, ParentNotFound, StoreFull
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
+from store.keys import is_conversation
 from store.redis.connection import connect
-from store.turn import CONTINUABLE, TERMINAL, Status, Turn
+from store.turn import CONTINUABLE, TERMINAL, Status, Turn, digest_of
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import usage
-from tests.support.store.sample import TENANT, said, set_use, turn, with_words
+from tests.support.store.sample import TENANT, said, set_use, turn, with_pictures, with_words
 from tests.support.store.servers import sweep
 
 STEPS = 40
@@ -42,9 +43,24 @@ CAPS = {
 }
 
 
+PICTURES = (b"cat" * 100, b"dog" * 200)
+SHOWN = ((), PICTURES[:1], PICTURES[1:], PICTURES)
+"""The pictures that turns show, by their ids."""
+
+
+def shown_by(id: str) -> tuple[bytes, ...]:
+    """The pictures of a turn."""
+    return SHOWN[int(id[-2], 16) % len(SHOWN)] if not is_conversation(id) else ()
+
+
+def pictured(turn: Turn) -> Turn:
+    """The turn with its pictures, which others show, too."""
+    return with_pictures(turn, *shown_by(turn.id))
+
+
 def spoken(id: str, parent: str | None, status: Status) -> Turn:
     """A turn with words that others have, too."""
-    return with_words(turn(id, parent, text=id, status=status), WORDS[int(id[-1], 16) % len(WORDS)])
+    return with_words(pictured(turn(id, parent, text=id, status=status)), WORDS[int(id[-1], 16) % len(WORDS)])
 
 
 @dataclass
@@ -243,7 +259,8 @@ class Model(RuleBasedStateMachine):
     def append_again(self, id: str) -> None:
         if id in self.turns and not self.turns[id].under_way:
             stored = self.turns[id]
-            self.run(self.store.append(self.owner_of(id), turn(id, stored.parent, text=id, status=stored.status)))
+            again = pictured(turn(id, stored.parent, text=id, status=stored.status))
+            self.run(self.store.append(self.owner_of(id), again))
             with pytest.raises(Conflict):
                 self.run(self.store.append(self.owner_of(id), turn(id, stored.parent, text="other")))
 
@@ -361,6 +378,15 @@ class Model(RuleBasedStateMachine):
             id = self.newest.get((tenant, words), "")
             found = (0, id) if self.readable(id) and self.continuable(id) else None
             assert self.run(self.store.recognise(tenant, "key", [words])) == found
+
+    @invariant()
+    def a_picture_is_there_for_its_tenant_as_long_as_a_turn_shows_it(self) -> None:
+        digests = {digest_of(data): data for data in PICTURES}
+        for tenant in TENANTS:
+            turns = [id for id, each in self.turns.items() if each.tenant == tenant and not each.erased]
+            shown = {data for id in turns for data in shown_by(id)}
+            found = self.run(self.store.pictures(tenant, f"resp_{'0' * 48}", digests))
+            assert found == {digest: data for digest, data in digests.items() if data in shown}
 
     @invariant()
     def usage_is_the_model_s(self) -> None:

@@ -34,9 +34,10 @@ from store.history.elsewhere import Archived
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import Operation, Server, connect
+from store.turn import digest_of
 from tests.support.archive.stored import archive_one
 from tests.support.store.audit import complaints
-from tests.support.store.sample import TENANT, turn
+from tests.support.store.sample import TENANT, turn, with_pictures
 from tests.support.store.servers import sweep
 
 FEW = Caps(responses=4, touch_seconds=0)
@@ -52,6 +53,15 @@ ANY = st.integers(0, 999)
 NEWEST = 6
 DRAINS = 500
 """More rounds than it takes until all is archived."""
+
+
+SHARED = b"seen in every turn" * 9
+"""A picture that all turns show."""
+
+
+def own_picture(id: str) -> bytes:
+    """A picture that one turn alone shows."""
+    return id.encode() * 9
 
 
 class Gate:
@@ -211,7 +221,8 @@ class ArchiveMachine(RuleBasedStateMachine):
     async def _append(self, parent: str | None) -> None:
         id = self.store.new_id(parent)
         with suppress(StoreFull, ParentNotFound, ChainTooLong):
-            await self.store.append(TENANT, turn(id, parent, text=f"turn {len(self.turns)}"))
+            said = turn(id, parent, text=f"turn {len(self.turns)}")
+            await self.store.append(TENANT, with_pictures(said, SHARED, own_picture(id)))
             self.exported[id] = await take_out(TENANT, await look_up(self.store, TENANT, id))
             self.turns.append(id)
             self.parents[id] = parent
@@ -388,6 +399,9 @@ class ArchiveMachine(RuleBasedStateMachine):
         left = self.gone | there | self.doomed
         lost = [self._name(id) for id in self.turns if id not in left and self._root(id) not in self.doomed]
         assert lost == [], "turns are lost"
+        for id in there - self.doomed:
+            wanted = {digest_of(data): data for data in (SHARED, own_picture(id))}
+            assert await self.late.pictures(TENANT, id, wanted) == wanted, "a turn has lost its pictures"
 
     async def _sweep(self) -> None:
         """What is in Redis adds up, once what nothing needs is gone. What came back deleted, for a turn that found

@@ -26,7 +26,7 @@ from store.errors import (
 from store.history.conversations import Conversations
 from store.keys import conversation_id, id_of
 from store.turn import Status, Turn
-from tests.support.store.model import TENANTS, Model, Stored
+from tests.support.store.model import TENANTS, Model, Stored, pictured
 from tests.support.store.sample import turn
 
 HELD_SECONDS = 600.0
@@ -66,7 +66,7 @@ class ConversationModel(Model):
     def make(self, id: str, first: str, parent: str | None, created: Creating) -> bool:
         """Begin a conversation with a turn, on both sides; whether there was room for both."""
         tenant, caps = self.owner_of(first), self.caps
-        said = turn(first, parent, text=first)
+        said = pictured(turn(first, parent, text=first))
         if caps.responses > 1:
             self.caps = replace(caps, responses=caps.responses - 1)  # there are two turns to make room for
         has_room = self.evicts_enough(tenant, trees=parent is None, kept=parent)
@@ -120,7 +120,7 @@ class ConversationModel(Model):
         new, tenant = self.store.new_id(), self.owner_of(node)
         self.owners[new] = tenant
         parent = first if stale or node not in self.turns else self.tip(id)
-        advancing = self.named.advance(tenant, id, turn(new, parent, text=new), hold=hold)
+        advancing = self.named.advance(tenant, id, pictured(turn(new, parent, text=new)), hold=hold)
         if refusal := self.bars(node, parent, hold):
             with pytest.raises(refusal):
                 self.run(advancing)

@@ -31,7 +31,7 @@ from store.jobs.log import Entry, EventLog
 from store.jobs.model import LEVELS, WINDOWS, JobLimits, Lease, Priority, Steer, Successor
 from store.turn import MOVES, Status, Turn
 from tests.support.store.audit import dump
-from tests.support.store.model import ENDED, TENANTS, Model, Stored
+from tests.support.store.model import ENDED, TENANTS, Model, Stored, pictured
 from tests.support.store.sample import TENANT, turn, with_words
 from tests.support.store.work import ACCEPTED, age, date_log, fall_silent, queued
 
@@ -244,7 +244,7 @@ class Jobbing(Model):
         self.owners[id] = tenant
         accepting = self.jobs.submit(
             tenant,
-            queued(id, parent, text=id),
+            pictured(queued(id, parent, text=id)),
             id.encode(),
             ACCEPTED,
             priority=priority,
@@ -298,7 +298,7 @@ class Jobbing(Model):
             return
         tenant, parent, again = self.turns[id].tenant, self.turns[id].parent, self.jobs.submit
         if id in self.seen:
-            self.run(again(tenant, queued(id, parent, text=id), b"other", ACCEPTED))
+            self.run(again(tenant, pictured(queued(id, parent, text=id)), b"other", ACCEPTED))
         with pytest.raises(Conflict):
             self.run(again(tenant, queued(id, parent, text="other"), b"other", ACCEPTED))
 
@@ -462,7 +462,9 @@ class Jobbing(Model):
     def done(self, id: str, status: Status) -> Turn:
         """The turn with which a job ends, with words of its own."""
         parent = self.turns[id].parent if id in self.turns else None
-        return with_words(turn(id, parent, text=id, status=status), blake2b(id.encode(), digest_size=32).digest())
+        return with_words(
+            pictured(turn(id, parent, text=id, status=status)), blake2b(id.encode(), digest_size=32).digest()
+        )
 
     def end(self, id: str, status: Status, entry: Entry) -> None:
         """A job has ended."""
@@ -506,7 +508,7 @@ class Jobbing(Model):
         log, work, stored = self.logs.get(id), self.work.get(id), self.turns.get(id)
         entry = Entry((log.last if log else 1) + 2, b"the end")
         done = self.done(id, Status.INCOMPLETE)
-        successor = Successor(queued(next_id, id, next_id), next_id.encode(), ACCEPTED)
+        successor = Successor(pictured(queued(next_id, id, next_id)), next_id.encode(), ACCEPTED)
         steers = work.steers if work else []
         succeeding = self.jobs.succeed(lease, done, entry, successor, steers=steers)
         refusal: type[Exception] | None = None

@@ -30,6 +30,8 @@ def with_words(turn: Turn, said: bytes) -> Turn:
 
 def with_pictures(turn: Turn, *pictures: bytes) -> Turn:
     """The turn, with pictures of these bytes and a note that names them."""
+    if not pictures:
+        return turn
     shown = tuple(map(Picture.of, pictures))
     note = StoredMessage(PICTURES, b"", name=json.encode([each.digest.hex() for each in shown]).decode())
     return msgspec.structs.replace(turn, pictures=shown, messages=(*turn.messages, note))
