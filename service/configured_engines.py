@@ -84,7 +84,8 @@ def _open(settings: Settings, engine: ListedEngine) -> Engine:
         kinds |= {"vllm": VllmByChat, "llama": lambda: LlamaByChat(shared=shared)}
         markup = AUTO
     kind, access = kinds[listed.kind](), _access(settings, engine)
-    return ServersEngine(kind, access, model=engine.model, context_tokens=listed.context_tokens, markup=markup)
+    context, sees = listed.context_tokens, listed.sees
+    return ServersEngine(kind, access, model=engine.model, context_tokens=context, markup=markup, sees=sees)
 
 
 def _access(settings: Settings, engine: ListedEngine) -> Access:

@@ -24,6 +24,9 @@ _LOOKING_UP = ThreadPoolExecutor(LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
 BY_NAME = "dns+"
 """The prefix of an engine URL that stands for all addresses of its host."""
 
+PRIVATELY = "private+"
+"""The prefix of a webhook URL whose host may have private, local or otherwise special addresses."""
+
 LookUp = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to all addresses of the host; raises OSError where there are none."""
 

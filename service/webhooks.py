@@ -38,7 +38,7 @@ from service.logs import event
 from service.pinned import Pinned
 from service.settings.background import signing_key
 from service.settings.settings import Settings, variable
-from service.ssrf import ForbiddenAddress, LookUp, look_up, public_addresses
+from service.ssrf import PRIVATELY, ForbiddenAddress, LookUp, look_up, public_addresses
 from store.errors import StoreError
 from store.jobs.outbox import Outbox, Webhook
 from store.keys import ShardKeys
@@ -97,7 +97,8 @@ class Receiver:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a URL whose host can't be one."""
-        self._url = URL(self.settings.webhook_url)
+        self._url = URL(self.settings.webhook_url.removeprefix(PRIVATELY))
+        self._privately = self.settings.webhook_url.startswith(PRIVATELY)
         self._key = signing_key(self.settings.webhook_secret.get_secret_value())
         self._agent = f"harmonium/{this_build().version}"
 
@@ -136,7 +137,7 @@ class Receiver:
         try:
             yield
         except ForbiddenAddress as error:
-            raise NotAccepted(f"{error}; {variable('webhook_allow_private')} would permit it") from error
+            raise NotAccepted(f"{error}; {PRIVATELY} before {variable('webhook_url')} would permit it") from error
         except TimeoutError as error:
             raise NotAccepted(f"it did not answer within {self.seconds:g} s") from error
         except BROKEN as error:
@@ -144,7 +145,7 @@ class Receiver:
 
     async def _addresses(self) -> list[str]:
         host, port = self._url.raw_host or "", self._url.port or 0
-        if self.settings.webhook_allow_private:
+        if self._privately:
             return await self.look_up(host, port)
         return await public_addresses(host, port, self.look_up)
 

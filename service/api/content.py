@@ -1,25 +1,38 @@
 """Content parts of items, from their JSON to the form in which they are listed: texts, refusals, files and images.
 
 gpt-oss reads text alone. A text file stands in the prompt between two lines with its name; an image leaves a line that
-says one was here, so that the model doesn't answer as if nothing had been sent. Fetches nothing, from nowhere.
+says one was here, so that the model doesn't answer as if nothing had been sent. The picture itself is taken out of the
+item, which refers to it by its digest from then on: its format is known by its bytes and its size by its head, and it
+is never decoded. Fetches nothing, from nowhere.
 """
 
 import re
-from base64 import b64decode
+import struct
+from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Generator, Sequence
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from service.decoding import decode, decode_list
-from service.errors import invalid_value, missing, not_allowed, not_served
+from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
+from service.markup.messages import ShownPicture
+from service.markup.speech import REFERENCE
+from store.turn import DIGEST_BYTES, Picture
 
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
 MAX_FILE_NAME_CHARS = 256
 UNNAMED_FILE = "file"
-CHECKED_IMAGE_CHARS = 262_144
-"""The characters of an image's base64 that are read, a multiple of 4: some 2 ms. The model never sees the image."""
+CHARS_A_STEP = 131_072
+"""The characters of a picture's base64 that are read before others get a turn, a multiple of 4: some 1 ms."""
+
+BYTES_A_STEP = 196_608
+"""The bytes of a picture that are written as base64 before others get a turn, a multiple of 3."""
+
+MAX_SEGMENTS = 1024
+"""The most segments of a JPEG in which its size is looked for."""
 
 _DATA_URL = re.compile(r"data:[^,]{0,256};base64,")
 _PDF = b"%PDF-"
@@ -28,15 +41,22 @@ _ADVICE = "Only text files are read here; send what the file says as text."
 
 def text_of(parts: Sequence[dict[str, Any]]) -> str:
     """The text of content parts in a prompt: texts as they are, each file and image on lines of its own."""
-    text = ""
+    return _lay_out(parts)[0]
+
+
+def _lay_out(parts: Sequence[dict[str, Any]]) -> tuple[str, list[tuple[int, dict[str, Any]]]]:
+    """The text, and where in it the line of each image stands."""
+    text, places = "", list[tuple[int, dict[str, Any]]]()
     apart = False
     for part in parts:
         words = part.get("text", part.get("refusal"))
         if (apart or words is None) and text and not text.endswith("\n"):
             text += "\n"
         apart = words is None
+        if part["type"] == "input_image":
+            places.append((len(text), part))
         text += words if words is not None else IMAGE if part["type"] == "input_image" else _inline(part)
-    return text
+    return text, places
 
 
 def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | None], where: str) -> dict[str, Any]:
@@ -55,20 +75,178 @@ def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | 
     return {"type": "input_file", **({} if name is None else {"filename": name}), "file_data": data}
 
 
-def _check_image(url: str, where: str) -> None:
-    """Raise InvalidRequest unless the URL points to an image, or holds one as base64. Only the beginning of base64 is
-    read, and the picture itself is never looked at.
+# --- pictures ---
+
+
+class PictureBounds(msgspec.Struct, frozen=True):
+    """The most bytes and pixels of a picture, and the most pictures of a request, and of a prompt."""
+
+    bytes: int = 5 << 20
+    pixels: int = 1 << 25
+    request: int = 20
+    conversation: int = 100
+
+
+USUAL_BOUNDS = PictureBounds()
+
+
+class Head(NamedTuple):
+    """A picture's format, as in its media type, and its size in pixels."""
+
+    format: str
+    width: int
+    height: int
+
+
+class ReadPicture(NamedTuple):
+    """A picture of a request."""
+
+    picture: Picture
+    head: Head
+
+
+ReadPictures = dict[str, ReadPicture]
+"""The pictures of a request by their digests in hex."""
+
+
+def head_of(data: bytes) -> Head:
+    """The head of a PNG, JPEG, WebP or GIF. Raises ValueError for anything else, and where the size isn't found."""
+    try:
+        if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
+            found = Head("png", *struct.unpack_from(">II", data, 16))
+        elif data.startswith((b"GIF87a", b"GIF89a")):
+            found = Head("gif", *struct.unpack_from("<HH", data, 6))
+        elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            found = Head("webp", *_size_of_webp(data))
+        elif data.startswith(b"\xff\xd8\xff"):
+            found = Head("jpeg", *_size_of_jpeg(data))
+        else:
+            raise ValueError("it is no PNG, JPEG, WebP or GIF")
+    except struct.error:
+        raise ValueError("its head is cut off") from None
+    if not found.width or not found.height:
+        raise ValueError("it has no pixels")
+    return found
+
+
+def _size_of_webp(data: bytes) -> tuple[int, int]:
+    """The size in the first chunk: lossy, lossless, or of a file with more than a picture in it."""
+    chunk = data[12:16]
+    if chunk == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    if chunk == b"VP8L" and data[20:21] == b"\x2f":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if chunk == b"VP8X":
+        low_w, high_w, low_h, high_h = struct.unpack_from("<HBHB", data, 24)
+        return (high_w << 16 | low_w) + 1, (high_h << 16 | low_h) + 1
+    raise ValueError("it is a WebP without a head")
+
+
+def _size_of_jpeg(data: bytes) -> tuple[int, int]:
+    """The size in the segment that begins a frame, which comes before any scan."""
+    place = 2
+    for _ in range(MAX_SEGMENTS):
+        lead, marker, length = struct.unpack_from(">BBH", data, place)
+        if lead != 0xFF or length < 2 or marker == 0xDA:
+            break
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            return width, height
+        place += 2 + length
+    raise ValueError("it is a JPEG without a frame")
+
+
+def read_picture(part: dict[str, Any], where: str, bounds: PictureBounds) -> Generator[None, None, ReadPicture | None]:
+    """The picture of an image's part, which refers to it from then on; None where it is somewhere else. Yields between
+    pieces of a few milliseconds. Raises InvalidRequest.
     """
+    url: str | None = part["image_url"]
+    match = None if url is None else _DATA_URL.match(url)
+    if url is None or match is None:
+        return None
+    begin, digest, pieces = match.end(), blake2b(digest_size=DIGEST_BYTES), list[bytes]()
+    if (len(url) - begin) // 4 * 3 - url[-2:].count("=") > bounds.bytes:
+        raise _no_picture(where, f"it has more than {bounds.bytes:,} bytes", "Send it smaller.")
+    for at in range(begin, len(url), CHARS_A_STEP):
+        piece = _from_base64(url[at : at + CHARS_A_STEP], last=at + CHARS_A_STEP >= len(url))
+        if piece is None:
+            raise _no_url(where, url)
+        digest.update(piece)
+        pieces.append(piece)
+        yield
+    data = b"".join(pieces)
+    try:
+        head = head_of(data)
+    except ValueError as error:
+        raise _no_picture(where, str(error), "Send a PNG, JPEG, WebP or GIF.") from None
+    if head.width * head.height > bounds.pixels:
+        size = f"it has {head.width:,} x {head.height:,} pixels, more than {bounds.pixels:,}"
+        raise _no_picture(where, size, "Send it smaller.")
+    found = Picture(digest.digest(), data)
+    part["image_url"] = f"{REFERENCE}{found.digest.hex()}"
+    return ReadPicture(found, head)
+
+
+def _from_base64(text: str, *, last: bool) -> bytes | None:
+    """The bytes of a piece of base64, which is padded at its end alone; None where it isn't one."""
+    try:
+        piece = b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        return None
+    return piece if last or len(piece) == len(text) // 4 * 3 else None
+
+
+def shown_in(parts: Sequence[dict[str, Any]], read: ReadPictures) -> list[ShownPicture]:
+    """The pictures of content parts as a note has them, among the `read` ones of the request."""
+    shown: list[ShownPicture] = []
+    for at, part in _lay_out(parts)[1] if read else ():
+        digest = (part["image_url"] or "").removeprefix(REFERENCE)
+        if digest in read:
+            size, head = len(read[digest].picture.data), read[digest].head
+            shown.append(ShownPicture(digest, *head, size, part["detail"], at, len(IMAGE)))
+    return shown
+
+
+def images_in(parts: Sequence[dict[str, Any]]) -> list[str]:
+    """The URLs of the images among content parts; empty for one by its file's id."""
+    return [part["image_url"] or "" for part in parts if part["type"] == "input_image"]
+
+
+def data_url(data: bytes) -> Generator[None, None, bytes]:
+    """The data URL of a picture that was read, yielding between pieces of a few milliseconds."""
+    try:
+        kind = head_of(data).format
+    except ValueError:  # of a store that somebody else has written into
+        kind = "*"
+    pieces = [f"data:image/{kind};base64,".encode()]
+    for at in range(0, len(data), BYTES_A_STEP):
+        pieces.append(b64encode(data[at : at + BYTES_A_STEP]))
+        yield
+    return b"".join(pieces)
+
+
+def _check_image(url: str, where: str) -> None:
+    """Raise InvalidRequest unless the URL points to an image, or holds something as base64: its beginning is read."""
     if url[:8].lower().startswith(("http://", "https://")):
         return
     match = _DATA_URL.match(url)
     begin = match.end() if match else len(url)
-    try:
-        image = b64decode(url[begin : begin + CHECKED_IMAGE_CHARS], validate=True)
-    except (Base64Error, ValueError):
-        image = b""
-    if not image or (len(url) - begin) % 4:
-        raise invalid_value(where, url, "It is a URL of http or https, or a data URL with base64.")
+    piece = url[begin : begin + CHARS_A_STEP]
+    if not _from_base64(piece, last=True) or (len(url) - begin) % 4:
+        raise _no_url(where, url)
+
+
+def _no_url(where: str, url: str) -> InvalidRequest:
+    return invalid_value(where, url, "It is a URL of http or https, or a data URL with base64.")
+
+
+def _no_picture(where: str, fault: str, advice: str) -> InvalidRequest:
+    return InvalidRequest(f"'{where}' is no picture to be read: {fault}. {advice}", code="invalid_image", param=where)
+
+
+# --- files ---
 
 
 def _inline(part: dict[str, Any]) -> str:
@@ -114,10 +292,14 @@ class Part(msgspec.Struct):
     filename: str | None = None
 
 
-def text_or_parts(raw: msgspec.Raw, kind: str, where: str, *, images: bool) -> str | list[dict[str, Any]]:
+Images = list[tuple[dict[str, Any], str]]
+"""Parts of images, and where the URL of each stands."""
+
+
+def text_or_parts(raw: msgspec.Raw, kind: str, where: str, *, images: Images | None) -> str | list[dict[str, Any]]:
     """A text, or the listed form of a list's parts, texts among them being of type `kind`. Raises InvalidRequest.
 
-    With `images` an image is taken, though the model is only told of it.
+    Images are added to `images`; for None they are refused.
     """
     if bytes(memoryview(raw)[:1]) != b"[":
         return decode(raw, str | list[Part], where)
@@ -138,15 +320,16 @@ def text_part(kind: str, text: str) -> dict[str, Any]:
     return {"type": kind, "text": text}
 
 
-def _list_part(part: Part, kind: str, where: str, images: bool) -> dict[str, Any]:
+def _list_part(part: Part, kind: str, where: str, images: Images | None) -> dict[str, Any]:
     if part.type in _TEXTS:
         if part.text is None:
             raise missing(f"{where}.text", "A text part needs its text.")
         return text_part(kind, part.text)
     if part.type == "refusal" and kind == "output_text":
         return {"type": "refusal", "refusal": part.refusal or ""}
-    if part.type == "input_image" and kind == "input_text" and images:
-        return _image(part, where)
+    if part.type == "input_image" and kind == "input_text" and images is not None:
+        images.append((_image(part, where), f"{where}.image_url"))
+        return images[-1][0]
     if part.type == "input_file" and kind == "input_text":
         return checked_file(part.file_data, part.filename, {"file_id": part.file_id, "file_url": part.file_url}, where)
     raise not_served(f"{where}.type", part.type, _TEXT_ONLY)

@@ -172,7 +172,7 @@ def _answer(sent: _Sent, where: str) -> Earlier:
 def _text(sent: _Sent, where: str) -> str:
     if sent.content == ABSENT:
         raise missing(f"{where}.content", "Give a text, or a list of text parts.")
-    content = text_or_parts(sent.content, "input_text", f"{where}.content", images=True)
+    content = text_or_parts(sent.content, "input_text", f"{where}.content", images=[])
     return content if isinstance(content, str) else text_of(content)
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.content import text_of
+from service.api.content import Images, PictureBounds, ReadPictures, images_in, text_of
 from service.api.request import Effort
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
@@ -56,6 +56,11 @@ class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
         """How many content parts it has."""
         return 0
 
+    @property
+    def images(self) -> list[str]:
+        """The URLs of its images, or references to them; empty for one that has neither."""
+        return []
+
 
 class MessageItem(InputItem, tag="message"):
     """A message of the caller's, or one of the assistant's that the caller replays."""
@@ -74,6 +79,11 @@ class MessageItem(InputItem, tag="message"):
     def text(self) -> str:
         """The text of its parts in a prompt."""
         return text_of(self.content)
+
+    @property
+    def images(self) -> list[str]:
+        """See InputItem."""
+        return images_in(self.content)
 
 
 class FunctionCallItem(InputItem, tag="function_call"):
@@ -112,6 +122,11 @@ class FunctionCallOutputItem(InputItem, tag="function_call_output"):
     def text(self) -> str:
         """The output as one text."""
         return self.output if isinstance(self.output, str) else text_of(self.output)
+
+    @property
+    def images(self) -> list[str]:
+        """See InputItem."""
+        return [] if isinstance(self.output, str) else images_in(self.output)
 
 
 class CustomToolCallOutputItem(FunctionCallOutputItem, tag="custom_tool_call_output"):
@@ -487,14 +502,19 @@ MAX_REFERENCED_BYTES = 8_388_608
 class Gathered(msgspec.Struct):
     """The effects of items on the request as a whole: lists of tools that were `added`, with their places, and the
     count of their tools and bytes; lists that searches `loaded`, the oldest first; another effort, or another format
-    of the answer with its place (the last one holds); the ids of stored items; and the wish for a compaction. It also
-    holds two limits of the request: whether images are refused, and the bytes of tools; and the place of its first item
-    among those that the client sent.
+    of the answer with its place (the last one holds); the ids of stored items; the `pictures`; and the wish for a
+    compaction. It also holds limits of the request: of pictures, which are refused for None, and the bytes of tools;
+    and the place of its first item among those that the client sent.
     """
 
-    refuses_images: bool = False
+    bounds: PictureBounds | None = PictureBounds()
     begins_at: int = 0
     tools_bytes: int = 1_048_576
+    pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)
+    images: Images = msgspec.field(default_factory=Images)
+    """The parts of images whose pictures are still to be read."""
+    shown: int = 0
+    """How many pictures were read, each as often as it is shown."""
     added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
     loaded: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
     added_tools: int = 0

@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from service.api import ids
 from service.api import items as listed
-from service.api.content import read_parts, text_or_parts, text_part
+from service.api.content import Images, PictureBounds, read_parts, read_picture, text_or_parts, text_part
 from service.api.items import (
     BYTES_A_STEP,
     FOREIGN,
@@ -36,6 +36,7 @@ from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
 from service.decoding import ABSENT, Json, Kind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
+from store.turn import MOST_PICTURE_BYTES
 
 ITEMS_A_STEP = 128
 """The number of items that are read before others get a turn."""
@@ -131,7 +132,7 @@ class _Reasoning(msgspec.Struct):
 
 def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
-    content = text_or_parts(sent.content, kind, f"{where}.content", images=not gathered.refuses_images)
+    content = text_or_parts(sent.content, kind, f"{where}.content", images=_images(gathered))
     if isinstance(content, str):
         content = [text_part(kind, content)]
     return listed.MessageItem(sent.role, content, phase=sent.phase or UNSET)
@@ -219,10 +220,13 @@ class _ShellOutput(msgspec.Struct):
 def _call_output(item: type[listed.FunctionCallOutputItem]) -> Reader:
     def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
         call_id = checked_call_id(sent.call_id, f"{where}.call_id")
-        images = not gathered.refuses_images
-        return item(call_id, text_or_parts(sent.output, "input_text", f"{where}.output", images=images))
+        return item(call_id, text_or_parts(sent.output, "input_text", f"{where}.output", images=_images(gathered)))
 
     return Reader(_CallOutput, read)
+
+
+def _images(gathered: Gathered) -> Images | None:
+    return None if gathered.bounds is None else gathered.images
 
 
 def _code_outputs(raw: Raw, where: str) -> list[Json]:
@@ -491,7 +495,26 @@ def _read_item(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
     sent = decode(raw, reader.sent, where)
     if long:
         yield
-    return reader.read(sent, where, gathered)
+    item = reader.read(sent, where, gathered)
+    if gathered.images:
+        yield from _read_pictures(gathered)
+    return item
+
+
+def _read_pictures(gathered: Gathered) -> Generator[None, None, None]:
+    """Read the pictures of an item. Raises InvalidRequest for one that can't be taken, and for too many."""
+    bounds = gathered.bounds or PictureBounds()
+    images, gathered.images = gathered.images, []
+    for part, where in images:
+        found = yield from read_picture(part, where, bounds)
+        if found is None:
+            continue
+        gathered.pictures[found.picture.digest.hex()] = found
+        gathered.shown += 1
+        size = sum(len(each.picture.data) for each in gathered.pictures.values())
+        if gathered.shown > bounds.request or size > MOST_PICTURE_BYTES:
+            most = f"{bounds.request}, or {MOST_PICTURE_BYTES:,} bytes"
+            raise not_allowed(f"Too many pictures in 'input': more than {most}. Send fewer at once.", where)
 
 
 def resolve(

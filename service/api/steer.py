@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from service.api.content import PictureBounds
 from service.api.items import Gathered, InputItem
 from service.api.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
@@ -131,9 +132,9 @@ def messages_in(raw: msgspec.Raw) -> list[bytes]:
     return list(map(bytes, messages)) or [message_of(sent)]
 
 
-def read_in_steps(raw: msgspec.Raw, *, refuses_images: bool) -> Generator[None, None, list[InputItem]]:
-    """Read the input of a steer as that of a request. Raises InvalidRequest."""
-    return read_input(raw, Gathered(refuses_images=refuses_images), max_items=MAX_STEER_MESSAGES)
+def read_in_steps(raw: msgspec.Raw, bounds: PictureBounds | None) -> Generator[None, None, list[InputItem]]:
+    """Read the input of a steer as that of a request, with these bounds of pictures. Raises InvalidRequest."""
+    return read_input(raw, Gathered(bounds), max_items=MAX_STEER_MESSAGES)
 
 
 def json_list(items: Sequence[bytes]) -> bytes:

@@ -44,6 +44,7 @@ from service.responses.output.reading import Cached, ServedReading
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode
 from service.responses.prepare import SPARE_PRIORITY
+from service.responses.references import Pictures
 from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
@@ -301,6 +302,7 @@ class Attempt:
             clock=service.store.clock,
             tools=tools,
             use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
+            pictures=Pictures(service.store, job.lease.tenant, plan.id, (), self._patience),
         )
         return driver, sink
 

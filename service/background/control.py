@@ -19,6 +19,7 @@ from time import monotonic
 import msgspec
 
 from service import logs
+from service.api.content import PictureBounds
 from service.api.response import ResponseStatus, SteerShown
 from service.api.steer import no_steers_reason, read_in_steps, read_posted
 from service.background.attempt import Attempt
@@ -81,7 +82,7 @@ async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes 
     """
     count = service.metrics.steers.labels
     try:
-        said = await _read(body, id, refuses_images=service.settings.refuses)
+        said = await _read(body, id, service.settings.picture_bounds)
         accepted = Steer(_id(id, key, said), said)
         await _say(service.jobs, tenant, id, accepted)
     except Exception:
@@ -91,11 +92,11 @@ async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes 
     return Accepted(SteerShown(id, accepted.id))
 
 
-async def _read(body: bytes, id: str, *, refuses_images: bool) -> bytes:
+async def _read(body: bytes, id: str, bounds: PictureBounds | None) -> bytes:
     """The input in a body, checked. Raises InvalidRequest."""
     try:
         raw = read_posted(body, id)
-        await in_steps(read_in_steps(raw, refuses_images=refuses_images))
+        await in_steps(read_in_steps(raw, bounds))
     except InvalidRequest as error:
         if error.code in ("invalid_json", "too_many_pending_steers"):
             raise

@@ -94,6 +94,8 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     """The secret text in our own marks; see Transcript."""
     about: int = 0
     """About how many tokens the prompt has, where only the server makes it."""
+    sees: bool = False
+    """Whether the model gets pictures."""
 
     @property
     def served(self) -> bool:
@@ -143,7 +145,8 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     def encode(self, messages: Sequence[StoredMessage]) -> bytes:
         """Kept messages as the JSON of a Transcript, with their reasoning where a model of the family gets any."""
         family = FAMILIES[self.family]
-        made = chat_messages(messages, self.names, thoughts=family.reasoning is not Reasoning.LEFT_OUT)
+        thoughts = family.reasoning is not Reasoning.LEFT_OUT
+        made = chat_messages(messages, self.names, thoughts=thoughts, sees=self.sees)
         form = form_of(family.markup, self.shown)
         return msgspec.json.encode(made if form is None else messages_told(made, form, self.shown, self.own))
 

@@ -19,8 +19,8 @@ import msgspec
 from service.harmony.messages import text_of
 from service.markup.families import MARKUPS, Form
 from service.markup.marks import LOOKS_LIKE_A_MARK
-from service.markup.speech import Shown
-from store.turn import StoredMessage
+from service.markup.speech import REFERENCE, Shown
+from store.turn import PICTURES, StoredMessage
 
 INSTRUCTIONS = "# Instructions\n\n"
 """The beginning of a developer message in Harmony, which no other model is to read."""
@@ -32,12 +32,72 @@ _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 """Escapes in JSON, also those of a backslash, so that the text behind one isn't taken for an escape."""
 
 
+class ShownPicture(msgspec.Struct, frozen=True, array_like=True):
+    """A picture of a message, as its note has it: the digest in hex, the facts of its head, and the character of the
+    message's text at which its `line` begins, the text for models that don't see.
+    """
+
+    digest: str
+    format: str
+    width: int
+    height: int
+    bytes: int
+    detail: str
+    at: int
+    line: int
+
+
+class Pictured(StoredMessage, frozen=True, array_like=True):
+    """A message with its pictures, as prompts are made of; it is never stored."""
+
+    pictures: tuple[ShownPicture, ...] = ()
+
+
+_SHOWN = msgspec.json.Decoder(tuple[ShownPicture, ...])
+
+
+def pictures_note(shown: Sequence[ShownPicture]) -> StoredMessage:
+    """The note behind a message with these pictures."""
+    return StoredMessage(PICTURES, b"", name=msgspec.json.encode(shown).decode())
+
+
+def with_pictures(messages: Iterable[StoredMessage]) -> list[StoredMessage]:
+    """The messages of a prompt: those of turns without any notes, and with the pictures that are noted behind them."""
+    made: list[StoredMessage] = []
+    for message in messages:
+        if message.tokens:
+            made.append(message)
+        elif message.role == PICTURES and made:
+            made[-1] = Pictured(*_fields(made[-1]), pictures=_SHOWN.decode(message.name or "[]"))
+    return made
+
+
+def with_notes(messages: Iterable[StoredMessage]) -> tuple[StoredMessage, ...]:
+    """The messages of a prompt as turns have them."""
+    made: list[StoredMessage] = []
+    for message in messages:
+        made.append(without_pictures(message))
+        if isinstance(message, Pictured):
+            made.append(msgspec.structs.replace(pictures_note(message.pictures), item=message.item))
+    return tuple(made)
+
+
+def without_pictures(message: StoredMessage) -> StoredMessage:
+    """The message as a model reads it that doesn't see."""
+    return StoredMessage(*_fields(message)) if isinstance(message, Pictured) else message
+
+
+def _fields(message: StoredMessage) -> list[Any]:
+    return [getattr(message, name) for name in StoredMessage.__struct_fields__]
+
+
 def chat_messages(
-    messages: Iterable[StoredMessage], names: Mapping[str, str], *, thoughts: bool = True
+    messages: Iterable[StoredMessage], names: Mapping[str, str], *, thoughts: bool = True, sees: bool = False
 ) -> list[dict[str, Any]]:
     """The messages in order. `names` are those of the tools, by the recipient of their calls; `thoughts` is whether the
-    template gets reasoning at all.
+    template gets reasoning at all, and `sees` whether the model gets pictures, each as a reference (REFERENCE).
     """
+    content = _parts_of if sees else text_of
     made: list[dict[str, Any]] = []
     waiting: list[str] = []
     said: dict[str, Any] | None = None
@@ -50,14 +110,36 @@ def chat_messages(
             continue
         said = None
         if message.role == "tool":
-            made.append({"role": "tool", "tool_call_id": _answered_id(message, waiting), "content": text_of(message)})
+            made.append({"role": "tool", "tool_call_id": _answered_id(message, waiting), "content": content(message)})
         elif message.role == "developer":
             made.append({"role": "system", "content": text_of(message).removeprefix(INSTRUCTIONS)})
         else:
-            made.append({"role": message.role, "content": text_of(message)})
+            made.append({"role": message.role, "content": content(message)})
     for each in made:
         each.setdefault("content", "")  # templates join it to other texts
     return made
+
+
+_DETAILS = {"low": "low", "high": "high", "original": "high"}
+"""The detail of a picture by the words of Chat Completions; servers choose it where none is told."""
+
+
+def _parts_of(message: StoredMessage) -> str | list[dict[str, Any]]:
+    """The text of a message, or its texts and pictures in their order."""
+    text = text_of(message)
+    if not isinstance(message, Pictured):
+        return text
+    parts: list[dict[str, Any]] = []
+    read = 0
+    for each in message.pictures:
+        said = text[read : each.at].removesuffix("\n")
+        parts += [{"type": "text", "text": said}] if said else []
+        url = {"url": f"{REFERENCE}{each.digest}"}
+        detail = {"detail": _DETAILS[each.detail]} if each.detail in _DETAILS else {}
+        parts.append({"type": "image_url", "image_url": url | detail})
+        read = each.at + each.line
+        read += text[read : read + 1] == "\n"
+    return parts + ([{"type": "text", "text": text[read:]}] if text[read:] else [])
 
 
 def _add(

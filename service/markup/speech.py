@@ -1,5 +1,9 @@
 """The facts about a model that doesn't speak Harmony, and the input of its chat template."""
 
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 AUTO, HARMONY = "auto", "harmony"
@@ -27,7 +31,7 @@ class Speech(msgspec.Struct, frozen=True):
 
     `marks` are the marks that are one id in its vocabulary, with their ids, and `ends` the ids that end its turn.
     A conversation without a system message gets an empty one if `empty_system`, as its template would add a worse one.
-    `shown` are the parts of tools that its template shows.
+    `shown` are the parts of tools that its template shows, and `sees` is whether it is shown pictures.
     """
 
     family: str
@@ -35,6 +39,7 @@ class Speech(msgspec.Struct, frozen=True):
     ends: tuple[int, ...] = ()
     empty_system: bool = False
     shown: Shown = SHOWN
+    sees: bool = False
 
 
 def usual_options(effort: str) -> dict[str, object]:
@@ -58,15 +63,47 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """A request to a server that makes its prompts itself, and reads its model by a parser of its own.
 
     `choice` is whether a tool of the transcript's has to be called (`auto`, `none`, `required`), `parallel` whether
-    several may be. `form` is the format of the answer, JSON as Chat Completions has it; empty is any.
+    several may be. `form` is the format of the answer, JSON as Chat Completions has it; empty is any. `pictures` are
+    the data URLs of the pictures to which the messages refer, by their digests in hex.
     """
 
     transcript: Transcript
     choice: str = "auto"
     parallel: bool = True
     form: bytes = b""
+    pictures: Mapping[bytes, bytes] = MappingProxyType({})
 
     @property
     def size(self) -> int:
-        """The bytes of its messages and tools: no fewer than their tokens, but for the template's own text."""
+        """The bytes of its messages and tools: no fewer than their tokens, but for the template's own text and
+        pictures.
+        """
         return len(self.transcript.messages) + len(self.transcript.tools)
+
+
+# --- pictures of a transcript ---
+
+REFERENCE = "picture:"
+"""Before the digest of a picture, in hex, where its data URL stands once it is read: in items, and in a transcript. No
+client may send one."""
+
+_PART = re.compile(rb'\{"type":"image_url","image_url":\{"url":"picture:([0-9a-f]{64})"((?:,"detail":"[a-z]+")?)\}\}')
+"""The part of a picture in a transcript. Texts have no quotes there that stand alone."""
+
+GONE = "[A picture was here. It was deleted.]"
+
+
+def digests_in(messages: bytes) -> list[bytes]:
+    """The digests of the pictures to which the messages of a transcript refer, in hex, each once."""
+    return list(dict.fromkeys(found[1] for found in _PART.finditer(messages)))
+
+
+def with_urls(messages: bytes, urls: Mapping[bytes, bytes]) -> bytes:
+    """The messages of a transcript with these data URLs in the place of references."""
+
+    def part(found: re.Match[bytes]) -> bytes:
+        if (url := urls.get(found[1])) is None:
+            return msgspec.json.encode({"type": "text", "text": GONE})
+        return b'{"type":"image_url","image_url":{"url":"%b"%b}}' % (url, found[2])
+
+    return _PART.sub(part, messages)

@@ -30,6 +30,7 @@ from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.plan import Plan
+from service.responses.references import Pictures
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
 from service.responses.traced import Calling, end_facts, generating, plan_facts
@@ -103,6 +104,8 @@ class Driver:
     """For calls that were approved."""
     begin_call: BeginCall | None = None
     """For calls that may have an effect."""
+    pictures: Pictures | None = None
+    """For prompts that show some."""
     samples: bool = True
     """Whether anything is sampled; else it ends at once, without an answer."""
     remade: bool = False
@@ -281,6 +284,10 @@ class Driver:
     async def _generate(self) -> None:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
         run, generation = self.run, self.run.ask()
+        if generation.asks is not None and self.pictures is not None:
+            urls = await self.pictures.urls(generation.asks.transcript.messages)
+            asks = msgspec.structs.replace(generation.asks, pictures=urls)
+            generation = msgspec.structs.replace(generation, asks=asks)
         traced = (
             generating(self._span, self.plan, self.machine, self.mode, generation)
             if self._span.kept

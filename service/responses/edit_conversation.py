@@ -37,7 +37,7 @@ from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.history.omissions import ERASED, omission, omitting, without_text
 from store.keys import OMISSION_MARK
-from store.turn import Chain, Messages, Turn
+from store.turn import Chain, Messages, Picture, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -190,16 +190,19 @@ async def _by_hand(
 ) -> tuple[Turn, list[InputItem]]:
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
-        items, messages = await _render(service, tenant, sent, chain)
+        items, messages, pictures = await _render(service, tenant, sent, chain)
     except InvalidRequest as error:
         raise _about_items(error) from None
     identify(items, id)
-    return by_hand(id, chain.tip, messages, msgspec.json.encode(items)), items
+    turn = by_hand(id, chain.tip, messages, msgspec.json.encode(items))
+    return msgspec.structs.replace(turn, pictures=pictures), items
 
 
-async def _render(service: Service, tenant: str, sent: msgspec.Raw, chain: Chain) -> tuple[list[InputItem], Messages]:
-    """Items, and the messages that a prompt shows of them. Raises InvalidRequest, StoreUnavailable."""
-    gathered = Gathered(refuses_images=service.settings.refuses)
+async def _render(
+    service: Service, tenant: str, sent: msgspec.Raw, chain: Chain
+) -> tuple[list[InputItem], Messages, tuple[Picture, ...]]:
+    """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
+    gathered = Gathered(service.settings.picture_bounds)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
     for place, item in enumerate(items):
         if isinstance(item, ConfigurationUpdateItem):
@@ -214,13 +217,15 @@ async def _render(service: Service, tenant: str, sent: msgspec.Raw, chain: Chain
         stored = await stored_items(service.store, tenant, tuple(gathered.references))
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
     opener = await service.seals.of(tenant)
-    conversion = Conversion(Rules(), opener, history_of(chain), items, SHORTENED_TOKENS)
+    pictures = gathered.pictures
+    conversion = Conversion(Rules(), opener, history_of(chain), items, SHORTENED_TOKENS, pictures=pictures)
     try:
-        return items, tuple(await in_steps(conversion.messages_of(answered=False)))
+        messages = tuple(await in_steps(conversion.messages_of(answered=False)))
     except TooManyTokens:
         raise InvalidRequest("The items are too long.", code="invalid_value", param="input") from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
+    return items, messages, tuple(each.picture for each in pictures.values())
 
 
 def _about_items(error: InvalidRequest) -> InvalidRequest:

@@ -21,6 +21,7 @@ from service.responses.drive import BeginCall, Driver, UseUp, machine_of
 from service.responses.parent import Parent
 from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall, prepare
+from service.responses.references import Pictures
 from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.settings.mcp import Connection
@@ -135,6 +136,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         tools=await tools_of(service.toolbox, service.seals, tenant, plan),
         use_up=use_up_for(service, tenant, plan, service.store.token()),
         begin_call=claim.begin_call,
+        pictures=Pictures(service.store, tenant, plan.id, plan.pictures, service.settings.store_patience_seconds),
         samples=planned.samples,
         remade=claim.lasts,
     )

@@ -6,6 +6,7 @@ request ─▶ named by it, or recognised by its words ─▶ the chain, pinned 
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from itertools import chain as chain_of
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from service.api.approval import waiting
 from service.api.items import CONFIGURATION, Configuration
 from service.api.request import CreateRequest
 from service.harmony.calls import pair
+from service.markup.messages import with_pictures
 from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
@@ -25,7 +27,7 @@ from service.responses.remembered import Remembered
 from service.responses.service import Service
 from service.steps import in_steps
 from store.errors import NotContinuable, ParentNotFound, StoreUnavailable
-from store.turn import Chain, StoredMessage
+from store.turn import PICTURES, Chain, Picture, StoredMessage
 
 SERVER = "mcp_server"
 """The role of a note that a conversation has shown the tools of a server."""
@@ -40,15 +42,26 @@ class Parent:
     A pin is released once: with the store of the next turn, or else where it was taken.
     """
 
-    def __init__(self, chain: Chain, standing: Configuration = NOTHING_SET, *, remembers: bool = False) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        standing: Configuration = NOTHING_SET,
+        *,
+        remembers: bool = False,
+        pictures: tuple[Picture, ...] = (),
+    ) -> None:
         """`standing` is the configuration in effect in the conversation that a request continues; `remembers` is
-        whether its history stays in memory for the request after this one.
+        whether its history stays in memory for the request after this one, and `pictures` are those of it that aren't
+        stored.
         """
         self.id = chain.tip
         self.pin = chain.pin
         self._remembers = remembers
+        self.pictures = pictures
         self._messages, self._notes = chain.part()
         notes = self._notes
+        if PICTURES in notes:
+            self._messages = with_pictures(chain_of.from_iterable(chain.turns))
         self.servers = frozenset(note.name for note in notes.get(SERVER, ()))
         """The servers whose tools the conversation has shown."""
         self.waiting = waiting(notes)
@@ -102,7 +115,7 @@ async def continuing(
     Raises ParentNotFound, NotContinuable, ChainTooLong, StoreUnavailable.
     """
     if remembered is not None and not remembered.stored:
-        yield Parent(remembered.chain, remembers=True)
+        yield Parent(remembered.chain, remembers=True, pictures=remembered.pictures)
         return
     store, pin = service.store, service.store.token()
 

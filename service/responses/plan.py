@@ -24,7 +24,7 @@ from service.responses.output.rules import Rules
 from service.responses.recognise import digest_after
 from service.responses.templated import note_of_read
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
-from store.turn import Expense, Messages, Status, StoredMessage, Turn
+from store.turn import Expense, Messages, Picture, Status, StoredMessage, Turn
 
 FORMAT = 6
 """The version of a plan's bytes."""
@@ -74,6 +74,8 @@ class Plan(_Planned, frozen=True, kw_only=True):
 
     base: Response
     generation: Generation
+    pictures: tuple[Picture, ...] = ()
+    """The pictures of its messages, until they are stored: what waits in the queue refers to them."""
 
     @property
     def id(self) -> str:
@@ -133,6 +135,7 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
         items=plan.items,
         expense=expense_of(plan, response),
         said=digest_after(plan.said, response.output) if plan.said else b"",
+        pictures=plan.pictures if plan.stored or plan.base.background else (),
     )
 
 

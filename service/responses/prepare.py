@@ -18,6 +18,7 @@ import msgspec
 from service import spans
 from service.api.approval import Answers
 from service.api.containers import container_of
+from service.api.content import PictureBounds
 from service.api.ids import response_of
 from service.api.items import (
     AdditionalToolsItem,
@@ -41,8 +42,9 @@ from service.errors import ApiError, InvalidRequest, context_length_exceeded, in
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
+from service.markup.messages import Pictured
 from service.markup.prompts import NOTHING, Known
-from service.markup.speech import Speech
+from service.markup.speech import REFERENCE, Speech
 from service.responses.conversation_hold import ConversationHold
 from service.responses.output.rules import Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
@@ -68,6 +70,9 @@ from store.turn import StoredMessage
 NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
+
+MOST_SHOWN_BYTES = 64 << 20
+"""The most bytes of the pictures of a prompt, each counted once."""
 
 SHORTENINGS = 3
 """How often a prompt is made again because it was too long for its model."""
@@ -226,6 +231,7 @@ class _Preparation:
             parent=parent.id,
             stored=request.store,
             messages=(*notes, *prompt.messages),
+            pictures=(*prompt.pictures, *self.parent.pictures),
             items=msgspec.json.encode(prompt.items),
             rules=rules,
             settings=_settings(request, base.instructions, prompt),
@@ -236,6 +242,9 @@ class _Preparation:
         )
         telling = (ForeignItem, ToolSearchCallItem)
         unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
+        images = [url for item in prompt.items for url in item.images]
+        if any(not (_sees(model) and url.startswith(REFERENCE)) for url in images):
+            unseen.append("input_image")
         return Prepared(
             plan,
             parent,
@@ -277,7 +286,7 @@ class _Preparation:
         builtins = self.service.toolbox.builtins if self.model.speech is None else ()  # no other was trained with them
         found = (looked.offers, builtins, parent.loaded, looked.routed)
         read = await in_steps(
-            read_request(self.request, opener, parent.standing, *found, refuses=self.service.settings.refuses)
+            read_request(self.request, opener, parent.standing, *found, bounds=self.service.settings.picture_bounds)
         )
         notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
@@ -342,6 +351,8 @@ class _Preparation:
         context, shortenings = model.context_tokens, 0
         while True:
             prompt = await self._prompt(read, history, created_at, context)
+            if speech.sees:
+                _check_pictures(prompt.shown, (self.service.settings.picture_bounds or PictureBounds()).conversation)
             if prompt.partial:  # turns that were read may be among those left out
                 known, noted = NOTHING, False
             try:
@@ -417,6 +428,23 @@ def _names_container(callee: Callee) -> bool:
     """Whether a request names the container in which its code is to run."""
     hosted = callee.hosted
     return hosted is not None and hosted.kind == "python" and container_of(hosted.options).id is not None
+
+
+def _sees(model: ModelCard) -> bool:
+    return model.speech is not None and model.speech.sees
+
+
+def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
+    """Raises InvalidRequest where a prompt shows more pictures than a model is to be sent at once."""
+    pictures = [each for message in shown if isinstance(message, Pictured) for each in message.pictures]
+    size = sum(each.bytes for each in {each.digest: each for each in pictures}.values())
+    if len(pictures) > most or size > MOST_SHOWN_BYTES:
+        raise InvalidRequest(
+            f"The conversation has {len(pictures)} pictures with {size:,} bytes, at most {most} and "
+            f"{MOST_SHOWN_BYTES:,} bytes are allowed. Compact it, or go on from an earlier response.",
+            code="invalid_image",
+            param="input",
+        )
 
 
 def _listed_first(

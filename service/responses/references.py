@@ -1,18 +1,29 @@
-"""Stored items that a request names by their ids (`item_reference`), fetched before its prompt is built."""
+"""References to stored values: to items that a request names by their ids (`item_reference`), which are fetched before
+its prompt is built; and to pictures, which items, prompts and queued jobs have by their digests alone.
 
+A picture is put in where items are listed, and where a server is asked: never before, and never twice.
+"""
+
+import re
 from collections.abc import Collection, Generator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from service.api import ids
+from service.api.content import data_url
 from service.api.conversation import Omitted
 from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES
 from service.api.read import too_much_referenced
+from service.engine.port import EngineUnavailable
 from service.errors import InvalidRequest
+from service.markup.speech import digests_in
 from service.steps import in_steps
-from store.errors import NotFound
+from service.store_away import retry
+from store.errors import NotFound, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.omissions import omissions_of
+from store.turn import Picture
 
 MAX_RESPONSES = 64
 """The most responses whose items one request may name: each is read whole."""
@@ -65,7 +76,9 @@ async def stored_items(
             continue
         if not response:  # deleted, or not there
             continue
-        for name, raw in await in_steps(_items_with(response, items, names)):
+        named = await in_steps(_items_with(response, items, names))
+        shown = await with_pictures(store, tenant, response_id, [raw for _, raw in named])
+        for name, raw in zip([name for name, _ in named], shown, strict=True):
             found[name] = raw
             size += len(memoryview(raw))
             if size > MAX_REFERENCED_BYTES:
@@ -114,3 +127,83 @@ def _items_with(
             read = 0
             yield
     return found
+
+
+# --- pictures ---
+
+_REFERENCE = re.compile(rb'"image_url":"picture:([0-9a-f]{64})"')
+"""A reference in an item with content parts, in which nobody else writes the names of members."""
+
+WITH_PARTS = frozenset({"message", "function_call_output", "custom_tool_call_output"})
+
+
+class _Kind(msgspec.Struct):
+    type: str = ""
+
+
+_kind = msgspec.json.Decoder(_Kind)
+
+
+async def with_pictures(
+    store: ConversationHistoryStore, tenant: str, turn: str, items: Sequence[msgspec.Raw]
+) -> list[msgspec.Raw]:
+    """The items of a turn with data URLs in the place of references; null for a picture that is there no more. Raises
+    StoreUnavailable.
+    """
+    wanted = dict.fromkeys(digest for item in items for digest in _references(item))
+    if not wanted:
+        return [*items]
+    found = await store.pictures(tenant, turn, [bytes.fromhex(digest.decode()) for digest in wanted])
+    return await with_these(items, found)
+
+
+async def with_these(items: Sequence[msgspec.Raw], pictures: Mapping[bytes, bytes]) -> list[msgspec.Raw]:
+    """The items with data URLs of these pictures, which are by their digests."""
+    urls = {digest.hex().encode(): b'"%b"' % await in_steps(data_url(data)) for digest, data in pictures.items()}
+    made: list[msgspec.Raw] = []
+    for item in items:
+        if _references(item):
+            put = _REFERENCE.sub(lambda found: b'"image_url":%b' % urls.get(found[1], b"null"), bytes(item))
+            item = msgspec.Raw(put)
+        made.append(item)
+    return made
+
+
+def _references(item: msgspec.Raw) -> list[bytes]:
+    """The digests of the pictures to which an item refers, in hex."""
+    found = _REFERENCE.findall(memoryview(item))
+    return found if found and _kind.decode(item).type in WITH_PARTS else []
+
+
+class Pictures:
+    """The pictures of a response's prompts as data URLs, each read once: those that came with its request, and those
+    that are stored.
+    """
+
+    def __init__(
+        self, store: ConversationHistoryStore, tenant: str, id: str, given: Sequence[Picture], patience: float
+    ) -> None:
+        """`given` are those that came with the request for the response `id`. The store may be away for `patience`
+        seconds.
+        """
+        self._read = partial(store.pictures, tenant, id)
+        self._patience = patience
+        self._given = {each.digest: each.data for each in given}
+        self._urls = dict[bytes, bytes]()
+
+    async def urls(self, messages: bytes) -> Mapping[bytes, bytes]:
+        """The data URLs to which the messages of a transcript refer, by digests in hex; one that is there no more is
+        left out. Raises EngineUnavailable while the store is away.
+        """
+        lacking = {digest: bytes.fromhex(digest.decode()) for digest in digests_in(messages)}
+        lacking = {digest: key for digest, key in lacking.items() if digest not in self._urls}
+        stored = [key for key in lacking.values() if key not in self._given]
+        try:
+            found = await retry(partial(self._read, stored), self._patience) if stored else {}
+        except StoreUnavailable as error:
+            raise EngineUnavailable("the store is away, and the prompt has pictures") from error
+        for digest, key in lacking.items():
+            data = self._given.get(key) or found.get(key)
+            if data is not None:
+                self._urls[digest] = await in_steps(data_url(data))
+        return self._urls

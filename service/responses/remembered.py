@@ -10,18 +10,21 @@ from collections.abc import Hashable
 
 import msgspec
 
-from store.turn import Chain, Messages
+from store.turn import Chain, Messages, Picture
 
 TURN_BYTES = 512
 """About what a turn takes beside its tokens."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """A response, by the chain that it ends. `size` is about how many bytes of memory that takes."""
+    """A response, by the chain that it ends, with the pictures of that where it isn't stored. `size` is about how many
+    bytes of memory that takes.
+    """
 
     chain: Chain
     stored: bool
     size: int
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def id(self) -> str | None:
@@ -29,11 +32,15 @@ class Remembered(msgspec.Struct, frozen=True):
         return self.chain.tip
 
 
-def remember(before: Chain, id: str, messages: Messages, *, stored: bool) -> Remembered:
+def remember(
+    before: Chain, id: str, messages: Messages, *, stored: bool, pictures: tuple[Picture, ...] = ()
+) -> Remembered:
     """The response `id`, which adds `messages` to the chain before it."""
     turns = (*before.turns, messages)
     size = sum(TURN_BYTES + sum(message.size for message in turn) for turn in turns)
-    return Remembered(Chain(ids=(*before.ids, id), turns=turns, cut=before.cut), stored, size)
+    pictures = () if stored else pictures
+    size += sum(len(each.data) for each in pictures)
+    return Remembered(Chain(ids=(*before.ids, id), turns=turns, cut=before.cut), stored, size, pictures)
 
 
 class Memory:

@@ -169,6 +169,7 @@ async def prompt_of(
         tools=encode([] if told else tools),
         options=encode(usual_options(read.effort) | request.template_options),
         shown=speech.shown,
+        sees=speech.sees,
         own=own,
         salt=salt,
         key=key_behind(known.key, salt),

@@ -12,6 +12,7 @@ from yarl import URL
 
 from service.settings.core import MIB, Part
 from service.settings.sources import has_exporter
+from service.ssrf import PRIVATELY
 
 RENEWALS = 4
 """How often a lease is renewed before it would run out."""
@@ -48,11 +49,10 @@ class BackgroundSettings(Part):
     """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
     first are deleted for new ones; those of responses that wait may have half of it."""
     webhook_url: str = ""
-    """Where the end of each background response is sent: an http or https URL. Empty sends none."""
+    """Where the end of each background response is sent: an http or https URL. Empty sends none. One that begins with
+    private+, as private+http://10.0.0.5/hook, may lead to a private, local or otherwise special address."""
     webhook_secret: SecretStr = SecretStr("")
     """The key that signs webhooks: `whsec_` and at least 24 bytes as base64."""
-    webhook_allow_private: bool = False
-    """Whether WEBHOOK_URL may lead to a private, local or otherwise special address."""
     metrics_key: SecretStr = SecretStr("")
     """The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused."""
     traces_url: str = Field("", max_length=2048)
@@ -81,8 +81,9 @@ class BackgroundSettings(Part):
     @field_validator("webhook_url")
     @classmethod
     def _check_webhook_url(cls, value: str) -> str:
-        _check_url(value, "webhooks are signed with WEBHOOK_SECRET")
-        URL(value)  # raises ValueError for a host or a port that can't be one
+        url = value.removeprefix(PRIVATELY)
+        _check_url(url, "webhooks are signed with WEBHOOK_SECRET")
+        URL(url)  # raises ValueError for a host or a port that can't be one
         return value
 
     @field_validator("webhook_secret")

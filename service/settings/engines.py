@@ -81,6 +81,7 @@ Count = Annotated[int, Meta(ge=0, le=16_777_216)]
 class EngineEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine as the file has it. `model` is its servers' name of the model, where that isn't `name`; `weights` has a
     number for each of `urls`. 0 for `connections`, `kv_tokens`, `context_tokens` and `max_output_tokens` means unset.
+    `sees` is whether the model sees pictures, where its servers don't say so themselves.
     """
 
     name: Name
@@ -95,6 +96,7 @@ class EngineEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_tokens: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
     context_tokens: Count = 0
     max_output_tokens: Count = 0
+    sees: bool = False
     weights: tuple[Annotated[float, Meta(gt=0, le=MAX_WEIGHT)], ...] = ()
 
 
@@ -114,7 +116,8 @@ class ListedEngine(msgspec.Struct, frozen=True):
     def key(self) -> tuple[str, ...]:
         """The identity of the engine: all but the addresses of its servers, and their weights."""
         listed, secret = self.listed, sha256(self.api_key.get_secret_value().encode()).hexdigest()
-        return listed.name, listed.kind, self.model, listed.markup, str(listed.context_tokens), secret
+        context, sees = str(listed.context_tokens), str(listed.sees)
+        return listed.name, listed.kind, self.model, listed.markup, context, sees, secret
 
 
 class BadEngines(ValueError):
@@ -228,6 +231,8 @@ def _check(each: EngineEntry) -> ListedEngine:
         raise _Wrong("markup", f"servers of {each.kind} are asked to read their model as kind 'chat'; say that")
     if each.kind == CHAT and each.markup not in (AUTO, SERVER):
         raise _Wrong("markup", f"servers of kind '{CHAT}' read their model themselves: leave it out")
+    if each.sees and each.kind != CHAT and each.markup != SERVER:
+        raise _Wrong("sees", f"only a model whose server makes its prompts is shown pictures: say markup = '{SERVER}'")
     if 0 < each.context_tokens < LEAST_CONTEXT_TOKENS:
         raise _Wrong("context_tokens", f"should be 0, or at least {LEAST_CONTEXT_TOKENS:,}")
     if each.kind == UNSAID_CONTEXT and not each.context_tokens:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from service.settings.core import (
     MIB,
@@ -25,6 +25,8 @@ from service.settings.core import (
     environment,
 )
 from service.settings.mcp import BadServers, OperatorServer, is_url, read_servers
+from service.settings.sources import size
+from store.turn import MOST_PICTURES
 
 MAX_SEAL_KEYS = 16
 MAX_MODEL_ALIASES = 64
@@ -32,6 +34,10 @@ MAX_CORS_ORIGINS = 64
 MAX_MCP_ALLOW = 64
 MAX_SEARCH_HOSTS = 64
 MAX_PRIVATE_NETWORKS = 64
+MOST_OF_PICTURES = {"bytes": 32 << 20, "pixels": 1 << 30, "request": MOST_PICTURES, "conversation": 1000}
+"""The largest bounds of pictures."""
+
+
 MAX_SERVERS_BYTES = 1 << 20
 """The largest file of MCP servers."""
 
@@ -76,6 +82,22 @@ PACKAGES = {"mcp_servers": ("mcp", "mcp"), "mcp_allow": ("mcp", "mcp"), "search"
 """The settings that need a package, each with the extra that brings it."""
 
 
+def parse_pictures(given: object) -> object:
+    """Bounds of pictures as `NAME=NUMBER`, with commas between; bytes may have a unit. Raises ValueError."""
+    if not isinstance(given, str):
+        return given
+    found = dict[str, int]()
+    for each in filter(None, map(str.strip, given.split(","))):
+        name, _, number = each.partition("=")
+        most = MOST_OF_PICTURES.get(name, 0)
+        count = size(number) if name == "bytes" else int(number) if re.fullmatch(r"[0-9]{1,10}", number) else 0
+        if name in found or not 1 <= count <= most:
+            bounds = ", ".join(f"{name} up to {most}" for name, most in MOST_OF_PICTURES.items())
+            raise ValueError(f"should be NAME=NUMBER with commas between, each name once: {bounds}")
+        found[name] = count
+    return found
+
+
 class ProtocolSettings(Part):
     """The other settings of the protocol."""
 
@@ -85,8 +107,12 @@ class ProtocolSettings(Part):
     prompts_dir: Folder = ""
     """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
     unsupported: Literal["leave-out", "refuse"] = "leave-out"
-    """Treatment of images in the input, which the model can't read, and of tools that OpenAI runs, such as web_search:
-    `leave-out` has a text in the place of an image, and names the tools in a header and in the log; `refuse`, a 400."""
+    """Treatment of images in the input, and of tools that OpenAI runs, such as web_search: `leave-out` has a text in
+    the place of an image for a model that doesn't see, and names both in a header and in the log; `refuse`, a 400."""
+    pictures: Annotated[dict[str, int], BeforeValidator(parse_pictures)] = {}
+    """Bounds of pictures, comma-separated, such as bytes=10MiB,pixels=50000000,request=50,conversation=200: the most
+    bytes and pixels of a picture, and the most pictures of a request and of a prompt. One that is left out is 5 MiB,
+    33,554,432, 20 or 100."""
     mcp_servers: WholePath = ""
     """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
     mcp_allow: Words = Field((), max_length=MAX_MCP_ALLOW)

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from service.api.content import PictureBounds
 from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import (
     DEFAULT_TENANT,
@@ -338,6 +339,11 @@ class Settings(ArchiveSettings, SandboxSettings, BackgroundSettings, ProtocolSet
         return self.unsupported == "refuse"
 
     @property
+    def picture_bounds(self) -> PictureBounds | None:
+        """The bounds of pictures; None where images are refused."""
+        return None if self.refuses else PictureBounds(**self.pictures)
+
+    @property
     def has_keys(self) -> bool:
         """Whether a request needs a key."""
         return bool(self.api_keys) or self.has_projects
@@ -427,6 +433,7 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
     shown["seal_keys"] = ",".join(MASK for _ in settings.seal_keys)
     shown["tenant_limits"] = ",".join(f"{name}={limit}" for name, limit in settings.tenant_limits.items())
+    shown["pictures"] = ",".join(f"{name}={most}" for name, most in settings.pictures.items())
     for name in ("redis_url", "archive_url"):
         shown[name] = _without_password(getattr(settings, name))
     return shown

@@ -232,7 +232,7 @@ def in_unit(name: str, value: object) -> object:
     unit = unit_of(name)
     if unit is None or not isinstance(value, str) or _BARE.fullmatch(value):
         return value
-    return _size(value) if unit == "_bytes" else _time(value, DAY_SECONDS if unit == "_days" else 1)
+    return size(value) if unit == "_bytes" else _time(value, DAY_SECONDS if unit == "_days" else 1)
 
 
 def with_unit(count: int) -> str:
@@ -243,7 +243,8 @@ def with_unit(count: int) -> str:
     return str(count)
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """A number of bytes, perhaps with a unit. Raises ValueError."""
     if not _SIZE.fullmatch(text):  # pydantic would pass over what follows
         raise ValueError("should be a number of bytes, or one with a unit: KiB, MiB, GiB, TiB, or kB, MB, GB, TB")
     return int(_BYTES.validate_python(text.strip()))

@@ -350,7 +350,7 @@ def test_a_receiver_of_webhooks_is_connected_to_and_sent_nothing(monkeypatch: py
         monkeypatch.setenv("HARMONIUM_WEBHOOK_SECRET", "whsec_" + "QUJD" * 10)
         refused = finding("webhooks")
         assert (refused["level"], "not a public address" in refused["now"]) == ("warn", True)
-        monkeypatch.setenv("HARMONIUM_WEBHOOK_ALLOW_PRIVATE", "true")
+        monkeypatch.setenv("HARMONIUM_WEBHOOK_URL", f"private+{url}")
         assert (finding("webhooks")["level"], SECRET in doctor().output) == ("ok", False)
         receiver.settimeout(60)
         connection, _ = receiver.accept()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
+from tests.support.pictures import png, said
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import until
 
@@ -71,9 +72,8 @@ async def many_requests_ahead(service: ServiceProcess) -> None:
 
 async def many_slow_readers(service: ServiceProcess) -> None:
     """Eight megabytes of a stored response for each of sixty clients, who read nothing."""
-    picture = "data:image/png;base64," + "A" * (8 * MIB - 1000)
-    sent = [{"role": "user", "content": [{"type": "input_image", "image_url": picture}]}]
-    made = service.client().responses.create(model=MODEL, input=sent, timeout=SECONDS)
+    sent = said(*(png(comment=filling * (3 * MIB - 1000)) for filling in (b"a", b"b")))
+    made = service.client().responses.create(model=MODEL, input=sent, timeout=SECONDS)  # type: ignore[arg-type]
     writers: list[asyncio.StreamWriter] = []
     for _ in range(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port, limit=1024)

@@ -85,11 +85,11 @@ async def test_a_private_receiver_is_never_asked_unless_that_is_allowed(
 ) -> None:
     caplog.set_level(logging.INFO)
     await desk.end()
-    async with inbox() as box, desk.delivering(box.at(host), webhook_allow_private=False) as delivering:
+    async with inbox() as box, desk.delivering(box.at(host), privately=False) as delivering:
         await delivering.settled()
     assert (box.letters, delivering.delivered) == ([], 0)
     reasons = {each.__dict__["fields"]["reason"] for each in caplog.records if "fields" in each.__dict__}
-    assert any("not a public address; HARMONIUM_WEBHOOK_ALLOW_PRIVATE" in reason for reason in reasons)
+    assert any("not a public address; private+ before HARMONIUM_WEBHOOK_URL" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "::ffff:127.0.0.1"])
@@ -101,7 +101,7 @@ async def test_a_name_that_leads_inward_is_not_followed(desk: Desk, address: str
     await desk.end()
     async with inbox() as box:
         url, given = box.at("hooks.example.com"), {"look_up": found}
-        async with desk.delivering(url, webhook_allow_private=False, given=given) as delivering:
+        async with desk.delivering(url, privately=False, given=given) as delivering:
             await delivering.settled(2)
     assert (box.letters, delivering.delivered) == ([], 0)
 
@@ -138,7 +138,7 @@ async def test_a_name_that_leads_inward_the_second_time_is_not_followed_then(
     async with inbox() as box, inbox("127.0.0.2", box.port) as inside:
         box.answers = [status(500)]
         url, given = box.at("rebound.example"), {"look_up": rebinding}
-        async with desk.delivering(url, webhook_allow_private=False, given=given) as delivering:
+        async with desk.delivering(url, privately=False, given=given) as delivering:
             await delivering.settled(3)
     assert (len(box.letters), inside.letters, delivering.delivered) == (1, [], 0)
 

@@ -26,9 +26,8 @@ def teller(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
     """A service that is not fast, and tells that receiver."""
     process = ServiceProcess(
         tmp_path_factory.mktemp("teller"),
-        webhook_url=f"http://127.0.0.1:{port}/hook",
+        webhook_url=f"private+http://127.0.0.1:{port}/hook",
         webhook_secret=SECRET,
-        webhook_allow_private=True,
         demo_tokens_per_second=SLOWLY,
     )
     yield process

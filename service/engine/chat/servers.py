@@ -22,7 +22,7 @@ from service.engine.servers.token_ids import LEAST_TOP_P
 from service.engine.vllm.servers import TOKENIZE, Vllm
 from service.logs import event
 from service.markup.by_server import ENDED
-from service.markup.speech import SERVER, Speech, usual_options
+from service.markup.speech import SERVER, Speech, usual_options, with_urls
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,16 @@ CHAT = "/v1/chat/completions"
 
 CUTS = "cuts texts"
 """The trait of a server that tells how it cuts a text into tokens."""
+
+_GREY = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEB"
+    "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC"
+)
+"""64 pixels square: some models take nothing smaller."""
+
+_LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": _GREY}}]}]
+"""A message with a picture, which vLLM refuses to cut for a model that sees none."""
 
 LOST = "prompts by ids, going on amid an answer, grammars, exact lengths"
 """The features that such a server lacks; docs/models.md explains each."""
@@ -57,7 +67,7 @@ class ByChat(Kind):
         places = await self._places(ask)
         model, context, _ = await self.served_model(ask, wanted)
         event(logger, logging.INFO, f"the {self.name} server reads its model itself", model=model, lost=LOST)
-        speech = Speech(SERVER, ends=(ENDED,))
+        speech = Speech(SERVER, ends=(ENDED,), sees=await self._sees(ask, model))
         return Facts(CHAT, model, context, places=places, traits=traits, speech=speech, constrains=False)
 
     async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
@@ -95,6 +105,10 @@ class ByChat(Kind):
         """Whether it tells how it cuts a text. Raises the errors of `ask`."""
         return False
 
+    async def _sees(self, ask: Ask, model: str) -> bool:
+        """Whether it shows its model pictures, as far as it says so itself. Raises the errors of `ask`."""
+        return False
+
     def _pieces(self, ask: Ask, model: str) -> Pieces:
         """The function that cuts texts into pieces."""
         return common_pieces
@@ -124,6 +138,10 @@ class VllmByChat(ByChat):
         status, _ = await ask("POST", TOKENIZE, b'{"prompt": "a"}')
         return status == 200
 
+    async def _sees(self, ask: Ask, model: str) -> bool:
+        status, _ = await ask("POST", TOKENIZE, msgspec.json.encode({"model": model, "messages": _LOOK}))
+        return status == 200
+
     def _own(self, generation: Generation) -> dict[str, Any]:
         return {
             "return_token_ids": True,
@@ -151,6 +169,9 @@ class LlamaByChat(ByChat):
     async def _cuts(self, ask: Ask) -> bool:
         return True
 
+    async def _sees(self, ask: Ask, model: str) -> bool:
+        return (await self._llama.props(ask)).modalities.vision
+
     def _own(self, generation: Generation) -> dict[str, Any]:
         penalty = generation.sampling.repetition_penalty
         return {
@@ -169,20 +190,20 @@ def request_body(generation: Generation, model: str, context_tokens: int, own: d
     """The body of a generation; `own` are members for its kind of server alone. Raises EngineRefused.
 
     `max_tokens` is left out where the prompt might leave less room, as servers refuse that: the reader of the stream
-    ends it there. No text has more tokens than bytes.
+    ends it there. No text has more tokens than bytes; nobody here knows how many a picture has.
     """
     asks, sampling = generation.asks, generation.sampling
     if asks is None:
         raise EngineRefused("the server makes its prompts itself, and this one was made here")
     body: dict[str, Any] = {
         "model": model,
-        "messages": msgspec.Raw(asks.transcript.messages),
+        "messages": msgspec.Raw(with_urls(asks.transcript.messages, asks.pictures)),
         "stream": True,
         "stream_options": {"include_usage": True},
         "temperature": sampling.temperature,
         "top_p": sampling.top_p or LEAST_TOP_P,
     }
-    if asks.size + sampling.max_tokens <= context_tokens:
+    if asks.size + sampling.max_tokens <= context_tokens and not asks.pictures:
         body["max_tokens"] = sampling.max_tokens
     if asks.transcript.tools != b"[]":
         body |= {"tools": msgspec.Raw(asks.transcript.tools), "parallel_tool_calls": asks.parallel}

@@ -124,11 +124,18 @@ class _Prompt(msgspec.Struct):
     prompt: str
 
 
+class Modalities(msgspec.Struct, frozen=True):
+    """The kinds of input that its model takes beside text."""
+
+    vision: bool = False
+
+
 class Props(msgspec.Struct):
     """The answer of `GET /props`."""
 
     total_slots: int = 1
     model_path: str = ""
+    modalities: Modalities = Modalities()
 
 
 _EVENT = msgspec.json.Decoder(_StreamEvent)

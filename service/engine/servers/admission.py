@@ -40,6 +40,10 @@ BYTES_A_TOKEN = 4
 """The bytes of one token in a request that is passed on, or whose prompt the server makes."""
 
 
+PICTURE_TOKENS = 1024
+"""The tokens of a picture in such a prompt, of which only the server knows how many there are."""
+
+
 class Need(msgspec.Struct, frozen=True):
     """The load of a generation: its tenant, and the tokens of its prompt and of its output."""
 
@@ -185,7 +189,9 @@ class Admission:
         """
         expected = int(self._expected)
         if isinstance(asked, Generation):
-            prompt = len(asked.prompt) if asked.asks is None else asked.asks.size // BYTES_A_TOKEN
+            prompt = len(asked.prompt)
+            if asked.asks is not None:
+                prompt = asked.asks.size // BYTES_A_TOKEN + PICTURE_TOKENS * len(asked.asks.pictures)
             output, most = asked.sampling.max_tokens, context_tokens
         else:
             prompt = sum(len(memoryview(each)) for each in asked.members.values()) // BYTES_A_TOKEN

@@ -105,16 +105,19 @@ class ServersEngine:
         model: str = "",
         context_tokens: int = 0,
         markup: str = AUTO,
+        sees: bool = False,
         look_up: LookUp = look_up,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`markup` is AUTO, HARMONY or a family's name: how the model writes. `tls` verifies the servers' certificates;
+        """`markup` is AUTO, HARMONY or a family's name: how the model writes. `sees` is whether it sees pictures though
+        its servers don't say so. `tls` verifies the servers' certificates;
         None is by the authorities that the system knows.
         """
         self._kind = kind
         self._access = access
         self._wanted = model
         self._markup = markup
+        self._sees = sees
         self._context_tokens = context_tokens
         self._servers: list[Server] = []
         self._leaving: list[Server] = []
@@ -154,6 +157,8 @@ class ServersEngine:
 
     def _spoken(self, found: Speech | None) -> Speech | None:
         """How the model speaks, as its server shows and as it is said. Raises EngineUnavailable where these differ."""
+        if found is not None and self._sees:
+            found = msgspec.structs.replace(found, sees=True)
         if self._markup == AUTO or (found is None and self._markup == HARMONY):
             return found
         if found is None or self._markup == HARMONY:

@@ -12,6 +12,7 @@ import msgspec
 
 from service.harmony.render import message_steps
 from service.harmony.tokens import BYTES_A_TOKEN
+from service.markup.messages import without_pictures
 from service.responses.output.sealed import MAX_SUMMARY_BYTES, Compaction, size_of
 from service.steps import in_one_go
 from store.turn import StoredMessage
@@ -58,7 +59,7 @@ def users_words(messages: Sequence[StoredMessage], room: int, size: int) -> tupl
         size -= size_of(message)
         if room < 0 or size < 0:
             break
-        kept.append(message)
+        kept.append(without_pictures(message))
     return tuple(reversed(kept))
 
 

@@ -24,6 +24,7 @@ from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.harmony.segments import Segment, Segmenter, State
 from service.markup.chat import Chat
+from service.markup.messages import with_pictures
 from service.markup.prompts import Templated
 from service.markup.speech import Transcript
 from service.responses.output.logprobs import pieces_of, shown_logprob
@@ -256,7 +257,7 @@ class TemplatedReading(Stretches):
     @property
     def transcript(self) -> Transcript:
         """The input from which the template makes the present stretch's prompt."""
-        return self.chat.transcript([each for each in self._prompting if each.tokens], anew=self._anew)
+        return self.chat.transcript(with_pictures(self._prompting), anew=self._anew)
 
     def words(self, ids: Sequence[int], text: str) -> list[Segment]:
         """Take ids, and what they say, at once; the segments that they make."""

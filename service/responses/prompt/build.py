@@ -30,6 +30,7 @@ from service.harmony import render, tokens
 from service.harmony.calls import answered_calls
 from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
 from service.harmony.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
+from service.markup.messages import with_pictures
 from service.responses.output.compaction import behind_compaction, since_compaction
 from service.responses.output.rules import Rules
 from service.responses.prompt.compaction import (
@@ -42,7 +43,7 @@ from service.responses.prompt.compaction import (
 )
 from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.read import MAX_ITEMS, Read
-from store.turn import StoredMessage
+from store.turn import Picture, StoredMessage
 
 ANSWER_RESERVE_TOKENS = 4096
 """How much room is made for an answer whose `max_output_tokens` isn't given."""
@@ -135,6 +136,8 @@ class Prompt(msgspec.Struct, frozen=True):
     shown: list[StoredMessage]
     rules: Rules
     ending: tuple[StoredMessage, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    """Those of the new messages."""
     partial: bool = False
     """Whether messages of the conversation are not in it: they were left out, or come behind a compaction."""
 
@@ -168,9 +171,9 @@ def build_prompt(
     Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
     what can't be opened, and for a prompt that leaves no room.
     """
-    items = read.items
+    items, pictures = read.items, dict(read.pictures)
     if read.references:
-        gathered = Gathered(refuses_images=read.refuses, begins_at=request.begins_at)
+        gathered = Gathered(read.bounds, begins_at=request.begins_at, pictures=pictures)
         items = yield from resolve(items, resolved, gathered, max_items=MAX_ITEMS)
     if request.generate:
         _refuse_nothing(chain, read, items)
@@ -188,7 +191,7 @@ def build_prompt(
     )
     bounded = request.truncation == "auto" or request.managing
     room = SHORTENED_TOKENS if bounded else limit
-    conversion = Conversion(read.rules, read.opener, chain, items, room, waiting, request.begins_at)
+    conversion = Conversion(read.rules, read.opener, chain, items, room, waiting, request.begins_at, pictures)
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:
             prefix.append((yield from message_steps(developer, "developer", limit=limit)).tokens)
@@ -199,13 +202,14 @@ def build_prompt(
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
-    said = [message for message in new if message.tokens]
-    messages = in_prompt([*chain, *said], all_thoughts=keeps_thoughts or request.thoughts == "all_turns")
+    messages = in_prompt([*chain, *with_pictures(new)], all_thoughts=keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
     rules, shown, ending = _fit(request, rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *[message.tokens for message in shown], *ending)))
     instructed = tuple(StoredMessage("developer", each) for each in ending[:-1])
     prompt = Prompt(joined, items, new, shown, rules, instructed, partial=len(shown) < len(messages))
+    if pictures:
+        prompt = msgspec.structs.replace(prompt, pictures=tuple(each.picture for each in pictures.values()))
     if len(prompt.whole) >= limit:
         raise context_length_exceeded(limit, len(prompt.whole))
     return prompt
@@ -241,7 +245,7 @@ def _fit(
         due = threshold(request.managing.compact_threshold, limit)
         compacting = compacting_first(rules, messages, _length(prefix), limit, kept, due)
         if compacting is not None:
-            older = messages[: -len(compacting.newest)]
+            older = messages[: -len(with_pictures(compacting.newest))]
             words = instruction(older, compacting.kept_messages)
             if request.truncation == "auto":
                 instructed = (*prefix, _developer_message(f"{INSTRUCTION}\n\n{PARTLY}"), PROMPT_END)

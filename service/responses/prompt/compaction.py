@@ -30,6 +30,7 @@ from service.harmony.calls import answered_calls
 from service.harmony.messages import text_of
 from service.harmony.render import PROMPT_END, developer_text
 from service.harmony.tokens import BYTES_A_TOKEN
+from service.markup.messages import with_notes
 from service.responses.output.compaction import behind_compaction, is_marker, is_summary, users_words
 from service.responses.output.rules import AfterCompaction, Rules
 from service.responses.output.sealed import MAX_KEPT_BYTES, size_of
@@ -127,7 +128,7 @@ def compacting_first(
     summarized = [each for each in older if not is_marker(each) and not is_summary(each)]
     if size < context_tokens and _tokens_of(summarized) - _tokens_of(words) < due // WORTH_SHARE:
         return None
-    after = AfterCompaction(prefix_tokens, newest, context_tokens)
+    after = AfterCompaction(prefix_tokens, with_notes(newest), context_tokens)
     return msgspec.structs.replace(rules, kept_messages=words, after_compaction=after)
 
 

@@ -5,13 +5,14 @@ plain function; the loop over the items renders the drafts, and yields between p
 """
 
 from collections.abc import Generator, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
 from service.api import ids
 from service.api.approval import Answer, Answers, ApprovalRequest
 from service.api.approval import answer_note as approval_answered
+from service.api.content import ReadPictures, shown_in
 from service.api.history import Earlier, unknown_call
 from service.api.items import (
     CALL_NAME,
@@ -40,15 +41,18 @@ from service.errors import InvalidRequest, brief
 from service.harmony import render, tokens
 from service.harmony.header import CHANNELS, JSON_TYPE
 from service.harmony.render import Header, developer_text, message_steps
+from service.markup.messages import pictures_note
 from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages
 from service.responses.output.rules import Rules
 from service.responses.prompt.approvals import Approving, Pending
 from service.responses.prompt.calls import Calls
-from store.turn import StoredMessage
+from store.turn import PICTURES, StoredMessage
 
 LOADED = "loaded_tools"
 """The role of a note of tools that a search found."""
+
+NO_PICTURES = ReadPictures()
 
 BYTES_A_STEP = 65_536
 """How many bytes of new tokens are made before others get a turn."""
@@ -83,11 +87,12 @@ class Conversion:
         room: int,
         waiting: Sequence[ApprovalRequest] = (),
         begins_at: int = 0,
+        pictures: ReadPictures = NO_PICTURES,
     ) -> None:
-        """`waiting` are the requests for approval that wait in the conversation, and the client sent the first item at
-        `begins_at`. Raises InvalidRequest for answers to no request.
+        """`waiting` are the requests for approval that wait in the conversation, the client sent the first item at
+        `begins_at`, and `pictures` are those of the items. Raises InvalidRequest for answers to no request.
         """
-        self._begins_at = begins_at
+        self._begins_at, self._pictures = begins_at, pictures
         self._rules = rules
         self._items = items
         self._approving = Approving(rules, waiting, items)
@@ -159,8 +164,9 @@ class Conversion:
                 told = render.message(pending.told, "tool", name=recipient, channel=channel, recipient="assistant")
                 given.append(Answer(pending.request, recipient, told=told))
         if given:
-            behind = [message for message in self.messages[self._split :] if message.tokens]
-            notes = [message for message in self.messages[self._split :] if not message.tokens]
+            last = self.messages[self._split :]
+            behind = [message for message in last if message.tokens or message.role == PICTURES]
+            notes = [message for message in last if not message.tokens and message.role != PICTURES]
             self.messages = [*self.messages[: self._split], *notes]
             self.answers = Answers(tuple(given), tuple(behind))
 
@@ -254,7 +260,9 @@ class Conversion:
                 return self._custom_call(item)
             case ActionCallItem() | ToolSearchCallItem():
                 return self._action_call(item)
-            case FunctionCallOutputItem() | ActionOutputItem():
+            case FunctionCallOutputItem():
+                return self._with_note(self._output(item.call_id, item.text, where), item.output)
+            case ActionOutputItem():
                 return self._output(item.call_id, item.text, where)
             case ToolSearchOutputItem():
                 return self._search_answer(item, where)
@@ -279,11 +287,16 @@ class Conversion:
         gpt-oss was trained with one system message, which is ours; so a system item is a developer's word.
         """
         if item.role == "user":
-            return self._message_of(item.text, "user")
+            return self._with_note(self._message_of(item.text, "user"), item.content)
         if item.role == "assistant":
             channel = "commentary" if item.phase == "commentary" else "final"
             return self._message_of(item.text, "assistant", channel=channel)
         return self._message_of(developer_text(item.text), "developer")
+
+    def _with_note(self, drafts: Drafts, content: str | list[dict[str, Any]]) -> Drafts:
+        """The drafts, and behind them the note of the pictures in the content, if it has any."""
+        shown = [] if isinstance(content, str) else shown_in(content, self._pictures)
+        return [*drafts, pictures_note(shown)] if shown else drafts
 
     def _reasoning(self, item: ReasoningItem, where: str) -> Drafts:
         """The drafts of a reasoning. A sealed message is the very one that was sampled, so it precedes plain text."""

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
+from service.api.content import USUAL_BOUNDS, PictureBounds, ReadPictures
 from service.api.history import Earlier, read_previous
 from service.api.items import Configuration, Gathered, InputItem
 from service.api.read import read_input
@@ -54,7 +55,8 @@ class Read(msgspec.Struct, frozen=True):
 
     `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
     all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
-    and `refuses` is whether images, and tools that OpenAI runs, are refused instead of left out, in stored items too.
+    and `bounds` are those of pictures, None where images, and tools that OpenAI runs, are refused, in stored items too.
+    `pictures` are those of its items.
     """
 
     tools: Tools
@@ -66,7 +68,8 @@ class Read(msgspec.Struct, frozen=True):
     rules: Rules
     earlier: list[Earlier]
     opener: Opener
-    refuses: bool
+    bounds: PictureBounds | None = USUAL_BOUNDS
+    pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)
 
 
 def read_request(
@@ -78,16 +81,17 @@ def read_request(
     loaded: Sequence[bytes] = (),
     routed: Sequence[Routed] = (),
     *,
-    refuses: bool = False,
+    bounds: PictureBounds | None = USUAL_BOUNDS,
 ) -> Generator[None, None, Read]:
     """Read the members of a request that are still JSON, yielding between pieces of a few milliseconds.
 
     The `standing` configuration of its conversation overrides the request's, and its own items override both. `offers`
     are the tools of the servers that it declares, `builtins` those that the model was trained with and that run here,
     `loaded` the lists of tools that searches found in what it continues, the oldest first, and `routed` the types of
-    tools that it declares and a server stands for. Raises InvalidRequest, naming the member.
+    tools that it declares and a server stands for. Without `bounds` of pictures, images and tools that OpenAI runs are
+    refused. Raises InvalidRequest, naming the member.
     """
-    gathered = Gathered(refuses_images=refuses, begins_at=request.begins_at)
+    gathered = Gathered(bounds, begins_at=request.begins_at)
     items = yield from read_input(request.input, gathered, max_items=MAX_ITEMS)
     earlier_found = [(LOADED_EARLIER, msgspec.Raw(tools)) for tools in loaded]
     tools = yield from read_tools(
@@ -100,7 +104,7 @@ def read_request(
         loaded=[*earlier_found, *gathered.loaded],
         routed=routed,
     )
-    if tools.left_out and refuses:
+    if tools.left_out and bounds is None:
         raise not_served("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
     chosen = read_choice(request.tool_choice, tools)
     asked = request.format if standing.format == ABSENT else standing.format
@@ -118,7 +122,8 @@ def read_request(
         rules=_rules(request, tools, chosen, form, compacting=gathered.trigger is not None),
         earlier=earlier,
         opener=opener,
-        refuses=refuses,
+        bounds=bounds,
+        pictures=gathered.pictures,
     )
 
 

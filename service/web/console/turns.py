@@ -26,6 +26,7 @@ from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
 from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
+from service.responses.references import with_these
 from service.responses.seal import Sealer
 from service.responses.templated import READ, sampled_in
 from service.web.console.trees import US, Kind, kind_of
@@ -211,7 +212,7 @@ async def retrieve_turn(request: Received, id: str) -> object:
             status=turn.status,
             created_at=turn.created // US,
             deleted=turn.deleted,
-            input=_raw(turn.items),
+            input=_raw(await _input_of(turn)),
             response=_raw(turn.response),
             turn=sealed.turn,
             seal=sealed.seal,
@@ -273,6 +274,14 @@ async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> Asy
         if turn.deleted and not deleted:
             raise NotFound(id)
         yield EndedTurn(name_of(digits_of(turn.id)), found.root, turn)
+
+
+async def _input_of(turn: Saved) -> bytes | None:
+    """The input of a turn, with its pictures in the place of references."""
+    if turn.items is None or not turn.pictures:
+        return turn.items
+    pictures = {each.digest: each.data for each in turn.pictures}
+    return msgspec.json.encode(await with_these(msgspec.json.decode(turn.items, type=list[msgspec.Raw]), pictures))
 
 
 def _raw(text: bytes | None) -> msgspec.Raw | None:

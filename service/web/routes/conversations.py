@@ -9,11 +9,13 @@ from typing import ClassVar
 
 import msgspec
 
+from service.api import ids
 from service.api.conversation import ConversationDeleted, decode_conversation, read_added, read_changed, read_new
 from service.api.request import MAX_METADATA_PAIRS, check_pair
 from service.errors import brief, invalid_value
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
+from service.responses.references import with_pictures
 from service.tenants.permissions import check_scope
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, items_shown
@@ -104,7 +106,8 @@ async def create_items(request: Received, query: Including, conversation_id: str
             async with request.preparing(len(body)):
                 sent = read_added(body)
                 items = await edit_conversation.add_items(service, exchange.tenant, conversation_id, sent, once.name)
-            data = [msgspec.Raw(msgspec.json.encode(item)) for item in items]
+            listed, turn = [msgspec.Raw(msgspec.json.encode(item)) for item in items], ids.response_of(items[0].id)
+            data = await with_pictures(service.store, exchange.tenant, turn or "", listed)
             page = Page(data, items[0].id, items[-1].id, has_more=False)
     return await answer_page(request, page, wanted)
 

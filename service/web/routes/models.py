@@ -66,9 +66,14 @@ def _abilities(card: ModelCard) -> dict[str, Any]:
         "logprobs": card.logprobs,
         "top_logprobs": card.logprobs,
     }
-    capabilities = {"completion": True, "tools": written.calls, "thinking": written.reasoning}
+    sees = card.speech is not None and card.speech.sees
+    capabilities = {"completion": True, "tools": written.calls, "thinking": written.reasoning, "vision": sees}
     return {
         "markup": written.markup,
+        "architecture": {
+            "input_modalities": ["text", "image"] if sees else ["text"],
+            "output_modalities": ["text"],
+        },
         "capabilities": [name for name, there in capabilities.items() if there],
         "supported_parameters": [name for name, there in parameters.items() if there],
     }

@@ -238,7 +238,7 @@ class Connection:
             raise NotSteered("successor_creation_failed", self._leaving[1].message)
         try:
             raw, steer.messages = read_steer(frame)
-            await in_steps(read_in_steps(raw, refuses_images=self._settings.refuses))
+            await in_steps(read_in_steps(raw, self._settings.picture_bounds))
         except InvalidRequest as error:
             raise NotSteered("invalid_input", error.message) from None
         return steering.take(steer)

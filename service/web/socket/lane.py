@@ -77,7 +77,9 @@ class Lane:
             return
         plan, messages = driver.plan, messages_of(driver.plan, driver.machine)
         self._newest = plan.id
-        self._memory.put(self._tenant, self, remember(planned.parent.chain, plan.id, messages, stored=plan.stored))
+        chain, pictures = planned.parent.chain, plan.pictures
+        ended = remember(chain, plan.id, messages, stored=plan.stored, pictures=pictures)
+        self._memory.put(self._tenant, self, ended)
 
     def take_pending(self, id: str | None) -> Steering | None:
         """The steers that wait for the outputs of the calls of `id`, if any do; they are the caller's then."""

@@ -89,6 +89,8 @@ class ChatStandin(Standing):
         super().__init__(ScriptedEngine(ModelCard("llama-4", 0, 8192), []))
         self.vllm = False
         """Whether it has what only vLLM has."""
+        self.sees = False
+        """Whether its model sees pictures."""
         self.says_context = True
         self.shared = False
         self._says = list(says)
@@ -115,6 +117,9 @@ class ChatStandin(Standing):
     async def _tokenize(self, request: web.Request) -> web.Response:
         if not self.vllm:
             return as_json({"detail": "Not Found"}, 404)
+        if "messages" in self.asked[-1].body:
+            refused = error_body(400, "At most 0 image(s) may be provided in one prompt.")
+            return as_json({"tokens": [1] * 70}) if self.sees else as_json(refused, 400)
         lines = self.asked[-1].body["prompt"].split("\n")
         return as_json({"tokens": [1] * len(lines), "token_strs": lines})
 

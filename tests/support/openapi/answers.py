@@ -71,6 +71,13 @@ class SteerAccepted(Struct):
     type: Literal["response.steer.accepted"]
 
 
+class Architecture(Struct):
+    """The kinds of input that a model takes, and of its output."""
+
+    input_modalities: list[Literal["text", "image"]]
+    output_modalities: list[Literal["text"]]
+
+
 class Model(Struct):
     """A model under one of its names, the first of which is its `root`. Without a `max_model_len`, which is also its
     `context_length`, no server of it has been up yet, and what it can do isn't known either.
@@ -85,7 +92,8 @@ class Model(Struct):
     context_length: int | Left = UNSET
     max_output_tokens: int | Left = UNSET
     markup: str | Left = UNSET
-    capabilities: list[Literal["completion", "tools", "thinking"]] | Left = UNSET
+    architecture: Architecture | Left = UNSET
+    capabilities: list[Literal["completion", "tools", "thinking", "vision"]] | Left = UNSET
     supported_parameters: (
         list[Literal["reasoning", "tools", "tool_choice", "structured_outputs", "logprobs", "top_logprobs"]] | Left
     ) = UNSET

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from service.api.content import USUAL_BOUNDS
 from service.api.request import CreateRequest, read_create
 from service.responses.output.sealed import Opener, Unsealable
 from service.responses.prompt.build import Prompt, build_prompt
@@ -45,7 +46,7 @@ def read(*, refuses: bool = False, opener: Opener = ENVELOPES, **body: Any) -> R
 
 def read_checked(request: CreateRequest, opener: Opener = ENVELOPES, *, refuses: bool = False) -> Read:
     """What the members of a request say whose body was checked."""
-    return in_one_go(read_request(request, opener, refuses=refuses))
+    return in_one_go(read_request(request, opener, bounds=None if refuses else USUAL_BOUNDS))
 
 
 def prompt(

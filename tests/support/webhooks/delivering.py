@@ -12,9 +12,7 @@ from store.redis.connection import connect
 
 async def main(redis_url: str, prefix: str, webhook_url: str, secret: str, seconds: float) -> None:
     """Deliver from the store with the prefix, holding a webhook for twice `seconds`."""
-    settings = Settings.model_validate(
-        {"webhook_url": webhook_url, "webhook_secret": secret, "webhook_allow_private": True}
-    )
+    settings = Settings.model_validate({"webhook_url": f"private+{webhook_url}", "webhook_secret": secret})
     outbox = Outbox(ConversationHistoryStore(connect(redis_url), prefix=prefix))
     timing = DeliveryTiming(margin_seconds=seconds)
     await Deliverer(outbox, Receiver(settings, seconds=seconds), retry_seconds=60, timing=timing).deliver_for_ever()

@@ -95,12 +95,13 @@ class Desk:
         *,
         retry_seconds: float = RETRY_SECONDS,
         timing: DeliveryTiming = QUICK,
+        privately: bool = True,
         at_once: int = AT_ONCE,
         given: dict[str, Any] | None = None,
         **settings: Any,
     ) -> AsyncIterator[Delivering]:
-        """A deliverer at work, to a receiver at `url` that is `given` these; private addresses are allowed."""
-        wanted = {"webhook_url": url, "webhook_secret": SECRET, "webhook_allow_private": True, **settings}
+        """A deliverer at work, to a receiver at `url` that is `given` these; it may be at private addresses."""
+        wanted = {"webhook_url": f"private+{url}" if privately else url, "webhook_secret": SECRET, **settings}
         receiver = Receiver(Settings.model_validate(wanted), **given or {})
         delivering = Delivering(self.outbox, receiver, retry_seconds, timing=timing, at_once=at_once)
         try:

@@ -13,6 +13,7 @@ from service.web.console.trees import CUT_AT_ONCE, EXCERPT_CHARS, PIECE_CHARS, B
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
+from tests.support.pictures import part, png
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
 
 UNKNOWN = "resp_" + "0" * 46 + "aa"
@@ -131,7 +132,7 @@ def test_a_conversation_that_began_empty_is_called_by_its_first_turn_and_a_pictu
 ) -> None:
     client, http = own.client(), own.http()
     conversation = client.conversations.create()
-    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{'A' * 2_000_000}", "detail": "low"}
+    picture = part(png(comment=b"A" * 1_500_000), "low")
     text = {"type": "input_text", "text": "My name is Ada."}
     first = {"role": "user", "content": [picture, text]}
     client.responses.create(model=MODEL, input=[first], conversation=conversation.id)  # type: ignore[list-item]
@@ -247,7 +248,7 @@ def test_words_are_found_in_calls_and_what_came_of_them_and_deep_in_a_long_text(
         "call_id": "call_1",
         "output": [{"type": "input_text", "text": "9 t"}],
     }
-    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{'needle' * 20_000}", "detail": "low"}
+    picture = part(png(comment=b"needle" * 20_000), "low")
     long = {"type": "input_text", "text": "hay " * 50_000 + "pin" + " hay" * 50_000}
     first = client.responses.create(model=MODEL, input=[call, output, {"role": "user", "content": "How heavy?"}]).id  # type: ignore[list-item]
     second = client.responses.create(model=MODEL, input=[{"role": "user", "content": [picture, long]}]).id  # type: ignore[list-item]

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.support.console.administered import ADMIN_KEY, admin, with_key
+from tests.support.pictures import png, said
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 TREES, TURNS = "/console/api/trees", "/console/api/turns"
@@ -253,8 +254,7 @@ def test_what_can_not_come_back_now_says_what_to_do(pair: Pair) -> None:
 
 def image(size: int) -> list[dict[str, Any]]:
     """Input with an image that no compression makes smaller."""
-    url = f"data:image/png;base64,{b64encode(os.urandom(size)).decode()}"
-    return [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
+    return said(png(1, 1, comment=os.urandom(size)))
 
 
 def with_image(service: Served, size: int) -> str:
@@ -288,7 +288,7 @@ def test_an_id_of_a_store_with_more_shards_is_refused_by_name(beside: Callable[.
 
 def test_many_large_turns_at_once_take_no_more_memory_than_some(start: Callable[..., ServiceProcess]) -> None:
     service = start()
-    id = with_image(service, 6_000_000)
+    id = with_image(service, 5_000_000)
     before = peak_mib(service)
 
     def status(_: int) -> int:

@@ -1,0 +1,172 @@
+"""Pictures of a request: their formats by their bytes, their sizes by their heads, and where they go."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.api.content import IMAGE, Head, PictureBounds, data_url, head_of
+from service.api.items import Gathered, InputItem
+from service.api.read import read_input
+from service.errors import InvalidRequest
+from service.markup.messages import Pictured, chat_messages, with_notes, with_pictures
+from service.markup.speech import digests_in, with_urls
+from service.steps import in_one_go
+from store.turn import PICTURES
+from tests.support.pictures import gif, jpeg, part, png, said, url_of, webp
+from tests.support.responses.requests import prompt
+
+HEADS = {
+    "png": (png(300, 2), Head("png", 300, 2)),
+    "gif": (gif(7, 9), Head("gif", 7, 9)),
+    "jpeg": (jpeg(640, 480), Head("jpeg", 640, 480)),
+    "lossy": (webp(b"VP8 ", 100, 50), Head("webp", 100, 50)),
+    "lossless": (webp(b"VP8L", 16_384, 3), Head("webp", 16_384, 3)),
+    "extended": (webp(b"VP8X", 1 << 24, 2), Head("webp", 1 << 24, 2)),
+}
+DOT = png()
+HEX = hashlib.blake2b(DOT, digest_size=32).hexdigest()
+
+
+def read(words: Any, bounds: PictureBounds = PictureBounds()) -> tuple[list[InputItem], Gathered]:  # noqa: B008
+    gathered = Gathered(bounds)
+    raw = msgspec.Raw(msgspec.json.encode(words))
+    return in_one_go(read_input(raw, gathered, max_items=4096)), gathered
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_format_is_known_by_the_bytes_and_the_size_by_the_head(name: str) -> None:
+    data, head = HEADS[name]
+    assert head_of(data) == head
+
+
+@given(st.sampled_from(sorted(HEADS)), st.data())
+def test_whatever_bytes_there_are_they_have_a_head_or_are_refused(name: str, data: st.DataObject) -> None:
+    whole = bytearray(HEADS[name][0])
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
+        whole[place] = data.draw(st.integers(0, 255))
+    cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        found = head_of(cut)
+    except ValueError:
+        return
+    assert found.width > 0 < found.height
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_begin_no_picture_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no PNG, JPEG, WebP or GIF"):
+        head_of(b"<" + data)
+
+
+def test_a_jpeg_of_segments_without_end_is_not_searched_for_long() -> None:
+    with pytest.raises(ValueError, match="without a frame"):
+        head_of(jpeg(1, 1, before=2_000))
+
+
+FEW = PictureBounds(bytes=10_000, pixels=2_000, request=2)
+TEXT = url_of(b"hello", "jpeg")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        (url_of(b"<svg/>", "svg+xml"), "no PNG, JPEG, WebP or GIF"),
+        (TEXT, "no PNG, JPEG, WebP or GIF"),
+        (url_of(DOT[:20]), "cut off"),
+        (url_of(png(0, 4)), "no pixels"),
+        (url_of(png(50, 50)), "50 x 50 pixels, more than 2,000"),
+        (url_of(png(comment=b"a" * 10_000)), "more than 10,000 bytes"),
+        (url_of(DOT)[:-8] + "@@@@" + url_of(DOT)[-4:], "base64"),
+        (f"picture:{HEX}", "data URL"),
+        ("file:///etc/passwd", "data URL"),
+    ],
+)
+def test_a_picture_that_can_not_be_taken_is_refused_by_its_place(url: str, words: str) -> None:
+    message = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
+    with pytest.raises(InvalidRequest, match=words) as refused:
+        read(message, FEW)
+    assert refused.value.param == "input[0].content[0].image_url"
+
+
+def test_a_request_has_only_so_many_pictures_each_as_often_as_it_is_shown() -> None:
+    read(said(DOT, DOT), FEW)
+    with pytest.raises(InvalidRequest, match="more than 2") as refused:
+        read([*said(DOT), *said("and", DOT, DOT)], FEW)
+    assert refused.value.param == "input[1].content[2].image_url"
+
+
+def test_base64_that_is_padded_in_its_middle_is_refused() -> None:
+    padded = url_of(png(comment=b"a" * 200_000))
+    begin = padded.index(",") + 1
+    cut = padded[: begin + 131_072 - 4] + "YQ==" + padded[begin + 131_072 :]
+    with pytest.raises(InvalidRequest, match="base64"):
+        read([{"role": "user", "content": [{"type": "input_image", "image_url": cut}]}])
+
+
+def test_a_picture_goes_out_of_its_item_and_the_item_refers_to_it() -> None:
+    items, gathered = read(said("Look:", DOT))
+    assert HEX in gathered.pictures
+    assert gathered.pictures[HEX].picture.data == DOT
+    listed = msgspec.json.encode(items)
+    assert f'"image_url":"picture:{HEX}"'.encode() in listed
+    assert b"base64" not in listed
+    assert in_one_go(data_url(DOT)).decode() == url_of(DOT)
+
+
+def test_a_long_picture_is_read_in_steps() -> None:
+    raw = msgspec.Raw(msgspec.json.encode(said(png(comment=b"a" * 4_000_000))))
+    assert sum(1 for _ in read_input(raw, Gathered(), max_items=8)) > 30
+
+
+def test_a_prompt_in_harmony_has_a_line_as_ever_and_a_note_that_nobody_writes() -> None:
+    shown = prompt(input=said("Before", DOT, "after"))
+    told = prompt(input=f"Before\n{IMAGE}\nafter")
+    assert list(shown.tokens) == list(told.tokens)
+    message, note = shown.messages
+    assert (note.role, note.tokens, note.item) == (PICTURES, b"", message.item)
+    assert [each.picture.digest.hex() for each in [*read(said(DOT))[1].pictures.values()]] == [HEX]
+    assert [each.digest.hex() for each in shown.pictures] == [HEX]
+    assert prompt(input=f"Before\n{IMAGE}\nafter").pictures == ()
+
+
+def test_a_model_that_sees_gets_texts_and_pictures_in_their_order() -> None:
+    other = png(grey=3)
+    kept = prompt(input=said("Before", DOT, "between\n", other)).messages
+    (message,) = with_pictures(kept)
+    assert isinstance(message, Pictured)
+    assert with_notes([message]) == tuple(kept)
+    (blind,) = chat_messages([message], {})
+    assert blind["content"] == f"Before\n{IMAGE}\nbetween\n{IMAGE}"
+    (seeing,) = chat_messages([message], {}, sees=True)
+    kinds = [each.get("text") or each["image_url"]["url"][:11] for each in seeing["content"]]
+    assert kinds == ["Before", f"picture:{HEX[:3]}", "between", kinds[3]]
+    assert len(seeing["content"]) == 4
+
+
+def test_the_detail_of_a_picture_goes_on_in_the_words_of_chat_completions() -> None:
+    for detail, told in (("auto", {}), ("low", {"detail": "low"}), ("original", {"detail": "high"})):
+        kept = prompt(input=[{"role": "user", "content": [part(DOT, detail)]}]).messages
+        ((image,),) = (each["content"] for each in chat_messages(with_pictures(kept), {}, sees=True))
+        assert image["image_url"] == {"url": f"picture:{HEX}"} | told
+
+
+@given(st.text(max_size=20))
+def test_nothing_that_a_user_writes_becomes_a_picture(words: str) -> None:
+    forged = f'{words}{{"type":"image_url","image_url":{{"url":"picture:{HEX}"}}}}","image_url":"picture:{HEX}"'
+    kept = prompt(input=[{"role": "user", "content": forged}]).messages
+    transcript = msgspec.json.encode(chat_messages(with_pictures(kept), {}, sees=True))
+    assert digests_in(transcript) == []
+    assert with_urls(transcript, {HEX.encode(): b"data:"}) == transcript
+
+
+def test_a_picture_that_is_gone_leaves_words_in_its_place() -> None:
+    kept = prompt(input=said("Look", DOT)).messages
+    transcript = msgspec.json.encode(chat_messages(with_pictures(kept), {}, sees=True))
+    assert digests_in(transcript) == [HEX.encode()]
+    ((_, gone),) = (each["content"] for each in msgspec.json.decode(with_urls(transcript, {})))
+    assert gone["type"] == "text"
+    assert "deleted" in gone["text"]

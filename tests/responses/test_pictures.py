@@ -1,0 +1,239 @@
+"""Pictures over HTTP: what a model that sees is sent, what is listed, and that each is stored once."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import redis.asyncio
+from openai import AsyncOpenAI, BadRequestError
+
+from service.api.content import IMAGE
+from service.background.timing import Timing
+from service.backoff import Backoff
+from service.engine.servers.engine import Access, ServersEngine
+from service.settings.settings import Settings
+from tests.support.chat.standin import ChatStandin, Say, answer, chatting
+from tests.support.markup.writing import Turn
+from tests.support.pictures import part, png, said, url_of
+from tests.support.service import inside
+from tests.support.service.background import ended
+from tests.support.service.inside import Inside
+from tests.support.service.process import MODEL
+
+serving = partial(inside.serving, timing=Timing(poll_seconds=0.02, engine_away=Backoff(0.01, 0.02)))
+
+CAT, DOG = png(grey=10), png(grey=200)
+HELLO = Turn("", "A cat.", [])
+TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+
+
+class Seeing(NamedTuple):
+    """A service before a server whose model sees, or doesn't, and a client."""
+
+    client: AsyncOpenAI
+    server: ChatStandin
+    service: Inside
+    settings: Settings
+
+    async def ask(self, words: Any, after: Any = None, **more: Any) -> Any:
+        previous = after.id if after else None
+        return await self.client.responses.create(model="llama-4", input=words, previous_response_id=previous, **more)
+
+    def shown(self) -> list[str]:
+        """The pictures and texts of the last prompt, a picture as its data URL."""
+        found: list[str] = []
+        for message in self.server.chats[-1].body["messages"]:
+            content = message["content"]
+            parts = [{"text": content}] if isinstance(content, str) else content
+            found += [each["image_url"]["url"] if "image_url" in each else each["text"] for each in parts]
+        return found
+
+    async def listed(self, id: str) -> list[str]:
+        """The URLs of the images that a response was given."""
+        items = await self.client.responses.input_items.list(id, order="asc")
+        contents = [each.to_dict().get("content") or each.to_dict().get("output") for each in items.data]
+        return [part["image_url"] for content in contents for part in content or () if "image_url" in part]
+
+    async def kept(self) -> list[bytes]:
+        """The keys of pictures in the store."""
+        async with redis.asyncio.from_url(self.settings.redis_url) as client:
+            return sorted([key async for key in client.scan_iter(f"{self.settings.key_prefix}:*:picture:*")])
+
+
+@asynccontextmanager
+async def seeing(
+    settings: Settings, *answers: Say, sees: bool = True, vllm: bool = True, **more: Any
+) -> AsyncIterator[Seeing]:
+    says = answers or (lambda _: answer(HELLO),)
+    async with chatting(*says, vllm=vllm, sees=sees and vllm) as server:
+        engine = ServersEngine(server.kind, Access((server.url,)), sees=sees and not vllm)
+        async with serving(settings.model_copy(update=more), engine) as service, service.client() as client:
+            yield Seeing(client, server, service, settings)
+
+
+@pytest.mark.parametrize("vllm", [True, False])
+async def test_the_sdks_image_example_runs_unchanged_and_a_later_turn_shows_the_picture_again(
+    settings: Settings, vllm: bool
+) -> None:
+    async with seeing(settings, vllm=vllm) as asked:
+        b64_image = b64encode(CAT).decode("utf-8")
+        prompt = "What is in this image?"
+        response = await asked.client.responses.create(
+            model="llama-4",
+            input=[
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": prompt},
+                        {"type": "input_image", "image_url": f"data:image/png;base64,{b64_image}"},  # type: ignore[list-item]
+                    ],
+                }
+            ],
+        )
+        assert response.output_text == "A cat."
+        assert asked.shown() == [prompt, url_of(CAT)]
+        assert "max_tokens" not in asked.server.chats[-1].body
+        await asked.ask("And its colour?", response)
+        assert asked.shown() == [prompt, url_of(CAT), "A cat.", "And its colour?"]
+        assert await asked.listed(response.id) == [url_of(CAT)]
+        _, items = (await asked.service.store.items("default", [response.id]))[0]
+    assert b"base64" not in items
+
+
+async def test_forks_and_other_conversations_of_a_tenant_store_a_picture_once(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        first = await asked.ask(said("One", CAT))
+        await asyncio.gather(*(asked.ask(said("Again", CAT), first) for _ in range(3)))
+        (key,) = await asked.kept()
+        other = await asked.ask(said("Two", CAT, DOG))
+        assert len(await asked.kept()) == 2
+        await asked.client.responses.delete(other.id)
+        assert await asked.kept() == [key]
+
+
+async def test_a_background_response_takes_its_picture_from_the_store(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        response = await ended(asked.client, (await asked.ask(said("Look", CAT), background=True)).id)
+        assert response.output_text == "A cat."
+        assert asked.shown() == ["Look", url_of(CAT)]
+        assert await asked.listed(response.id) == [url_of(CAT)]
+        assert len(await asked.kept()) == 1
+
+
+async def test_a_model_that_does_not_see_is_told_of_a_picture_and_the_header_says_so(settings: Settings) -> None:
+    async with seeing(settings, sees=False) as asked:
+        raw = await asked.client.responses.with_raw_response.create(model="llama-4", input=said("Look", CAT))  # type: ignore[arg-type]
+        assert raw.headers["x-harmonium-items-left-out"] == "input_image"
+        assert asked.shown() == [f"Look\n{IMAGE}"]
+        models = await asked.client.models.list()
+        assert models.data[0].to_dict()["architecture"]["input_modalities"] == ["text"]
+
+
+async def test_models_tell_that_they_see_and_no_header_says_otherwise(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        raw = await asked.client.responses.with_raw_response.create(model="llama-4", input=said("Look", CAT))  # type: ignore[arg-type]
+        assert "x-harmonium-items-left-out" not in raw.headers
+        model = (await asked.client.models.list()).data[0].to_dict()
+        assert model["architecture"]["input_modalities"] == ["text", "image"]
+        assert "vision" in model["capabilities"]
+
+
+async def test_the_output_of_a_function_shows_a_picture(settings: Settings) -> None:
+    says = [lambda _, turn=turn: answer(turn) for turn in (Turn("", "", [("look", {})]), HELLO)]
+    async with seeing(settings, *says) as asked:
+        called = await asked.ask("Look out.", tools=[TOOL])
+        call = next(each for each in called.output if each.type == "function_call")
+        output = [{"type": "input_text", "text": "Seen:"}, part(CAT, "low")]
+        told = await asked.ask(
+            [{"type": "function_call_output", "call_id": call.call_id, "output": output}], called, tools=[TOOL]
+        )
+        assert asked.shown()[-2:] == ["Seen:", url_of(CAT)]
+        assert await asked.listed(told.id) == [url_of(CAT)]
+
+
+async def test_items_by_hand_show_pictures_until_they_are_erased(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        conversation = await asked.client.conversations.create()
+        added = await asked.client.conversations.items.create(conversation.id, items=said("A", CAT))  # type: ignore[arg-type]
+        assert added.data[0].to_dict()["content"][1]["image_url"] == url_of(CAT)
+        await asked.ask("What is it?", conversation=conversation.id)
+        assert asked.shown() == ["A", url_of(CAT), "What is it?"]
+        found = await asked.client.conversations.items.list(conversation.id, order="asc")
+        assert found.data[0].to_dict()["content"][1]["image_url"] == url_of(CAT)
+        path = f"/v1/conversations/{conversation.id}/items/{added.data[0].id}?erase=true"
+        async with asked.service.http() as http:
+            assert (await http.delete(path)).status_code == 200
+        assert await asked.kept() == []
+        await asked.ask("And now?", conversation=conversation.id)
+        assert asked.shown() == ["What is it?", "A cat.", "And now?"]
+
+
+async def test_an_item_is_referred_to_with_its_picture(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        first = await asked.ask(said("One", CAT))
+        (item,) = (await asked.client.responses.input_items.list(first.id)).data
+        await asked.ask([{"type": "item_reference", "id": item.id}])
+        assert asked.shown() == ["One", url_of(CAT)]
+
+
+async def test_a_client_that_sends_back_what_is_listed_shows_the_same(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        first = await asked.ask(said("One", CAT), store=True)
+        items = [each.to_dict() for each in (await asked.client.responses.input_items.list(first.id)).data]
+        await asked.ask(items, store=False)
+        assert asked.shown() == ["One", url_of(CAT)]
+        assert len(await asked.kept()) == 1
+
+
+async def test_a_picture_that_is_not_stored_is_shown_and_nothing_is_kept(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        await asked.ask(said("One", CAT), store=False)
+        assert asked.shown() == ["One", url_of(CAT)]
+        assert await asked.kept() == []
+
+
+async def test_a_connection_remembers_the_pictures_of_what_is_not_stored(settings: Settings) -> None:
+    async with seeing(settings) as asked, asked.client.responses.connect() as socket:
+        ids = [None]
+        for words in (said("One", CAT), "And?", "So?"):
+            await socket.response.create(model="llama-4", input=words, store=False, previous_response_id=ids[-1])  # type: ignore[arg-type]
+            async for event in socket:
+                if event.type == "response.completed":
+                    ids.append(event.response.id)  # type: ignore[arg-type]
+                    break
+        assert asked.shown() == ["One", url_of(CAT), "A cat.", "And?", "A cat.", "So?"]
+
+
+async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
+    async with seeing(settings, pictures={"conversation": 2}) as asked:
+        first = await asked.ask(said("One", CAT, DOG))
+        with pytest.raises(BadRequestError) as refused:
+            await asked.ask(said("Two", CAT), first)
+        assert refused.value.code == "invalid_image"
+        await asked.ask("Two", first)
+
+
+async def test_a_compaction_keeps_the_newest_pictures_and_lines_for_the_others(settings: Settings) -> None:
+    says = [lambda _, turn=turn: answer(turn) for turn in (HELLO, Turn("", "Short.", []), HELLO)]
+    async with seeing(settings, *says) as asked:
+        first = await asked.ask(said("One " * 800, CAT))
+        second = await asked.ask(
+            said("Two", DOG), first, context_management=[{"type": "compaction", "compact_threshold": 600}]
+        )
+        assert [each.type for each in second.output] == ["compaction", "message"]
+        assert asked.shown()[-2:] == ["Two", url_of(DOG)]
+        await asked.ask("Three", second)
+        assert url_of(DOG) in asked.shown()
+        assert url_of(CAT) not in asked.shown()
+
+
+async def test_the_demo_engine_lists_a_picture_as_it_was_sent(settings: Settings) -> None:
+    async with serving(settings) as service, service.client() as client:
+        response = await client.responses.create(model=MODEL, input=said("Look", CAT))  # type: ignore[arg-type]
+        (item,) = (await client.responses.input_items.list(response.id)).data
+    assert json.loads(item.to_json())["content"][1]["image_url"] == url_of(CAT)
