@@ -225,6 +225,8 @@ async def test_the_ends_of_an_answer_have_their_reasons(remembering: Settings) -
         stops = {"stop_sequences": ["Three", "Two"]}
         for made in (await ask(http, **stops), folded(await stream(http, **stops))):
             assert (text(made), made["stop_reason"], made["stop_sequence"]) == ("One. ", "stop_sequence", "Two")
+            stored = (await http.get(f"/v1/responses/{made['id'].replace('msg_', 'resp_')}")).json()
+            assert stored["harmonium"]["stop"] == "Two"
         assert (await ask(http, max_tokens=1))["stop_reason"] == "max_tokens"
         assert (await ask(http, stop_sequences=["Four"]))["stop_reason"] == "end_turn"
 

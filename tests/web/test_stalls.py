@@ -1,20 +1,23 @@
 """Nobody waits for somebody else's heavy request: the event loop never stops for long, whatever it is sent."""
 
 import http.client
+import json
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import pytest
 
+from service.api.content import MAX_PARTS
 from service.settings.settings import Settings
 from tests.support.bad.heavy import HEAVY, LEGAL
 from tests.support.bad.heavy_kinds import BODIES
 from tests.support.service.background import changed
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.lag import least_stall, post, stall_of
-from tests.support.service.process import ServiceProcess
+from tests.support.service.process import MODEL, ServiceProcess
 
 ATTEMPTS = 24
 
@@ -52,6 +55,32 @@ async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> N
 async def test_the_loop_never_stops_for_long_while_a_conversation_is_recognised(settings: Settings, name: str) -> None:
     async with serving(changed(settings, chats="remembered"), scripted([answer("Fine.")])) as inside:
         assert await least_stall(inside.port, CASES[name]) < 1
+
+
+EIGHT_MB = 8_000_000
+BLOCKS: dict[str, Callable[[], list[Any]]] = {
+    "one text": lambda: [{"type": "text", "text": "ab c" * (EIGHT_MB // 4)}],
+    "texts": lambda: [{"type": "text", "text": "\n" * 8000} for _ in range(EIGHT_MB // 16_200)],
+    "short texts": lambda: [{"type": "text", "text": "a"}] * MAX_PARTS,
+    "parts of a result": lambda: [
+        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "a" * 8000}] * 900}
+    ],
+    "documents": lambda: (
+        [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a" * 1_000_000}}] * 7
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(BLOCKS))
+async def test_the_loop_never_stops_for_long_while_a_message_of_many_blocks_is_read(
+    settings: Settings, name: str
+) -> None:
+    async with serving(changed(settings, chats="remembered"), scripted([answer("Fine.")])) as inside:
+        messages = [{"role": "user", "content": BLOCKS[name]()}]
+        body = json.dumps({"model": MODEL, "max_tokens": 16, "messages": messages}).encode()
+        stall = await least_stall(inside.port, lambda: body, "/v1/messages")
+    print(f"{stall:.2f} of what it may be late: {name}")
+    assert stall < 1
 
 
 @pytest.mark.parametrize(
