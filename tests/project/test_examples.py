@@ -35,7 +35,7 @@ from tests.support import ROOT
 from tests.support.documents import block, blocks, read, rows, section, shows
 from tests.support.waiting import wait_until
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 90
 ADDRESS = "http://localhost:8000"
 NEXT = "----- next block -----"
 TOUR = "docs/tour.md"

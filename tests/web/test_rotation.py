@@ -35,7 +35,7 @@ def keys(tmp_path: Path) -> Path:
 def status(url: str, key: str, path: str = "/v1/models") -> int:
     """What a request on a connection of its own is answered with."""
     return httpx.get(
-        f"{url}{path}", headers={"authorization": f"Bearer {key}"}, timeout=30, trust_env=False
+        f"{url}{path}", headers={"authorization": f"Bearer {key}"}, timeout=60, trust_env=False
     ).status_code
 
 
@@ -171,7 +171,7 @@ def test_a_worker_that_is_replaced_has_the_keys_that_were_read_last(pair: Keyed)
     pair.keys.write_text("broken:")
     before = workers(pair.service)
     os.kill(before[0], signal.SIGKILL)
-    wait_until(lambda: len(set(workers(pair.service)) - set(before)) == 1 and statuses(pair.service, NEW) == {200}, 20)
+    wait_until(lambda: len(set(workers(pair.service)) - set(before)) == 1 and statuses(pair.service, NEW) == {200}, 60)
     assert statuses(pair.service, OLD) == {401}
 
 

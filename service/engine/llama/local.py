@@ -44,8 +44,10 @@ START_SECONDS = 600.0
 END_SECONDS = 5.0
 """How long it may take to end."""
 
-PROBE_SECONDS = 1.0
-"""The seconds between two checks of its health."""
+PROBE_SECONDS, ANSWER_SECONDS = 1.0, 30.0
+"""The seconds between two checks of its health, and how many it may take to answer one: it has the cores that we have,
+and where it died its process says so.
+"""
 
 AGAIN = Backoff(1, 30)
 """The pauses between two starts."""
@@ -100,7 +102,9 @@ class LlamaLocalEngine(ServersEngine):
         try:
             url = await self._launch()
             self._child = msgspec.structs.replace(self._child, port=int(url.rpartition(":")[2]))
-            self._access = Access((url,), api_key=self._child.key, probe_seconds=PROBE_SECONDS)
+            self._access = Access(
+                (url,), api_key=self._child.key, connect_seconds=ANSWER_SECONDS, probe_seconds=PROBE_SECONDS
+            )
             await super().start()
             self._keeper = asyncio.create_task(self._keep())
         except BaseException:

@@ -14,7 +14,7 @@ from tests.support.vllm.talker import TalkerConformance
 class TestConformance(TalkerConformance):
     @pytest.fixture
     async def engine(self, llama_url: str) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Llama(shared=False), Access((llama_url,), api_key=KEY))
+        engine = WatchedHttp(Llama(shared=False), Access((llama_url,), api_key=KEY, connect_seconds=30))
         await engine.start()
         yield engine
         await engine.close()

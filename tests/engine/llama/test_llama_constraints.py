@@ -19,7 +19,7 @@ from tests.support.llama.talker import KEY
 class TestConstraintsHeld(ConstraintsHeld):
     @pytest.fixture
     async def engine(self, llama_url: str) -> AsyncGenerator[ServersEngine, None]:
-        engine = ServersEngine(Llama(shared=False), Access((llama_url,), api_key=KEY))
+        engine = ServersEngine(Llama(shared=False), Access((llama_url,), api_key=KEY, connect_seconds=30))
         await engine.start()
         yield engine
         await engine.close()
