@@ -386,15 +386,17 @@ class Translation:
         self.items: list[bytes] = []
         self.places: list[Place] = []
         self.instructions: list[str] = []
-        self._read = 0
+        self._read = self._most = 0
 
     def as_json(self) -> bytes:
         """The JSON of all items."""
         return b"[%b]" % b",".join(self.items)
 
     def take(self, raw: Raw, most: int) -> Generator[None, None, None]:
-        """Take the messages, yielding now and then. Raises InvalidRequest, naming the message."""
-        messages = decode_list(raw, most, "messages")
+        """Take the messages, yielding now and then: at most so many, of which as many items may come. Raises
+        InvalidRequest, naming the message.
+        """
+        messages, self._most = decode_list(raw, most, "messages"), most
         if not messages:
             raise missing("messages", "Give at least one message.")
         if len(memoryview(raw)) > BYTES_A_STEP:
@@ -407,7 +409,7 @@ class Translation:
                 yield
             leading = leading and sent.role in ("system", "developer")
             if leading:
-                self.instructions.append("".join(words(sent.content, f"{where}.content")))
+                self.instructions.append("".join((yield from self.words(sent.content, f"{where}.content"))))
             else:
                 yield from self.message(sent, where)
             if self.had_enough(message):
@@ -435,8 +437,25 @@ class Translation:
                 yield
         return b"[%b]" % b",".join(parts)
 
+    def words(self, raw: Raw, where: str) -> Generator[None, None, list[str]]:
+        """The texts of an instruction. Raises InvalidRequest."""
+        if bytes(memoryview(raw)[:1]) != b"[":
+            return [decode(raw, str, where)]
+        texts: list[str] = []
+        for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
+            part = decode(each, _Part, f"{where}[{place}]")
+            if part.type != "text":
+                raise not_served(f"{where}[{place}].type", part.type, TEXT_ONLY)
+            texts.append(decode(part.text, str, f"{where}[{place}].text"))
+            if self.had_enough(each):
+                yield
+        return texts
+
     def add(self, place: Place, item: bytes) -> None:
-        """Add an item."""
+        """Add an item. Raises InvalidRequest where there are too many."""
+        if len(self.items) == self._most:
+            advice = f"A message has an item for each call, output, thought and text; at most {self._most} are allowed."
+            raise invalid_value("messages", f"too many items, at '{place.where}'", advice)
         self.places.append(place)
         self.items.append(item)
 
@@ -502,19 +521,6 @@ class _Messages(Translation):
             return
         arguments = b'""' if called.arguments == ABSENT else bytes(called.arguments)
         self.call(Place(where, _CALL), bytes(call.id), bytes(called.name), arguments)
-
-
-def words(raw: Raw, where: str) -> list[str]:
-    """The texts of an instruction. Raises InvalidRequest."""
-    if bytes(memoryview(raw)[:1]) != b"[":
-        return [decode(raw, str, where)]
-    texts: list[str] = []
-    for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
-        part = decode(each, _Part, f"{where}[{place}]")
-        if part.type != "text":
-            raise not_served(f"{where}[{place}].type", part.type, TEXT_ONLY)
-        texts.append(decode(part.text, str, f"{where}[{place}].text"))
-    return texts
 
 
 def _part(raw: Raw, where: str) -> bytes:

@@ -25,7 +25,6 @@ from service.api.chat import (
     read_tools,
     refuse_unserved,
     rules,
-    words,
 )
 from service.api.content import MAX_PARTS
 from service.api.items import BYTES_A_STEP
@@ -59,6 +58,9 @@ BUDGETS = ((4096, "low"), (16384, "medium"))
 
 MAX_REWRITTEN_BYTES = 1_048_576
 """The longest JSON of a document's text, and of an input: each is written in another form at once, in some 5 ms."""
+
+MAX_EDITS = 16
+"""The most edits of a context."""
 
 SEAL = b'"hs_'
 """The beginning of a signature that is made here. That of anybody else says nothing; its thinking is a text."""
@@ -97,7 +99,7 @@ class _Edit(msgspec.Struct):
 
 
 class _Managing(msgspec.Struct, forbid_unknown_fields=True):
-    edits: list[_Edit] = []
+    edits: Raw = ABSENT
 
 
 class _Choice(msgspec.Struct, forbid_unknown_fields=True):
@@ -228,8 +230,8 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
         raise missing("max_tokens", "It is the most tokens that an answer may have.")
     translation = _Messages()
     if sent.system != ABSENT:
-        known = (text for text in words(sent.system, "system") if not text.startswith(NOISE))
-        translation.instructions += known
+        texts = yield from translation.words(sent.system, "system")
+        translation.instructions += (text for text in texts if not text.startswith(NOISE))
     yield from translation.take(sent.messages, limits.messages)
     if translation.speaks and not counts:
         advice = "An answer begins anew. Let the last message be the user's; 'Go on.' will do."
@@ -258,9 +260,11 @@ def _display(sent: _Thinking | None) -> Thinking:
 def _settings(sent: _Own, limits: ChatLimits) -> Json:
     """The members of a create request that have another form here. Raises InvalidRequest."""
     wanted: Json = {}
-    for place, edit in enumerate(sent.context_management.edits if sent.context_management else ()):
-        if not edit.type.startswith("clear_thinking_"):  # earlier thinking is in no prompt behind its answer anyway
-            raise not_served(f"context_management.edits[{place}].type", edit.type, _NOT_HERE)
+    at, edits = "context_management.edits", sent.context_management.edits if sent.context_management else ABSENT
+    for place, raw in enumerate(decode_list(edits, MAX_EDITS, at)):
+        kind = decode(raw, _Edit, f"{at}[{place}]").type
+        if not kind.startswith("clear_thinking_"):  # earlier thinking is in no prompt behind its answer anyway
+            raise not_served(f"{at}[{place}].type", kind, _NOT_HERE)
     if sent.stop_sequences != ABSENT:
         wanted["stop"] = decode_list(sent.stop_sequences, MAX_STOPS, "stop_sequences")
     if sent.metadata is not None:
@@ -398,7 +402,11 @@ def _arguments(raw: Raw, where: str) -> bytes:
             return msgspec.json.encode(decode(raw, _Broken).INVALID_JSON)
         except InvalidRequest:  # an input that only looks like it
             pass
-    return msgspec.json.encode(written.decode())
+    try:
+        return msgspec.json.encode(written.decode())
+    except UnicodeDecodeError:
+        told = f"The value of '{where}.input' could not be parsed as JSON: it is not valid UTF-8."
+        raise InvalidRequest(told, code="invalid_json", param=f"{where}.input") from None
 
 
 def _check_size(raw: Raw, where: str) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -302,6 +303,17 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "context_management.edits[1].type",
         "clear_tool_uses",
     ),
+    "many edits": (
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015"}] * 17}},
+        "context_management.edits",
+        "at most 16",
+    ),
+    "an edit that is none": ({"context_management": {"edits": [5]}}, "context_management.edits[0]", "object"),
+    "more blocks than there may be items": (
+        {"messages": [HI, {"role": "assistant", "content": [text("a")] * 16}, HI]},
+        "messages",
+        "too many items, at 'messages[1].content[15]'. A message",
+    ),
     "too many tools": ({"tools": [TOOL] * 5}, "tools", "at most 4"),
     "a tool of Anthropic's": ({"tools": [{"type": "web_search_20250305"}]}, "tools[0].type", "web_search"),
     "a tool without a schema": (tool(input_schema=None), "tools[1].input_schema", "Missing"),
@@ -316,6 +328,15 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 OURS = r"input\[|text\.format|instructions|encrypted_content"
+
+
+def test_an_input_that_is_no_text_is_refused() -> None:
+    sent = json.dumps(
+        {"model": "m", "max_tokens": 9, "messages": [HI, said(USE | {"input": {"x": "?"}})["messages"][1]]}
+    )
+    with pytest.raises(InvalidRequest, match=r"'messages\[1\].content\[0\].input' .* not valid UTF-8") as raised:
+        in_one_go(read_messages(sent.encode().replace(b"?", b"\xff"), LIMITS))
+    assert raised.value.code == "invalid_json"
 
 
 def test_a_bad_request_is_refused_in_its_own_words() -> None:
