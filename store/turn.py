@@ -77,7 +77,8 @@ class Expense(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
 
 
-SAID_BYTES = 32
+SAID_BYTES = 16
+"""The length of a digest of what was said. It has a tenant's secret in it, so nobody can look for two texts of one."""
 
 DIGEST_BYTES = 32
 MOST_PICTURES = 100

@@ -312,7 +312,7 @@ local function rightly_said(turn)
     return true
   end
   local index, name = entry_of(turn.tenant, said)
-  return #said == 32 and not turn.fields.deleted and is('hash', index)
+  return #said == WORDS_LENGTH and not turn.fields.deleted and is('hash', index)
     and redis.call('HGET', index, name) == bytes_of(turn.digits)
 end
 

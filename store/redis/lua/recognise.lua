@@ -8,14 +8,12 @@
 -- Invariant: nothing changes, not even the order of use. A turn that may not be continued is not found; a name in the index
 --            decides nothing, the whole digest in the node does.
 
-local LENGTH = 32
-
 local function digest_at(at)
-  return string.sub(digests, (at - 1) * LENGTH + 1, at * LENGTH)
+  return string.sub(digests, (at - 1) * WORDS_LENGTH + 1, at * WORDS_LENGTH)
 end
 
 local index, names = entry_of(tenant, ''), {}
-for at = 1, #digests / LENGTH do
+for at = 1, #digests / WORDS_LENGTH do
   names[at] = select(2, entry_of(tenant, digest_at(at)))
 end
 for at, named in ipairs(redis.call('HMGET', index, unpack(names))) do

@@ -4,7 +4,8 @@
 -- said:TENANT has its first bytes with the digits of the turn, as bytes. A turn has `said` where that names it, and only there:
 -- so of turns with the same words the newest alone has it. A turn that was deleted, or lost a message or an item, has none.
 
-local WORDS_BYTES = 125 -- what both take, as held.lua counts: 100 in Valkey 9, and 150 in Redis 7
+local WORDS_BYTES = 92 -- what both take, as held.lua counts: 88 in Valkey 9, and 97 in Redis 7
+local WORDS_LENGTH = 16 -- of a digest, as store/turn.py has it
 
 local function bytes_of(digits)
   return (string.gsub(digits, '%x%x', function(two)

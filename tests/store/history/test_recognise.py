@@ -11,18 +11,18 @@ from store.history.history import MOST_DIGESTS, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.redis.connection import connect
-from store.turn import Status, Turn
+from store.turn import SAID_BYTES, Status, Turn
 from tests.support.store.audit import dump
 from tests.support.store.sample import DAY, TENANT, grow, leave_unused, turn, with_words
 from tests.support.store.work import submit, successor
 
 KEY = "together"
-DIGEST = blake2b(b"hello", digest_size=32).digest()
-OTHER = blake2b(b"other", digest_size=32).digest()
+DIGEST = blake2b(b"hello", digest_size=SAID_BYTES).digest()
+OTHER = blake2b(b"other", digest_size=SAID_BYTES).digest()
 
 
 def words(number: int) -> bytes:
-    return blake2b(b"%d" % number, digest_size=32).digest()
+    return blake2b(b"%d" % number, digest_size=SAID_BYTES).digest()
 
 
 async def say(
@@ -83,8 +83,8 @@ async def test_a_turn_without_words_is_never_found_and_leaves_nothing_in_the_ind
 
 async def test_digests_that_begin_alike_are_told_apart(store: ConversationHistoryStore) -> None:
     id = await say(store)
-    assert await found(store, DIGEST[:16] + bytes(16)) is None
-    assert await found(store, DIGEST[:16] + bytes(16), DIGEST) == (1, id)
+    assert await found(store, DIGEST[:8] + bytes(8)) is None
+    assert await found(store, DIGEST[:8] + bytes(8), DIGEST) == (1, id)
 
 
 async def test_a_turn_that_can_t_be_continued_is_never_found(store: ConversationHistoryStore) -> None:
@@ -178,9 +178,9 @@ async def test_what_can_t_be_a_digest_is_refused(store: ConversationHistoryStore
     assert await store.recognise(TENANT, KEY, []) is None
     assert await found(store, *map(words, range(MOST_DIGESTS))) is None
     for digests in ([b"short"], list(map(words, range(MOST_DIGESTS + 1)))):
-        with pytest.raises(ValueError, match="digests must be 64 or fewer, each of 32 bytes"):
+        with pytest.raises(ValueError, match="digests must be 64 or fewer, each of 16 bytes"):
             await store.recognise(TENANT, KEY, digests)
-    with pytest.raises(ValueError, match="has 5 bytes, and must have 32"):
+    with pytest.raises(ValueError, match="has 5 bytes, and must have 16"):
         Turn(store.new_id(), None, Status.COMPLETED, (), b"{}", said=b"short")
 
 

@@ -118,7 +118,7 @@ async def mixed(store: ConversationHistoryStore) -> dict[str, str]:
     await store.forget(TENANT, first[1])
     await store.forget(TENANT, first[2], erase=True)
     alone = [store.new_id()]
-    await store.append(TENANT, with_words(turn(alone[0], text="alone"), b"alone".ljust(32)))
+    await store.append(TENANT, with_words(turn(alone[0], text="alone"), b"alone".ljust(16)))
     failed = store.new_id(alone[0])
     await store.append(TENANT, turn(failed, alone[0], text="failed", status=Status.FAILED))
     erased = await grow(store, "root", "kept")

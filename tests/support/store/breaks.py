@@ -75,7 +75,7 @@ Break = Callable[[Broken], Awaitable[Any]]
 ROOT = ("root", "middle", "leaf", "fork", "end")
 CAT, DOG = b"cat" * 1_000, b"dog" * 2_000
 """Pictures: one that two turns show, and one that one of them does."""
-WORDS = b"the words of the single turn".ljust(32)
+WORDS = b"words of a turn.".ljust(16)
 """The digest of the words of one turn."""
 
 BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
@@ -196,7 +196,7 @@ BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
         (),
     ),
     "words that two turns have": ("said", lambda b: b.set("leaf", said=WORDS), ()),
-    "words of a deleted turn": ("said", lambda b: b.set("middle", said=b"m" * 32), ()),
+    "words of a deleted turn": ("said", lambda b: b.set("middle", said=b"m" * 16), ()),
     "words of another length": ("said", lambda b: b.set("leaf", said=b"short"), ()),
     "words of a turn that isn't there": (
         "stray-place",

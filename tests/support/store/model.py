@@ -32,7 +32,7 @@ from tests.support.store.servers import sweep
 STEPS = 40
 ENDED = sorted(TERMINAL)
 TENANTS = (TENANT, "globex", "initech")
-WORDS = [blake2b(b"%d" % number, digest_size=32).digest() for number in range(3)]
+WORDS = [blake2b(b"%d" % number, digest_size=16).digest() for number in range(3)]
 """The words of turns that are stored at once."""
 
 CAPS = {

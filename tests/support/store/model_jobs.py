@@ -463,7 +463,7 @@ class Jobbing(Model):
         """The turn with which a job ends, with words of its own."""
         parent = self.turns[id].parent if id in self.turns else None
         return with_words(
-            pictured(turn(id, parent, text=id, status=status)), blake2b(id.encode(), digest_size=32).digest()
+            pictured(turn(id, parent, text=id, status=status)), blake2b(id.encode(), digest_size=16).digest()
         )
 
     def end(self, id: str, status: Status, entry: Entry) -> None:

@@ -36,7 +36,7 @@ async def test_another_tenant_finds_nothing(archived: Archived) -> None:
 
 
 FEW = Caps(responses=3)
-MARK = bytes(range(32))
+MARK = bytes(range(16))
 
 
 @pytest.mark.parametrize("changes", [False, True], ids=["as it was", "deleted"])
