@@ -21,7 +21,7 @@ from service.sandbox.session import THREADS, Session
 ATTEMPTS = Path(__file__).with_name("inside") / "attempts.py"
 TENANT = "harmonium-proof"
 TRYING, TRIED = "proof-trying", "proof-tried"
-LIMITS = Limits(memory_bytes=256 << 20, disk_bytes=1 << 20, files=100, seconds=20, cpu_seconds=20, output_chars=20_000)
+LIMITS = Limits(memory_bytes=256 << 20, disk_bytes=1 << 20, files=100, seconds=60, cpu_seconds=20, output_chars=20_000)
 LEAST_ATTEMPTS = 300
 MAX_REASONS = 8
 SECRET = b"a secret"

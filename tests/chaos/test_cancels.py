@@ -27,11 +27,11 @@ MOST_SECONDS = 1.5
 """The longest that a response is left in peace."""
 
 REPLY_SECONDS, GONE_SECONDS = 1.0, 1.0
-"""What a reply may take, and how long the engine may go on behind it, half of the time on cores that others share. 0.1
-and 0.25 are promised, and kept where nobody else is busy: docs/operating.md has the figures."""
+"""What a reply may take, and how long the engine may go on behind it, on cores that others share. 0.1 and 0.25 are
+promised, and kept where nobody else is busy: docs/operating.md has the figures."""
 
-BUSY_SECONDS = 10.0
-"""What each of them may take where others are busier still."""
+READS = 10
+"""And where nothing is quick: how many reads of a response they may take besides."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -45,6 +45,8 @@ class Canceller:
         self._http = httpx.AsyncClient(base_url=second.url, timeout=30, trust_env=False, verify=False)
         self._chance = fleet.chance
         self._engine = engine
+        self.reads: list[float] = []
+        """How long a read of the response took right before, in seconds."""
         self.replies: list[float] = []
         """How long each reply took, in seconds."""
         self.gone: list[float] = []
@@ -66,6 +68,8 @@ class Canceller:
         await until(lambda: follower.id, 30, "nothing was created")
         assert follower.id is not None
         await asyncio.sleep(self._chance.uniform(0, MOST_SECONDS))
+        asked = time.monotonic()
+        await self._http.get(f"/v1/responses/{follower.id}")
         begun = time.monotonic()
         reply = await self._http.post(f"/v1/responses/{follower.id}/cancel", headers=JSON)
         replied = time.monotonic()
@@ -74,6 +78,7 @@ class Canceller:
         await following
         assert (follower.events[-1]["type"], follower.response["status"]) == ("response.failed", "cancelled")
         assert follower.response == reply.json()
+        self.reads.append(begun - asked)
         self.replies.append(replied - begun)
         self.gone.append(max(0.0, self._engine.stopped.get(follower.id, 0.0) - replied))
         self.began += follower.id in self._engine.stopped
@@ -97,8 +102,8 @@ async def test_cancels_are_answered_at_once_and_leave_nothing_under_way(
                 await asyncio.gather(*(canceller.cancel_some(cancels // AT_ONCE) for _ in range(AT_ONCE)))
                 assert not any(engine.sampling.values())
             await aftermath.check(canceller.ids)
-    replies, gone = sorted(canceller.replies), sorted(canceller.gone)
-    print(f"replies: p50 {median(replies) * 1e3:.0f} ms, p99 {high(replies) * 1e3:.0f}; gone: {high(gone) * 1e3:.0f}")
+    replies, gone, besides = canceller.replies, high(canceller.gone), READS * high(canceller.reads)
+    print(f"replies: p50 {median(replies) * 1e3:.0f} ms, p99 {high(replies) * 1e3:.0f}; gone: {gone * 1e3:.0f}")
     assert 0 < canceller.began < cancels, "all of them had begun, or none"
-    assert (median(replies) < REPLY_SECONDS, median(gone) < GONE_SECONDS) == (True, True)
-    assert (high(replies) < BUSY_SECONDS, high(gone) < BUSY_SECONDS) == (True, True)
+    assert high(replies) < REPLY_SECONDS + besides
+    assert gone < GONE_SECONDS + besides

@@ -156,7 +156,7 @@ async def test_an_answer_is_whole_with_its_finish_whatever_comes_behind(
 
 
 async def test_a_server_that_goes_on_for_ever_behind_the_finish_is_hung_up_on(voice: Voice, server: Standing) -> None:
-    async with connected(server, context_tokens=CARD.context_tokens, tail_seconds=0.05) as engine, asyncio.timeout(60):
+    async with connected(server, context_tokens=CARD.context_tokens, tail_seconds=0.05) as engine, asyncio.timeout(20):
         server.instead[voice.path] = begun(voice, voice.end(2), b": still here\n\n", then=Then.AGAIN)
         assert (await ask(engine)).tokens == [5, 6]
 

@@ -426,8 +426,8 @@ async def test_tenants_with_the_same_words_never_continue_each_other(settings: S
 
 
 async def test_another_tenant_s_words_are_not_even_looked_at(settings: Settings) -> None:
-    """A history costs the same commands whether somebody else has said it or nobody has."""
-    async with remembering(of_two_tenants(settings), answer("Hello.")) as (_, _, http):
+    """A history costs the same commands whether somebody else has said it or nobody has. Nobody archives meanwhile."""
+    async with remembering(of_two_tenants(settings), answer("Hello."), archive_url="none") as (_, _, http):
         http.headers["authorization"] = "Bearer sk-acme"
         await post(http, "Hi.")
         http.headers["authorization"] = "Bearer sk-other"

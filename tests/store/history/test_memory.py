@@ -142,7 +142,7 @@ async def test_a_server_that_lacks_far_more_than_a_turn_needs_gets_it_moment_by_
     assert await refused(full)
     assert (await usage(full)).responses >= TURNS - 2
     await until(lambda: refused(full), SECONDS, wanted=lambda is_refused: not is_refused)
-    assert TURNS - 8 < (await usage(full)).responses < TURNS - 3
+    assert TURNS - 16 < (await usage(full)).responses < TURNS - 3  # each try takes memory besides, as long as it lasts
 
 
 async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(

@@ -36,6 +36,7 @@ async def misbehave(request: web.Request, instead: Instead) -> web.StreamRespons
         await asyncio.sleep(0)  # so that each arrives by itself
     while instead.then is Then.AGAIN:
         await stream.write(instead.pieces[-1])
+        await asyncio.sleep(0)  # a write lets nobody else run before all buffers are full
     if instead.then is Then.CUT:
         transport_of(request).close()
     if instead.then in (Then.CUT, Then.STALL):
