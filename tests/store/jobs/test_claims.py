@@ -22,8 +22,8 @@ from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import ACCEPTED, claim, claimed, fall_silent, queued, submit
 from tests.support.waiting import until
 
-LEASE_SECONDS = 1.0
-TIMEOUT_SECONDS = 0.3
+LEASE_SECONDS = 2.0
+TIMEOUT_SECONDS = 1.0
 HOUR_MS = 3_600_000
 
 
