@@ -5,11 +5,11 @@
 -- show it. `pictures` of a node has the digests, each once. They are no part of its `held`: a picture counts once, when it is
 -- made, and SHOWN_BYTES for each turn that shows it.
 
-local SHOWN_BYTES = 250 -- a node with two of them or more is no longer small
+local SHOWN_BYTES = 400 -- a node with two of them or more is no longer small
 
 -- About how many bytes the server holds for a picture of this length, as held.lua counts.
 local function picture_bytes(tenant, length)
-  local PICTURE_BYTES, ROUNDED_PART = 480, 22
+  local PICTURE_BYTES, ROUNDED_PART = 360, 22 -- measured as in held.lua
   return #turns + #tenant + PICTURE_BYTES + length + math.floor(length / ROUNDED_PART)
 end
 

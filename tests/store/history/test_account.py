@@ -15,7 +15,7 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from store.turn import SAID_BYTES, Status, StoredMessage, Turn
+from store.turn import SAID_BYTES, Picture, Status, StoredMessage, Turn
 from tests.support.store.audit import TREE_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
@@ -126,6 +126,15 @@ async def spoken(store: ConversationHistoryStore, count: int, size: int) -> None
         await grow(store, None, TREE_TURNS, size, said=SAID_BYTES)
 
 
+async def pictured(store: ConversationHistoryStore, count: int, size: int) -> None:
+    """Each shows a picture of its own and that of the turn before it."""
+    before = Picture.of(random.randbytes(size))
+    for _ in range(count):
+        id, one = store.new_id(), Picture.of(random.randbytes(about(size)))
+        await store.append(TENANT, Turn(id, None, Status.COMPLETED, (), b"{}", pictures=(before, one)))
+        before = one
+
+
 async def looked(own: Redis) -> list[Any]:
     """Its memory and its connections at one moment: between two commands it may give back a connection's buffers."""
     async with own.pipeline(transaction=True) as both:
@@ -141,7 +150,19 @@ async def held_bytes(own: Redis) -> int:
     return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 
 
-SHAPES = (roots, chains, one_chain, forks, one_wide_fork, tombstones, erased, forgotten, conversations, spoken)
+SHAPES = (
+    roots,
+    chains,
+    one_chain,
+    forks,
+    one_wide_fork,
+    tombstones,
+    erased,
+    forgotten,
+    conversations,
+    spoken,
+    pictured,
+)
 USUAL = 1_000
 """The size of which every shape is looked at on a push; the other sizes are of chains alone there."""
 

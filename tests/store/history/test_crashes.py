@@ -12,7 +12,7 @@ from tests.support.store.crashes import BATCH, Crashes, Store
 from tests.support.store.programs.killed import PIN_SECONDS, Told
 from tests.support.store.sample import TENANT
 from tests.support.store.verdict import faults
-from tests.support.store.witness import objections, witness
+from tests.support.store.witness import objections, pictured, witness
 from tests.support.waiting import until
 
 
@@ -34,7 +34,10 @@ class TestTurns(Crashes[Told]):
         assert since is not None or there & gone == set()
         for id in there:
             assert objections(TENANT, await store.history.chain(TENANT, id)) == []
-            assert await store.history.get(TENANT, id) == witness(TENANT, id, told.parents[id]).response
+            whole = pictured(witness(TENANT, id, told.parents[id]))
+            assert await store.history.get(TENANT, id) == whole.response
+            shown = {each.digest: each.data for each in whole.pictures}
+            assert await store.history.pictures(TENANT, id, shown) == shown
         await until(lambda: store.keys("pins"), wanted=lambda pins: not pins, otherwise="pins are left for ever")
         await store.history.sweep()
         assert await faults(store.redis, store.url, store.prefix) == []

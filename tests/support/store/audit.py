@@ -45,7 +45,7 @@ NODE_BYTES, PATH_BYTES, VALUE_BYTES, NAME_BYTES, ROUNDED_PART, JOB_BYTES, SAID_B
 """As lua/held.lua has them."""
 WORDS_BYTES, SAID_NAME = 92, 8
 """As lua/said.lua has them."""
-SHOWN_BYTES, PICTURE_BYTES = 250, 480
+SHOWN_BYTES, PICTURE_BYTES = 400, 360
 """As lua/pictures.lua has them."""
 PATH_TURNS = 32
 _FAMILIES = "node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"

@@ -2,7 +2,9 @@
 
 from itertools import pairwise
 
-from store.turn import Chain, Status, StoredMessage, Turn
+import msgspec
+
+from store.turn import Chain, Picture, Status, StoredMessage, Turn
 
 
 def witness(
@@ -11,6 +13,11 @@ def witness(
     """A turn that says whose it is, which it is and what it comes after, and has `filler` to be as large as that."""
     text = _text(tenant, id, parent)
     return Turn(id, parent, status, (StoredMessage("user", text + filler),), text, b'["' + text + b'"]')
+
+
+def pictured(witnessed: Turn) -> Turn:
+    """The witness with a picture that has what it says, and one that all have."""
+    return msgspec.structs.replace(witnessed, pictures=(Picture.of(witnessed.response), Picture.of(b"seen by all")))
 
 
 def objections(tenant: str, chain: Chain, erased: frozenset[str] | None = None) -> list[str]:

@@ -18,7 +18,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.store.programs.forked import TIMEOUT_SECONDS, main, say
 from tests.support.store.sample import TENANT
-from tests.support.store.witness import witness
+from tests.support.store.witness import pictured, witness
 
 TASKS = 8
 RECENT = 16
@@ -75,7 +75,8 @@ class Talker:
     async def _append(self, parent: str | None, pin: str | None = None) -> None:
         id = self._store.new_id(parent)
         say("appending", id, parent or "")
-        await self._store.append(TENANT, witness(TENANT, id, parent, filler=self._chance.randbytes(200)), pin=pin)
+        said = witness(TENANT, id, parent, filler=self._chance.randbytes(200))
+        await self._store.append(TENANT, pictured(said), pin=pin)
         say("appended", id, str(time.time()))
         if not self._known:
             os.write(self._bell, b".")
