@@ -43,6 +43,8 @@ OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _OTHERS = frozenset({"input_image", "input_file"})
+_MEMBERS = ("image_url", "detail", "file_id", "file_url", "file_data", "filename")
+_UNSAID = b'detail:"auto"'
 
 PIECE_BYTES = 1_048_576
 """The bytes of a text that are read, or added to a digest, before others get a turn: at most some 3 ms. Arguments that
@@ -109,6 +111,12 @@ class _Part(msgspec.Struct):
     type: str = ""
     text: Raw = ABSENT
     refusal: Raw = ABSENT
+    image_url: Raw = ABSENT
+    detail: Raw = ABSENT
+    file_id: Raw = ABSENT
+    file_url: Raw = ABSENT
+    file_data: Raw = ABSENT
+    filename: Raw = ABSENT
 
 
 class _UnseenError(Exception):
@@ -264,7 +272,7 @@ def _add(transcript: _Transcript, item: _Item, calls: _Calls) -> Generator[None,
 
 
 def _texts(content: Raw) -> Generator[None, None, tuple[list[str | bytes], str]]:
-    """The texts before images or files in a content with the JSON of each, and the text behind them, parts joined; in
+    """The texts before images or files in a content with the form of each, and the text behind them, parts joined; in
     steps. Raises InvalidRequest for more parts than are read.
     """
     if bytes(memoryview(content)[:1]) == b'"':
@@ -283,11 +291,19 @@ def _texts(content: Raw) -> Generator[None, None, tuple[list[str | bytes], str]]
         elif part.type == "refusal":
             said.append((yield from _text(part.refusal)))
         elif part.type in _OTHERS:
-            joined += ["".join(said), msgspec.json.format(bytes(raw), indent=-1)]
+            joined += ["".join(said), _other(part)]
             said = []
         else:
             raise _UnseenError
     return joined, "".join(said)
+
+
+def _other(part: _Part) -> bytes:
+    """The form of an image or a file, which is one for the clients of all APIs: its members in one order, without
+    those that say nothing.
+    """
+    said = [b"%b:%b" % (name.encode(), bytes(raw)) for name in _MEMBERS if (raw := getattr(part, name)) != ABSENT]
+    return b",".join((part.type.encode(), *(each for each in said if each != _UNSAID)))
 
 
 def _text(raw: Raw) -> Generator[None, None, str]:

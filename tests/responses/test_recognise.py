@@ -154,6 +154,20 @@ def test_no_text_stands_for_a_part_of_another_kind_or_in_another_place(others: t
     assert len({seen([{"role": "user", "content": parts}]).said for parts in others}) == len(others)
 
 
+FILE = {"type": "input_file", "file_data": "aGk=", "filename": "auto"}
+
+
+def test_images_and_files_are_the_same_over_all_apis() -> None:
+    """Their members have another order in each, and null or a default where a client said nothing."""
+    same = IMAGE | {"detail": None}, IMAGE | {"detail": "auto"}, dict(reversed(IMAGE.items())) | {"file_id": None}
+    assert {seen([{"role": "user", "content": [part]}]).said for part in same} == {
+        seen([{"role": "user", "content": [IMAGE]}]).said
+    }
+    others = IMAGE, IMAGE | {"detail": "low"}, IMAGE | {"image_url": "https://example.com/b"}, FILE
+    others += FILE | {"filename": None}, FILE | {"filename": "a"}, FILE | {"file_data": "aGk"}, FILE | {"file_id": "a"}
+    assert len({seen([{"role": "user", "content": [part]}]).said for part in others}) == len(others)
+
+
 @pytest.mark.parametrize(
     "items",
     [

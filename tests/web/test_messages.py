@@ -189,6 +189,17 @@ async def test_a_history_is_the_next_turn_of_its_conversation(inside: Inside, ht
         )
 
 
+async def test_a_conversation_with_a_document_goes_on_over_another_api(http: httpx.AsyncClient) -> None:
+    coded = {"filename": "a.txt", "file_data": "aGk="}
+    source = {"type": "text", "media_type": "text/plain", "data": "hi"}
+    first = await ask(http, [{"role": "user", "content": [{"type": "document", "title": "a.txt", "source": source}]}])
+    told: Any = [{"role": "user", "content": [{"type": "file", "file": coded}]}]
+    told += [{"role": "assistant", "content": text(first)}, *HI]
+    chat = (await http.post("/v1/chat/completions", json={"model": MODEL, "messages": told})).json()
+    stored = (await http.get(f"/v1/responses/{chat['id'].replace('chatcmpl-', 'resp_')}")).json()
+    assert stored["previous_response_id"] == first["id"].replace("msg_", "resp_")
+
+
 async def test_a_refusal_counts_messages_that_were_recognised(http: httpx.AsyncClient) -> None:
     said = {"role": "assistant", "content": (await ask(http))["content"]}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "!"}}
