@@ -22,6 +22,7 @@ WEATHER: Any = {
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
 HI: Any = [{"role": "user", "content": "hi"}]
+CALLED: Any = {"role": "assistant", "content": [{"type": "tool_use", "id": "call_9", "name": "f", "input": {}}]}
 THINKING: Any = {"type": "enabled", "budget_tokens": 8192}
 RAIN = "What is the weather in Paris?"
 
@@ -248,6 +249,7 @@ async def test_a_refusal_is_an_error_of_that_api(http: httpx.AsyncClient) -> Non
         ("", {"temprature": 1}, 400, "invalid_request_error", "temperature"),
         ("", {"model": "nothing"}, 404, "not_found_error", "nothing"),
         ("", {"messages": [{"role": "user", "content": "x " * 200_000}]}, 400, "invalid_request_error", "too long"),
+        ("", {"messages": [*HI, CALLED, *HI]}, 400, "invalid_request_error", "call_9. Send its output, which"),
         ("/count_tokens", {"messages": []}, 400, "invalid_request_error", "messages"),
         ("?beta=true&strange=1", {}, 400, "invalid_request_error", "strange"),
     ):

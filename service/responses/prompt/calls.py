@@ -103,8 +103,7 @@ class Calls:
         """Raise InvalidRequest if a call still waits."""
         for call_id in self._waiting:
             raise InvalidRequest(
-                f"No tool output found for function call {call_id}. Send a function_call_output item with this "
-                "call_id, or the output item of its kind.",
+                f"No tool output found for function call {call_id}. Send its output, which names this id.",
                 param="input",
             )
         for recipient in self.unnamed.recipients:
