@@ -153,7 +153,9 @@ class _Calls:
         self._made, self._waiting = 0, dict[str, deque[int]]()
 
     def note(self, id: str) -> None:
-        """Note a call."""
+        """Note a call. Raises _UnseenError for one without an id."""
+        if not id:
+            raise _UnseenError
         self._waiting.setdefault(id, deque()).append(self._made)
         self._made += 1
 

@@ -117,6 +117,16 @@ async def test_an_edit_makes_a_fork_and_leaves_both_whole(settings: Settings) ->
         assert third["previous_response_id"] == edited["id"]
 
 
+async def test_a_known_call_that_comes_back_without_an_id_is_refused(settings: Settings) -> None:
+    arguments = '{"at":"sky"}'
+    async with remembering(settings, called("look", arguments)) as (_, _, http):
+        await post(http, [heard("Hi.")], tools=[LOOK])
+        call = {"type": "function_call", "name": "look", "arguments": arguments}
+        items = [heard("Hi."), call, {"type": "function_call_output", "output": "blue"}]
+        reply = await http.post("/v1/responses", json={"model": MODEL, "input": items, "tools": [LOOK]})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "input[1].call_id")
+
+
 async def test_a_refusal_names_the_item_of_the_whole_history(settings: Settings) -> None:
     part = {"role": "user", "content": [{"type": "text"}]}
     async with remembering(settings, answer("Hello.")) as (_, _, http):
