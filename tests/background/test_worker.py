@@ -379,7 +379,7 @@ async def test_what_fails_together_pauses_a_worker_once(redis_url: str) -> None:
     engine = scripted(meet)
     async with opened_service(redis_url, engine, worker_concurrency=16) as service:
         ids = [await queued(service) for _ in range(16)]
-        async with working(service, Timing(poll_seconds=0.2, engine_away=Backoff(0.02, 30.0))):
+        async with working(service, Timing(poll_seconds=0.2, engine_away=Backoff(2.0, 30.0))):
             for id in ids:
                 assert (await over(service, id)).status is Status.COMPLETED
     assert service.metrics.registry.get_sample_value("harmonium_engine_pauses_total") == 1
