@@ -14,8 +14,9 @@ from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
+from store.turn import digest_of
 from tests.support.archive.kept import Kept, micros
-from tests.support.store.sample import TENANT, grow, said
+from tests.support.store.sample import TENANT, grow, said, turn, with_pictures
 
 OTHER = "acme-2"  # whose keys come between others in the order of codes
 HOUR_US = 3_600_000_000
@@ -31,6 +32,19 @@ async def test_all_of_a_tenant_is_erased_and_nothing_of_another(both: Kept) -> N
     assert await both.told(other, OTHER) == [other]
     assert not any(f"/t.{TENANT}/" in key for key in await both.keys())
     assert [whose async for whose, _ in marks(both.archive, GONE)] == [TENANT]
+
+
+async def test_a_tenant_that_is_erased_leaves_no_picture_in_memory_or_the_archive(both: Kept) -> None:
+    data, ids = b"cat" * 1_000, {tenant: both.store.new_id() for tenant in (TENANT, OTHER)}
+    for tenant, id in ids.items():
+        await both.store.append(tenant, with_pictures(turn(id), data))
+    await both.archive_all()
+    await erase(both.archive, both.marks, TENANT, micros())
+    assert await forget_all(both.store, TENANT) == (1, 0)
+    wanted = {digest_of(data): data}
+    assert await both.store.pictures(TENANT, ids[TENANT], wanted) == {}
+    assert await both.store.pictures(OTHER, ids[OTHER], wanted) == wanted
+    assert await both.told(ids[OTHER], OTHER) == [ids[OTHER]]
 
 
 async def test_who_still_has_turns_from_before_archives_none_of_them(both: Kept) -> None:
