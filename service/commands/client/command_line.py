@@ -6,6 +6,7 @@ Every command prints its result on stdout and all else on stderr, and says how i
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -59,6 +60,9 @@ def ask(
     model: Model = None,
     effort: Effort = None,
     temperature: Temperature = None,
+    images: Annotated[
+        list[Path] | None, option("--image", "FILE", "A picture for it to see; as often as wanted.")
+    ] = None,
     schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
     background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
     no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
@@ -73,7 +77,7 @@ def ask(
     """
     if on + (before is not None) + (conversation is not None) > 1:
         raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
-    body: Json = {"input": _input(words or [])}
+    body: Json = {"input": _input(words or []) if not images else _seen(words or [], images)}
     if on or before is not None:
         body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
     if conversation is not None:
@@ -307,13 +311,39 @@ def _request_fields(instructions: str | None, effort: str | None, temperature: f
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _input(words: list[str]) -> str:
-    """The input: the words, and below them the text that is piped in. Raises ClientError."""
+def _input(words: list[str], *, needed: bool = True) -> str:
+    """The input: the words, and below them the text that is piped in. Raises ClientError, too where there is none and
+    some is `needed`.
+    """
     said = " ".join(words)
     piped = "" if sys.stdin.isatty() else _input_text(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
-    if not (said.strip() or piped.strip()):
+    if needed and not (said.strip() or piped.strip()):
         raise ClientError("nothing to say: give words, or pipe some in", EXIT_USAGE)
     return f"{said}\n\n{piped}" if said and piped else said or piped
+
+
+def _seen(words: list[str], images: list[Path]) -> list[Json]:
+    """The input: a message of the words, where there are any, and these pictures. Raises ClientError."""
+    text = _input(words, needed=False)
+    said = [{"type": "input_text", "text": text}] if text.strip() else []
+    return [{"role": "user", "content": [*said, *map(_picture, images)]}]
+
+
+def _picture(file: Path) -> Json:
+    """A picture as a part of a message. The service knows its format by its bytes."""
+    content = _content(file)
+    if len(content) > MAX_INPUT_BYTES:
+        raise ClientError(f"{file} has more than {MAX_INPUT_BYTES} bytes", EXIT_USAGE)
+    return {"type": "input_image", "image_url": f"data:image/*;base64,{b64encode(content).decode()}"}
+
+
+def _content(file: Path) -> bytes:
+    """The content of a file, up to a byte more than is taken. Raises ClientError."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_INPUT_BYTES + 1)
+    except OSError as error:
+        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
 
 
 def _input_text(content: bytes, where: str) -> str:
@@ -327,9 +357,6 @@ def _input_text(content: bytes, where: str) -> str:
 
 def _schema(file: Path) -> Any:
     try:
-        with file.open("rb") as opened:
-            return json.loads(_input_text(opened.read(MAX_INPUT_BYTES + 1), str(file)))
-    except OSError as error:
-        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
+        return json.loads(_input_text(_content(file), str(file)))
     except ValueError as error:
         raise ClientError(f"{file} is no JSON: {error}", EXIT_USAGE) from None

@@ -11,6 +11,7 @@ from service.commands.client.errors import ClientError
 from service.commands.client.profile import Profile
 from service.commands.client.reading import whole_id
 from service.commands.client.service import Json, Service
+from tests.support.pictures import png, url_of
 from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
@@ -30,6 +31,20 @@ def test_what_is_piped_in_is_added_below_the_words(service: ServiceProcess) -> N
     id = id_of(run("ask", "Review this.", stdin="a line\nanother\n"))
     (item,) = service.client().responses.input_items.list(id).data
     assert item.model_dump()["content"][0]["text"] == "Review this.\n\na line\nanother\n"
+
+
+def test_pictures_of_files_are_shown_behind_the_words_or_alone(service: ServiceProcess, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.png", tmp_path / "b.png"
+    first.write_bytes(png(grey=1))
+    second.write_bytes(png(grey=2))
+    for words in (("Compare.",), ()):
+        id = id_of(run("ask", *words, "--image", str(first), "--image", str(second)))
+        (item,) = service.client().responses.input_items.list(id).data
+        *texts, one, two = item.model_dump()["content"]
+        assert [each["text"] for each in texts] == [*words]
+        assert (one["image_url"], two["image_url"]) == (url_of(png(grey=1)), url_of(png(grey=2)))
+    missing = run("ask", "Look.", "--image", str(tmp_path / "none.png"))
+    assert (missing.exit_code, "can't read" in missing.stderr) == (2, True)
 
 
 @pytest.mark.usefixtures("service")
