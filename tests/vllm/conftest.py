@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.vllm.server import SMOL, START_SECONDS, VllmProcess
+from tests.support.vllm.server import SEEING, SMOL, START_SECONDS, VllmProcess
 
 RUNNING_URL = "TEST_VLLM_URL"
 """The environment variable that names a server to use instead of starting one. It has to be started as here."""
 
 RUNNING_SMOL_URL = "TEST_VLLM_SMOL_URL"
 """The same for SmolLM2."""
+
+RUNNING_SEEING_URL = "TEST_VLLM_SEEING_URL"
+"""The same for the toy that is shown pictures."""
 
 FINE_CACHE = ("--block-size", "32", "--prefix-cache-retention-interval", "128")
 """Smaller blocks than usual on a CPU show more of what is cached; the layers with a sliding window keep all of them."""
@@ -48,6 +51,21 @@ def smol_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     _servers.append(server)
     try:
         server.start(*FINE_CACHE[:2])
+        yield server.url
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def seeing_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server of a toy that is shown pictures, as above."""
+    if url := os.environ.get(RUNNING_SEEING_URL):
+        yield url
+        return
+    server = VllmProcess(tmp_path_factory.mktemp("seeing"), SEEING)
+    _servers.append(server)
+    try:
+        server.start(*FINE_CACHE[:2], "--max-model-len", "65536", "--max-num-batched-tokens", "65536")
         yield server.url
     finally:
         server.stop()

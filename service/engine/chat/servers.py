@@ -22,7 +22,7 @@ from service.engine.servers.token_ids import LEAST_TOP_P
 from service.engine.vllm.servers import TOKENIZE, Vllm
 from service.logs import event
 from service.markup.by_server import ENDED
-from service.markup.speech import SERVER, Speech, usual_options, with_urls
+from service.markup.speech import REFERENCE, SERVER, Speech, usual_options, with_urls
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,9 @@ _GREY = (
 
 _LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": _GREY}}]}]
 """A message with a picture, which vLLM refuses to cut for a model that sees none."""
+
+MOST_PICTURE_TOKENS = 16_384
+"""As Qwen-VL at its most."""
 
 LOST = "prompts by ids, going on amid an answer, grammars, exact lengths"
 """The features that such a server lacks; docs/models.md explains each."""
@@ -190,7 +193,8 @@ def request_body(generation: Generation, model: str, context_tokens: int, own: d
     """The body of a generation; `own` are members for its kind of server alone. Raises EngineRefused.
 
     `max_tokens` is left out where the prompt might leave less room, as servers refuse that: the reader of the stream
-    ends it there. No text has more tokens than bytes; nobody here knows how many a picture has.
+    ends it there. No text has more tokens than bytes, and hardly any model more for a picture than
+    MOST_PICTURE_TOKENS.
     """
     asks, sampling = generation.asks, generation.sampling
     if asks is None:
@@ -203,7 +207,8 @@ def request_body(generation: Generation, model: str, context_tokens: int, own: d
         "temperature": sampling.temperature,
         "top_p": sampling.top_p or LEAST_TOP_P,
     }
-    if asks.size + sampling.max_tokens <= context_tokens and not asks.pictures:
+    most = asks.size + MOST_PICTURE_TOKENS * asks.transcript.messages.count(REFERENCE.encode())
+    if most + sampling.max_tokens <= context_tokens:
         body["max_tokens"] = sampling.max_tokens
     if asks.transcript.tools != b"[]":
         body |= {"tools": msgspec.Raw(asks.transcript.tools), "parallel_tool_calls": asks.parallel}

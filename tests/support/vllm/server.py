@@ -20,6 +20,7 @@ from tests.support.waiting import wait_until
 COMMAND = ROOT / "scripts" / "vllm-cpu"
 MODEL = "talker"
 SMOL = "smollm2"
+SEEING = "seeing"
 CONTEXT_TOKENS = 4096
 
 START_SECONDS = 400.0
@@ -39,8 +40,9 @@ class VllmProcess:
     """One server, which keeps its port and its log while it is killed and started again. Nothing happens at first."""
 
     def __init__(self, folder: Path, model: str = MODEL) -> None:
-        """Of the talker, or of SMOL. `folder` gets the log."""
-        self._command = [COMMAND, *(("--model", "smol") if model == SMOL else ())]
+        """Of the talker, of SMOL, or of SEEING. `folder` gets the log."""
+        named = {SMOL: ("--model", "smol"), SEEING: ("--model", SEEING)}
+        self._command = [COMMAND, *named.get(model, ())]
         self._log = folder / "vllm.log"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

@@ -1,0 +1,77 @@
+"""Pictures on a real vLLM, which makes the prompts of a toy with a real vision encoder.
+
+What it says is random; what matters is that the server reads each picture, and where its prefix cache holds.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.chat.servers import VllmByChat
+from service.engine.servers.engine import Access, ServersEngine
+from service.settings.settings import Settings
+from tests.support.pictures import png, said
+from tests.support.service.background import ended
+from tests.support.service.inside import serving
+from tests.support.vllm.server import SEEING
+
+pytestmark = [pytest.mark.vllm]
+
+CAT, DOG = png(grey=10), png(grey=200)
+PICTURE_TOKENS = 19
+"""Of 16 patches and three marks."""
+BLOCK = 32
+
+
+@asynccontextmanager
+async def asked(settings: Settings, url: str, **more: Any) -> AsyncIterator[AsyncOpenAI]:
+    engine = ServersEngine(VllmByChat(), Access((url,)))
+    async with serving(settings.model_copy(update=more), engine) as service, service.client() as client:
+        yield client
+
+
+async def ask(client: AsyncOpenAI, words: Any, after: Any = None, **more: Any) -> Any:
+    options = {"temperature": 0, "max_output_tokens": 16, "previous_response_id": after and after.id} | more
+    return await client.responses.create(model=SEEING, input=words, **options)
+
+
+async def test_a_server_says_that_its_model_sees_and_reads_each_picture(settings: Settings, seeing_url: str) -> None:
+    async with asked(settings, seeing_url) as client:
+        model = (await client.models.list()).data[0].to_dict()
+        assert model["architecture"] == {"input_modalities": ["text", "image"], "output_modalities": ["text"]}
+        blind, one, two = [await ask(client, said("Look", *shown)) for shown in ((), (CAT,), (CAT, DOG))]
+    counts = [each.usage.input_tokens for each in (blind, one, two)]
+    assert [count - counts[0] for count in counts] == [0, PICTURE_TOKENS, 2 * PICTURE_TOKENS]
+    assert {each.status for each in (blind, one, two)} <= {"completed", "incomplete"}
+
+
+async def test_a_continuation_behind_a_picture_hits_the_prefix_cache_and_another_picture_does_not(
+    settings: Settings, seeing_url: str
+) -> None:
+    async with asked(settings, seeing_url) as client:
+        long = "a picture " * 10
+        first = await ask(client, said(CAT, long))
+        again = await ask(client, "And?", first)
+        fork = await ask(client, "Or?", first)
+        other = await ask(client, said(DOG, long))
+    read = first.usage.input_tokens // BLOCK * BLOCK
+    assert again.usage.input_tokens_details.cached_tokens >= read > PICTURE_TOKENS
+    assert fork.usage.input_tokens_details.cached_tokens >= read
+    assert other.usage.input_tokens_details.cached_tokens < PICTURE_TOKENS, "it is the picture that differs"
+
+
+async def test_a_job_outlives_its_process_and_another_shows_its_picture_from_the_store(
+    settings: Settings, seeing_url: str
+) -> None:
+    async with asked(settings, seeing_url, worker=False) as client:
+        queued = await ask(client, said("Look", CAT), background=True)
+        plain = await ask(client, said("Look"))
+    async with asked(settings, seeing_url) as client:
+        response = await ended(client, queued.id)
+        assert response.usage is not None
+        assert response.usage.input_tokens - plain.usage.input_tokens == PICTURE_TOKENS
+        later = await ask(client, "And?", response)
+    assert later.usage.input_tokens > response.usage.input_tokens
