@@ -38,6 +38,9 @@ SOCKET = RunConfig(model_provider=OpenAIProvider(use_responses_websocket=True))
 STATELESS = ModelSettings(store=False, response_include=["reasoning.encrypted_content"])
 
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+
+
 class City(BaseModel):
     city: str
     inhabitants: int
@@ -61,6 +64,15 @@ async def test_a_tool_s_output_is_in_the_answer():
     result = await Runner.run(agent(tools=[get_weather]), WEATHER)
     assert "18 degrees in Paris" in result.final_output
     assert kinds(result).count("tool_call_item") == 1
+
+
+async def test_an_image_is_taken_and_listed_again():
+    image = {"type": "input_image", "detail": "auto", "image_url": f"data:image/png;base64,{PIXEL}"}
+    said = [{"role": "user", "content": [image]}, {"role": "user", "content": "What do you see in this image?"}]
+    result = await Runner.run(agent(instructions="You are a helpful assistant."), said)
+    assert "What do you see" in result.final_output
+    items = (await AsyncOpenAI().responses.input_items.list(result.last_response_id)).data
+    assert items[-1].to_dict()["content"][0]["image_url"] == image["image_url"]
 
 
 async def test_parallel_calls_are_all_answered():

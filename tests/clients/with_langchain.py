@@ -13,6 +13,9 @@ MODEL = os.environ["MODEL"]
 WEATHER = HumanMessage("What is the weather in Paris? Use the tool.")
 
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+
+
 class City(BaseModel):
     """A city."""
 
@@ -52,6 +55,12 @@ def test_a_stream_adds_up_to_an_answer():
     assert "5" in message.text
     assert message.usage_metadata["total_tokens"] > 0
     assert message.response_metadata["status"] == "completed"
+
+
+def test_an_image_is_taken_and_told_of():
+    image = {"type": "image", "base64": PIXEL, "mime_type": "image/png"}
+    message = HumanMessage([{"type": "text", "text": "Describe the weather in this image:"}, image])
+    assert "An image was here" in model().invoke([message]).text
 
 
 def test_a_tool_loop_sends_the_whole_history():

@@ -77,7 +77,7 @@ def ask(
     """
     if on + (before is not None) + (conversation is not None) > 1:
         raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
-    body: Json = {"input": _input(words or []) if not images else _seen(words or [], images)}
+    body: Json = {"input": _input(words or []) if not images else _with_pictures(words or [], images)}
     if on or before is not None:
         body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
     if conversation is not None:
@@ -322,7 +322,7 @@ def _input(words: list[str], *, needed: bool = True) -> str:
     return f"{said}\n\n{piped}" if said and piped else said or piped
 
 
-def _seen(words: list[str], images: list[Path]) -> list[Json]:
+def _with_pictures(words: list[str], images: list[Path]) -> list[Json]:
     """The input: a message of the words, where there are any, and these pictures. Raises ClientError."""
     text = _input(words, needed=False)
     said = [{"type": "input_text", "text": text}] if text.strip() else []
