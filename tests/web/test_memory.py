@@ -1,13 +1,19 @@
 """What clients send never takes much of a process's memory, however many send it at once, and it comes back."""
 
 import asyncio
+import json
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
 
+from service.settings.settings import Settings
+from tests.support.engine.scripted import Stall
 from tests.support.pictures import png, said
+from tests.support.service.background import changed
+from tests.support.service.inside import opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import until
 
@@ -96,3 +102,21 @@ async def test_memory_stays_bounded_and_comes_back(service: ServiceProcess, atta
     print(f"{attack.__name__}: {rest // MIB} MiB, {most[0] // MIB} at most, {service.memory_bytes() // MIB} at the end")
     assert most[0] < rest + MOST_ADDED
     await until(lambda: service.memory_bytes() < rest + MOST_KEPT, SECONDS)
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+async def test_a_run_holds_no_body(settings: Settings, path: str) -> None:
+    """A run may take minutes, and a body megabytes; what nobody reads in it is nowhere else."""
+    said = [{"role": "user", "content": [{"type": "text", "text": "hi", "unread": "x" * (4 * MIB)}]}]
+    sent = json.dumps({"model": MODEL, "input" if path == "/v1/responses" else "messages": said}).encode()
+    engine = scripted([opened("Ahoy"), Stall()])
+    async with serving(changed(settings, chats="remembered"), engine) as inside, inside.http() as http:
+        tracemalloc.start()
+        try:
+            asking = asyncio.create_task(http.post(path, content=sent, headers={"content-type": "application/json"}))
+            await until(lambda: engine.generations)
+            await until(lambda: tracemalloc.get_traced_memory()[0] < MIB)
+            assert not asking.done()
+        finally:
+            tracemalloc.stop()
+        asking.cancel()

@@ -36,7 +36,7 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.web.admission.slots import Slot
 from service.web.body import watching
-from service.web.dialect import ChatCompletions, Messages
+from service.web.dialect import ChatCompletions, Dialect, Messages
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
 from service.web.received import Received
@@ -76,17 +76,13 @@ async def create(request: Received) -> object:
 @chats.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion", way=Way.ASKS)
 async def complete(request: Received) -> object:
     """Sample the next message of a conversation. It is stored as any response, unless `store` is false."""
-    chat = await _translate(request, read_chat)
-    request.exchange.dialect = ChatCompletions(chat)
-    return await _create(request, chat.body, ChatBody)
+    return await _create(request, await _translate(request, read_chat, ChatCompletions), ChatBody)
 
 
 @chats.route("POST", "/messages", "Create a message", "createMessage", query=MessagesQuery, way=Way.ASKS)
 async def answer(request: Received, _: MessagesQuery | None = None) -> object:
     """Sample the next message of a conversation, and store it as any response, unless `store` is false."""
-    told = await _translate(request, read_messages)
-    request.exchange.dialect = Messages(told)
-    return await _create(request, told.body, ChatBody)
+    return await _create(request, await _translate(request, read_messages, Messages), ChatBody)
 
 
 @chats.route(
@@ -94,17 +90,24 @@ async def answer(request: Received, _: MessagesQuery | None = None) -> object:
 )
 async def count_messages(request: Received, _: MessagesQuery | None = None) -> object:
     """The tokens of the prompt that a message would be answered from."""
-    told = await _translate(request, partial(read_messages, counts=True))
-    request.exchange.dialect = Messages(told)
-    return {"input_tokens": await _count(request, told.body)}
+    body = await _translate(request, partial(read_messages, counts=True), Messages)
+    return {"input_tokens": await _count(request, body)}
 
 
-async def _translate(request: Received, read: Callable[[bytes, ChatLimits], Generator[None, None, Form]]) -> Form:
-    """A request of another API as a create request, whose scope it asks for. Raises ApiError, ClientGone."""
+async def _translate(
+    request: Received,
+    read: Callable[[bytes, ChatLimits], Generator[None, None, Form]],
+    dialect: Callable[[Form], Dialect],
+) -> bytes:
+    """The body of the create request that one of another API is, whose scope it asks for; from here on it is answered
+    in its `dialect`. Nobody else has the body, so that a run doesn't hold it. Raises ApiError, ClientGone.
+    """
     check_scope(request.exchange.entry.scopes, "api.responses.write")
     body = await request.body()
     async with request.preparing(len(body)):
-        return await in_steps(read(body, LIMITS))
+        translated = await in_steps(read(body, LIMITS))
+    request.exchange.dialect = dialect(translated)
+    return translated.body
 
 
 async def _create(request: Received, body: bytes, kind: type[CreateBody]) -> object:
