@@ -237,3 +237,26 @@ async def test_the_demo_engine_lists_a_picture_as_it_was_sent(settings: Settings
         response = await client.responses.create(model=MODEL, input=said("Look", CAT))  # type: ignore[arg-type]
         (item,) = (await client.responses.input_items.list(response.id)).data
     assert json.loads(item.to_json())["content"][1]["image_url"] == url_of(CAT)
+
+
+async def test_messages_of_anthropics_api_show_pictures(settings: Settings) -> None:
+    async with seeing(settings, chats="remembered") as asked, asked.service.http() as http:
+        source = {"type": "base64", "media_type": "image/png", "data": b64encode(CAT).decode()}
+        content = [{"type": "text", "text": "Look"}, {"type": "image", "source": source}]
+        body = {"model": "llama-4", "max_tokens": 50, "messages": [{"role": "user", "content": content}]}
+        answered = await http.post("/v1/messages", json=body)
+        assert answered.status_code == 200, answered.text
+        assert asked.shown() == ["Look", url_of(CAT)]
+        more = [*body["messages"], {"role": "assistant", "content": "A cat."}, {"role": "user", "content": "And?"}]
+        await http.post("/v1/messages", json=body | {"messages": more})
+        assert asked.shown() == ["Look", url_of(CAT), "A cat.", "And?"]
+        assert len(await asked.kept()) == 1
+
+
+async def test_chat_completions_show_pictures(settings: Settings) -> None:
+    async with seeing(settings, chats="remembered") as asked:
+        image = {"type": "image_url", "image_url": {"url": url_of(CAT), "detail": "low"}}
+        words = [{"role": "user", "content": [{"type": "text", "text": "Look"}, image]}]
+        await asked.client.chat.completions.create(model="llama-4", messages=words)  # type: ignore[arg-type]
+        assert asked.shown() == ["Look", url_of(CAT)]
+        assert len(await asked.kept()) == 1
