@@ -165,6 +165,11 @@ class _Calls:
             raise _UnseenError
         return places.popleft()
 
+    def refuse_open(self) -> None:
+        """Raise _UnseenError if a call has no output: its refusal has the id that the client knows."""
+        if any(self._waiting.values()):
+            raise _UnseenError
+
 
 def recognises(request: CreateRequest) -> bool:
     """Whether a request may bring its whole history: it names nothing that it continues, and no template."""
@@ -208,6 +213,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
                 yield from transcript.add("output", str(answered[place]), *others, text)
             else:
                 yield from _add(transcript, sent, calls)
+        calls.refuse_open()
         said = yield from transcript.end()
     except (_UnseenError, InvalidRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -392,8 +392,9 @@ def test_a_message_that_comes_back_is_the_turn_that_made_it(
         if block["type"] == "tool_use":
             block["input"] = json.loads(json.dumps(block["input"], indent=indent))
     after = digest_after(seen(HI).said, output)
-    history = [HI, {"role": "assistant", "content": again}, HI]
-    assert not after or seen(*history).ends[:1] == [(after, len(items(*history)) - 1)]
+    results = [RESULT | {"tool_use_id": block["id"]} for block in again if block["type"] == "tool_use"]
+    history = [HI, {"role": "assistant", "content": again}, heard(*results, text("hi"))]
+    assert not after or seen(*history).ends[:1] == [(after, len(items(*history)) - 1 - len(results))]
 
 
 JUNK = st.recursive(

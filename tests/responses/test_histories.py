@@ -127,6 +127,15 @@ async def test_a_known_call_that_comes_back_without_an_id_is_refused(settings: S
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "input[1].call_id")
 
 
+async def test_a_known_call_without_an_output_is_named_as_its_client_names_it(settings: Settings) -> None:
+    async with remembering(settings, called("look", "{}")) as (_, _, http):
+        await post(http, [heard("Hi.")], tools=[LOOK])
+        call = {"type": "function_call", "call_id": "mine", "name": "look", "arguments": "{}"}
+        items = [heard("Hi."), call, heard("So?")]
+        reply = await http.post("/v1/responses", json={"model": MODEL, "input": items, "tools": [LOOK]})
+    assert (reply.status_code, "function call mine." in reply.json()["error"]["message"]) == (400, True)
+
+
 async def test_a_refusal_names_the_item_of_the_whole_history(settings: Settings) -> None:
     part = {"role": "user", "content": [{"type": "text"}]}
     async with remembering(settings, answer("Hello.")) as (_, _, http):

@@ -282,6 +282,7 @@ def test_tenants_with_the_same_words_share_no_digest() -> None:
         {"role": "assistant", "content": [{"type": "input_image", "image_url": "https://example.com/a"}]},
         CALLED[2],
         CALLED[2] | {"call_id": "0"},
+        CALLED[1],
         {name: value for name, value in CALLED[1].items() if name != "call_id"},
         {"content": "Nobody says it."},
     ],
@@ -319,6 +320,7 @@ def test_each_end_of_a_conversation_is_found_in_its_history(turns: list[tuple[di
     for number, (heard, spoken) in enumerate(turns):
         history.append(heard)
         ends.append(digest_after(seen(history).said, spoken))
+        outputs: Items = []
         for place, each in enumerate(spoken):
             if isinstance(each, Message):
                 history.append(said(each.content[0].text))
@@ -326,4 +328,6 @@ def test_each_end_of_a_conversation_is_found_in_its_history(turns: list[tuple[di
                 arguments = json.dumps(json.loads(each.arguments), ensure_ascii=False, indent=2)
                 id = f"call_{number}_{place}"
                 history.append({"type": "function_call", "call_id": id, "name": "look", "arguments": arguments})
+                outputs.append({"type": "function_call_output", "call_id": id, "output": "so"})
+        history += outputs
     assert [digest for digest, _ in reversed(seen([*history, *ADA]).ends)] == ends
