@@ -15,6 +15,7 @@ from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
+from service.responses.references import ROOM_BYTES
 from service.responses.seal import Seals
 from service.responses.service import Service, Tenants
 from service.sandbox.choose import sandbox_of
@@ -23,6 +24,7 @@ from service.settings.core import environment
 from service.settings.keys import Keys
 from service.settings.protocol import LOCAL, servers_in
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
+from service.shares import Room
 from service.spans import Tracer
 from service.ssrf import outside_of
 from service.tenants.directory import Directory
@@ -93,6 +95,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         tenants=open_tenants(settings, store, loans),
         engine=open_engines(settings, engine),
         toolbox=open_toolbox(settings, store, sandbox),
+        pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         metrics=metrics,
         tracer=tracer_of(settings),

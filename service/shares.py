@@ -3,12 +3,14 @@ taken comes free again, by what came free in the last minute: what Retry-After s
 
 Nobody can take all of anything. Where there are several tenants, the last eighth is for those that have no more than
 their share, so that a newcomer finds room, and gets a share while others are over theirs. Shares are even,
-whatever weights say of whose turn it is, and none is less than one. Never wait here.
+whatever weights say of whose turn it is, and none is less than one. Nobody waits here but for a Room.
 """
 
+import asyncio
 import math
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from time import monotonic
 
 RESERVED = 8
@@ -56,6 +58,45 @@ class Share:
         self._by_tenant[tenant] -= amount
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
+
+
+class Room:
+    """Up to `limit` of something, which tenants share, and for which they wait."""
+
+    def __init__(self, limit: int, *, several: Callable[[], bool]) -> None:
+        """`several` says whether there is more than one tenant at the moment."""
+        self._share = Share(limit, several=several)
+        self._waiting: dict[asyncio.Event, tuple[str, int]] = {}
+
+    @asynccontextmanager
+    async def space(self, tenant: str, amount: int) -> AsyncGenerator[None]:
+        """Wait until a tenant may have so much, which it has until the end of the block. Of anything larger half
+        of the limit is taken.
+        """
+        amount = min(amount, self._share.limit // 2)
+        turn = asyncio.Event()
+        self._waiting[turn] = tenant, amount
+        try:
+            self._let_in()
+            await turn.wait()
+            yield
+        finally:
+            if self._waiting.pop(turn, None) is None:
+                self._share.give_back(tenant, amount)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        """Let those in that fit: first those of the tenant that has the least, then the oldest. None goes past another,
+        or a large one would wait for ever.
+        """
+        while self._waiting:
+            turn = min(self._waiting, key=lambda each: self._share.taken_by(self._waiting[each][0]))
+            tenant, amount = self._waiting[turn]
+            if not self._share.fits(tenant, amount):
+                return
+            del self._waiting[turn]
+            self._share.take(tenant, amount)
+            turn.set()
 
 
 class Rate:

@@ -302,7 +302,7 @@ class Attempt:
             clock=service.store.clock,
             tools=tools,
             use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
-            pictures=Pictures(service.store, job.lease.tenant, plan.id, (), self._patience),
+            pictures=Pictures(service.pictured, service.store, job.lease.tenant, plan.id, (), self._patience),
         )
         return driver, sink
 

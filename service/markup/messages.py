@@ -134,7 +134,7 @@ def _parts_of(message: StoredMessage) -> str | list[dict[str, Any]]:
     for each in message.pictures:
         said = text[read : each.at].removesuffix("\n")
         parts += [{"type": "text", "text": said}] if said else []
-        url = {"url": f"{REFERENCE}{each.digest}"}
+        url = {"url": f"{REFERENCE}{each.digest}/{each.bytes}"}
         detail = {"detail": _DETAILS[each.detail]} if each.detail in _DETAILS else {}
         parts.append({"type": "image_url", "image_url": url | detail})
         read = each.at + each.line

@@ -84,26 +84,31 @@ class ChatRequest(msgspec.Struct, frozen=True):
 # --- pictures of a transcript ---
 
 REFERENCE = "picture:"
-"""Before the digest of a picture, in hex, where its data URL stands once it is read: in items, and in a transcript. No
-client may send one."""
+"""Before the digest of a picture, in hex, where its data URL stands once it is read: in items, and in a transcript with
+its length behind it. No client may send one."""
 
-_PART = re.compile(rb'\{"type":"image_url","image_url":\{"url":"picture:([0-9a-f]{64})"((?:,"detail":"[a-z]+")?)\}\}')
+_PART = re.compile(
+    rb'\{"type":"image_url","image_url":\{"url":"picture:([0-9a-f]{64})/(\d+)"((?:,"detail":"[a-z]+")?)\}\}'
+)
 """The part of a picture in a transcript. Texts have no quotes there that stand alone."""
 
 GONE = "[A picture was here. It was deleted.]"
 
 
-def digests_in(messages: bytes) -> list[bytes]:
-    """The digests of the pictures to which the messages of a transcript refer, in hex, each once."""
-    return list(dict.fromkeys(found[1] for found in _PART.finditer(messages)))
+def sizes_in(messages: bytes) -> dict[bytes, int]:
+    """The bytes of the pictures to which the messages of a transcript refer, by their digests in hex."""
+    return {found[1]: int(found[2]) for found in _PART.finditer(messages)}
 
 
-def with_urls(messages: bytes, urls: Mapping[bytes, bytes]) -> bytes:
-    """The messages of a transcript with these data URLs in the place of references."""
-
-    def part(found: re.Match[bytes]) -> bytes:
+def with_urls(messages: bytes, urls: Mapping[bytes, bytes]) -> list[bytes]:
+    """The messages of a transcript with these data URLs in the place of references, in pieces that are to be joined."""
+    pieces: list[bytes] = []
+    read = 0
+    for found in _PART.finditer(messages):
+        pieces.append(messages[read : found.start()])
+        read = found.end()
         if (url := urls.get(found[1])) is None:
-            return msgspec.json.encode({"type": "text", "text": GONE})
-        return b'{"type":"image_url","image_url":{"url":"%b"%b}}' % (url, found[2])
-
-    return _PART.sub(part, messages)
+            pieces.append(msgspec.json.encode({"type": "text", "text": GONE}))
+        else:
+            pieces += [b'{"type":"image_url","image_url":{"url":"', url, b'"%b}}' % found[3]]
+    return [*pieces, messages[read:]]

@@ -23,7 +23,7 @@ from service.api.approval import ApprovalRequest
 from service.api.events import Event, Terminal
 from service.api.outcome import HostedCall, Outcome, failed_outcome, lost_outcome, used_up
 from service.api.response import Response, ResponseError
-from service.engine.port import Chunk, Engine, EngineError, EngineRefused
+from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
 from service.responses.output.emitter import Seal
@@ -283,11 +283,16 @@ class Driver:
 
     async def _generate(self) -> None:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
-        run, generation = self.run, self.run.ask()
-        if generation.asks is not None and self.pictures is not None:
-            urls = await self.pictures.urls(generation.asks.transcript.messages)
+        generation = self.run.ask()
+        if generation.asks is None or self.pictures is None:
+            await self._sample(generation)
+            return
+        async with self.pictures.urls(generation.asks.transcript.messages) as urls:
             asks = msgspec.structs.replace(generation.asks, pictures=urls)
-            generation = msgspec.structs.replace(generation, asks=asks)
+            await self._sample(msgspec.structs.replace(generation, asks=asks))
+
+    async def _sample(self, generation: Generation) -> None:
+        run = self.run
         traced = (
             generating(self._span, self.plan, self.machine, self.mode, generation)
             if self._span.kept

@@ -122,7 +122,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     if plan.base.background:
         plan = msgspec.structs.replace(plan, reserved=reserved is not None)
         return Queued(msgspec.structs.replace(planned, plan=plan), reserved)
-    sink = AppendSink(service, tenant, planned)
+    sink, patience = AppendSink(service, tenant, planned), service.settings.store_patience_seconds
     driver = Driver(
         plan=plan,
         machine=machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
@@ -136,7 +136,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         tools=await tools_of(service.toolbox, service.seals, tenant, plan),
         use_up=use_up_for(service, tenant, plan, service.store.token()),
         begin_call=claim.begin_call,
-        pictures=Pictures(service.store, tenant, plan.id, plan.pictures, service.settings.store_patience_seconds),
+        pictures=Pictures(service.pictured, service.store, tenant, plan.id, plan.pictures, patience),
         samples=planned.samples,
         remade=claim.lasts,
     )

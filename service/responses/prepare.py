@@ -27,6 +27,7 @@ from service.api.items import (
     ForeignItem,
     InputItem,
     McpApprovalRequestItem,
+    MessageItem,
     ToolSearchCallItem,
 )
 from service.api.read import identify
@@ -71,7 +72,7 @@ NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
-MOST_SHOWN_BYTES = 64 << 20
+MOST_SHOWN_BYTES = 32 << 20
 """The most bytes of the pictures of a prompt, each counted once."""
 
 SHORTENINGS = 3
@@ -242,8 +243,7 @@ class _Preparation:
         )
         telling = (ForeignItem, ToolSearchCallItem)
         unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
-        images = [url for item in prompt.items for url in item.images]
-        if any(not (_sees(model) and url.startswith(REFERENCE)) for url in images):
+        if any(not (_sees(model) and _is_shown(item, url)) for item in prompt.items for url in item.images):
             unseen.append("input_image")
         return Prepared(
             plan,
@@ -432,6 +432,11 @@ def _names_container(callee: Callee) -> bool:
 
 def _sees(model: ModelCard) -> bool:
     return model.speech is not None and model.speech.sees
+
+
+def _is_shown(item: InputItem, url: str) -> bool:
+    """Whether a model that sees gets this image of an item: templates take them of users and tools alone."""
+    return url.startswith(REFERENCE) and not (isinstance(item, MessageItem) and item.role != "user")
 
 
 def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:

@@ -5,7 +5,8 @@ A picture is put in where items are listed, and where a server is asked: never b
 """
 
 import re
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
@@ -17,7 +18,8 @@ from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES
 from service.api.read import too_much_referenced
 from service.engine.port import EngineUnavailable
 from service.errors import InvalidRequest
-from service.markup.speech import digests_in
+from service.markup.speech import sizes_in
+from service.shares import Room
 from service.steps import in_steps
 from service.store_away import retry
 from store.errors import NotFound, StoreUnavailable
@@ -175,35 +177,47 @@ def _references(item: msgspec.Raw) -> list[bytes]:
     return found if found and _kind.decode(item).type in WITH_PARTS else []
 
 
+ROOM_BYTES = 256 << 20
+"""The most bytes of pictures of all prompts that are at engines: about four times as much is in memory then."""
+
+
 class Pictures:
-    """The pictures of a response's prompts as data URLs, each read once: those that came with its request, and those
-    that are stored.
-    """
+    """The pictures of a response's prompts as data URLs: those that came with its request, and stored ones."""
 
     def __init__(
-        self, store: ConversationHistoryStore, tenant: str, id: str, given: Sequence[Picture], patience: float
+        self,
+        room: Room,
+        store: ConversationHistoryStore,
+        tenant: str,
+        id: str,
+        given: Sequence[Picture],
+        patience: float,
     ) -> None:
-        """`given` are those that came with the request for the response `id`. The store may be away for `patience`
-        seconds.
+        """`given` are those that came with the request for the response `id`, and prompts share the `room`. The store
+        may be away for `patience` seconds.
         """
+        self._room = partial(room.space, tenant)
         self._read = partial(store.pictures, tenant, id)
         self._patience = patience
         self._given = {each.digest: each.data for each in given}
-        self._urls = dict[bytes, bytes]()
 
-    async def urls(self, messages: bytes) -> Mapping[bytes, bytes]:
-        """The data URLs to which the messages of a transcript refer, by digests in hex; one that is there no more is
-        left out. Raises EngineUnavailable while the store is away.
+    @asynccontextmanager
+    async def urls(self, messages: bytes) -> AsyncGenerator[Mapping[bytes, bytes]]:
+        """The data URLs to which the messages of a transcript refer, by digests in hex, until the end of the block; one
+        that is there no more is left out. Waits for room. Raises EngineUnavailable while the store is away.
         """
-        lacking = {digest: bytes.fromhex(digest.decode()) for digest in digests_in(messages)}
-        lacking = {digest: key for digest, key in lacking.items() if digest not in self._urls}
-        stored = [key for key in lacking.values() if key not in self._given]
+        sizes = sizes_in(messages)
+        if not sizes:
+            yield {}
+            return
+        async with self._room(sum(sizes.values())):
+            yield await self._urls({digest: bytes.fromhex(digest.decode()) for digest in sizes})
+
+    async def _urls(self, wanted: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        stored = [key for key in wanted.values() if key not in self._given]
         try:
             found = await retry(partial(self._read, stored), self._patience) if stored else {}
         except StoreUnavailable as error:
             raise EngineUnavailable("the store is away, and the prompt has pictures") from error
-        for digest, key in lacking.items():
-            data = self._given.get(key) or found.get(key)
-            if data is not None:
-                self._urls[digest] = await in_steps(data_url(data))
-        return self._urls
+        found |= self._given
+        return {digest: await in_steps(data_url(found[key])) for digest, key in wanted.items() if key in found}

@@ -11,6 +11,7 @@ from service.pacing import Pacing
 from service.responses.seal import Seals
 from service.settings.keys import Keys
 from service.settings.settings import Settings
+from service.shares import Room
 from service.spans import Tracer
 from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
@@ -54,6 +55,8 @@ class Service(msgspec.Struct, frozen=True):
     tenants: Tenants
     engine: Engines
     toolbox: Toolbox
+    pictured: Room
+    """Room for the pictures of prompts that are at engines."""
     seals: Seals
     metrics: Metrics
     tracer: Tracer

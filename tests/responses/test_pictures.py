@@ -24,6 +24,7 @@ from tests.support.service import inside
 from tests.support.service.background import ended
 from tests.support.service.inside import Inside
 from tests.support.service.process import MODEL
+from tests.support.waiting import until
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.02, engine_away=Backoff(0.01, 0.02)))
 
@@ -171,6 +172,45 @@ async def test_items_by_hand_show_pictures_until_they_are_erased(settings: Setti
         assert await asked.kept() == []
         await asked.ask("And now?", conversation=conversation.id)
         assert asked.shown() == ["What is it?", "A cat.", "And now?"]
+
+
+async def test_a_picture_among_instructions_is_a_line_and_the_header_says_so(settings: Settings) -> None:
+    async with seeing(settings) as asked:
+        words = [{**said("Look", CAT)[0], "role": "developer"}, *said("What?", DOG)]
+        raw = await asked.client.responses.with_raw_response.create(model="llama-4", input=words)  # type: ignore[arg-type]
+        assert asked.shown() == [f"Look\n{IMAGE}", "What?", url_of(DOG)]
+        assert raw.headers["x-harmonium-items-left-out"] == "input_image"
+        assert set(await asked.listed(raw.parse().id)) == {url_of(CAT), url_of(DOG)}
+
+
+async def test_pictures_of_items_that_are_referred_to_count_as_those_of_the_request(settings: Settings) -> None:
+    shades = [png(grey=grey) for grey in range(12)]
+    async with seeing(settings, sees=False, pictures={"request": 10}) as asked:
+        first = await asked.ask(said(*shades[:6]))
+        (item,) = (await asked.client.responses.input_items.list(first.id)).data
+        with pytest.raises(BadRequestError, match="Too many pictures"):
+            await asked.ask([*said(*shades[6:]), {"type": "item_reference", "id": item.id}])
+
+
+async def test_prompts_wait_for_room_for_their_pictures(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    shades = [png(grey=grey, comment=bytes(1 << 10)) for grey in range(3)]
+    monkeypatch.setattr("service.process.ROOM_BYTES", len(shades[0]) * 5 // 2)
+    at_once, gate = [0], asyncio.Event()
+
+    async def wait() -> None:
+        at_once[0] += 1
+        await gate.wait()
+
+    async with seeing(settings, lambda _: (wait, *answer(HELLO))) as asked:
+        asking = [asyncio.create_task(asked.ask(said("Look", each))) for each in shades]
+        await until(lambda: at_once[0] == 2)
+        words = await asyncio.gather(*(asked.ask("No picture", stream=True) for _ in range(2)))
+        await until(lambda: at_once[0] == 4)  # these need no room
+        assert [task.done() for task in asking] == [False] * 3
+        gate.set()
+        assert [each.output_text for each in await asyncio.gather(*asking)] == ["A cat."] * 3
+        for stream in words:
+            await stream.close()
 
 
 async def test_an_item_is_referred_to_with_its_picture(settings: Settings) -> None:

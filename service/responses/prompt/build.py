@@ -173,7 +173,7 @@ def build_prompt(
     """
     items, pictures = read.items, dict(read.pictures)
     if read.references:
-        gathered = Gathered(read.bounds, begins_at=request.begins_at, pictures=pictures)
+        gathered = Gathered(read.bounds, begins_at=request.begins_at, pictures=pictures, shown=len(pictures))
         items = yield from resolve(items, resolved, gathered, max_items=MAX_ITEMS)
     if request.generate:
         _refuse_nothing(chain, read, items)

@@ -14,7 +14,14 @@ tenants share each kind of room, `service/shares.py` says.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import partial
 from time import monotonic
 
@@ -24,7 +31,7 @@ from service import spans
 from service.errors import ApiError, ClientGone, stopping, unavailable
 from service.metrics.counters import Metrics
 from service.settings.settings import variable
-from service.shares import Rate, Share
+from service.shares import Rate, Room, Share
 from service.steps import BRIEFLY, pause_after
 from service.web.admission.queue import Bill, Queue, QueueTicket, Served
 
@@ -85,9 +92,7 @@ class Admission:
         self._queued = Share(queued, several=several)
         self._queue_seconds = queue_seconds
         self._stopping = False
-        self._preparing = Share(PREPARED_BYTES, several=several)
-        self._bodies: dict[asyncio.Event, tuple[str, int]] = {}
-        """The tenants and sizes of the large bodies that wait to be prepared."""
+        self._preparing = Room(PREPARED_BYTES, several=several)
         self._large = 0
         """How many requests have a large body that is prepared, or waits for that."""
         self.open_slots: set[Slot] = set()
@@ -187,46 +192,27 @@ class Admission:
 
     @asynccontextmanager
     async def _preparing_large(self, tenant: str, size: int) -> AsyncGenerator[None]:
-        size = min(size, PREPARED_BYTES // 2)  # any body fits in the end
-        turn = asyncio.Event()
-        self._bodies[turn] = tenant, size
         self._large += 1
         before = pause_after.get()
         pause_after.set(self._pause)
         try:
-            self._let_in()
-            async with asyncio.timeout(PREPARE_SECONDS):
-                await turn.wait()
-            yield
-        except TimeoutError:
-            if turn.is_set():
-                raise
-            raise unavailable("This process reads too many large requests. Try again in a moment.") from None
+            async with AsyncExitStack() as room:
+                try:
+                    async with asyncio.timeout(PREPARE_SECONDS):
+                        await room.enter_async_context(self._preparing.space(tenant, size))
+                except TimeoutError:
+                    said = "This process reads too many large requests. Try again in a moment."
+                    raise unavailable(said) from None
+                yield
         finally:
             pause_after.set(before)
             self._large -= 1
-            if self._bodies.pop(turn, None) is None:
-                self._preparing.give_back(tenant, size)
-            self._let_in()
 
     def _pause(self, seconds: float) -> float:
         """The seconds for which a large body lets others run after a step: an answer takes many turns of the loop, and
         would wait for a step in each of them.
         """
         return PAUSE * seconds if len(self.open_slots) > self._large else BRIEFLY
-
-    def _let_in(self) -> None:
-        """Let the bodies that fit be prepared: first those of the tenant with the least at work, then the oldest. None
-        goes past another, or a large body would wait for ever.
-        """
-        while self._bodies:
-            turn = min(self._bodies, key=lambda each: self._preparing.taken_by(self._bodies[each][0]))
-            tenant, size = self._bodies[turn]
-            if not self._preparing.fits(tenant, size):
-                return
-            del self._bodies[turn]
-            self._preparing.take(tenant, size)
-            turn.set()
 
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no slot is taken, for so many seconds at most; whether that came true."""
