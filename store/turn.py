@@ -88,6 +88,9 @@ MOST_PICTURE_BYTES = 32 << 20
 PICTURES = "pictures"
 """The role of a note that names, by their digests in hex, the pictures of the message before it."""
 
+LISTED_PICTURES = "listed pictures"
+"""The role of a note that names pictures which are only listed: no prompt shows them."""
+
 
 class Picture(msgspec.Struct, frozen=True, array_like=True):
     """A picture that a turn shows: its bytes, as they came, and their digest."""
@@ -124,8 +127,8 @@ class Turn(msgspec.Struct, frozen=True):
     said up to the end of the turn, by which `recognise` finds it; a turn without one is never found.
 
     `pictures` are kept for as long as a turn of the tenant shows them: until the turn goes, its messages are erased, or
-    a redaction leaves no note of it (PICTURES) that names them. A background response shows those of its submission,
-    and those of its end.
+    a redaction leaves no note (PICTURES, LISTED_PICTURES) that names them. A background response shows those of its
+    submission, and those of its end.
     """
 
     id: str

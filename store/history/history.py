@@ -58,7 +58,7 @@ from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.confirm import ENDED, TRIES, Confirmer, Safety
 from store.redis.connection import Client, Operation, Server
-from store.turn import PICTURES, SAID_BYTES, TERMINAL, Chain, Found, Messages, Status, Turn
+from store.turn import LISTED_PICTURES, PICTURES, SAID_BYTES, TERMINAL, Chain, Found, Messages, Status, Turn
 from store.watcher import UNWATCHED, Watcher
 
 MAX_DEPTH = 10_000
@@ -562,7 +562,7 @@ class ConversationHistoryStore:
                 idle_us=self.caps.idle_us,
                 messages_blob=codec.encode_messages(messages),
                 response_blob=codec.encode_response(response, items),
-                notes=" ".join(message.name or "" for message in messages if message.role == PICTURES),
+                notes=" ".join(each.name or "" for each in messages if each.role in (PICTURES, LISTED_PICTURES)),
             )
             if word == b"ok":
                 return

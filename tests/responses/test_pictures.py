@@ -213,6 +213,24 @@ async def test_prompts_wait_for_room_for_their_pictures(settings: Settings, monk
             await stream.close()
 
 
+@pytest.mark.parametrize("role", ["developer", "system", "user"])
+async def test_what_is_erased_takes_no_picture_that_another_item_lists(settings: Settings, role: str) -> None:
+    async with seeing(settings, lambda _: answer(Turn("", "Short.", []))) as asked, asked.service.http() as http:
+        sent = {"model": "llama-4", "input": "Compact me."}
+        short = (await http.post("/v1/responses/compact", json=sent)).json()["output"][-1]
+        behind = [short] if role == "user" else []  # no prompt shows what is before it
+        items = [{**said("Keep", CAT)[0], "role": role}, *behind, *said("Erase", DOG)]
+        conversation = await asked.client.conversations.create(items=items)  # type: ignore[arg-type]
+        path = f"/v1/conversations/{conversation.id}/items"
+        listed = (await http.get(path, params={"order": "asc"})).json()["data"]
+        assert (await http.delete(f"{path}/{listed[-1]['id']}", params={"erase": "true"})).status_code == 200
+        left = (await http.get(path, params={"order": "asc"})).json()["data"]
+        assert left == listed[:-1]
+        assert len(await asked.kept()) == 1
+        assert (await http.delete(f"{path}/{listed[0]['id']}", params={"erase": "true"})).status_code == 200
+        assert await asked.kept() == []
+
+
 async def test_an_item_is_referred_to_with_its_picture(settings: Settings) -> None:
     async with seeing(settings) as asked:
         first = await asked.ask(said("One", CAT))

@@ -42,12 +42,13 @@ from service.harmony import render, tokens
 from service.harmony.header import CHANNELS, JSON_TYPE
 from service.harmony.render import Header, developer_text, message_steps
 from service.markup.messages import pictures_note
+from service.markup.speech import REFERENCE
 from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages
 from service.responses.output.rules import Rules
 from service.responses.prompt.approvals import Approving, Pending
 from service.responses.prompt.calls import Calls
-from store.turn import PICTURES, StoredMessage
+from store.turn import LISTED_PICTURES, PICTURES, StoredMessage
 
 LOADED = "loaded_tools"
 """The role of a note of tools that a search found."""
@@ -70,6 +71,12 @@ class _Error(msgspec.Struct):
 
 
 _ERROR = msgspec.json.Decoder(_Error | str | None)
+
+
+def _listed_pictures(item: InputItem) -> Drafts:
+    """The note of the pictures of an item that no prompt shows, if it has any."""
+    listed = [url for url in item.images if url.startswith(REFERENCE)]
+    return [StoredMessage(LISTED_PICTURES, b"", name=" ".join(listed))] if listed else []
 
 
 class Conversion:
@@ -124,6 +131,7 @@ class Conversion:
         first = max((place for place, item in enumerate(items) if isinstance(item, CompactionItem)), default=0)
         for at, item in enumerate(items[:first]):
             self._record(item)
+            yield from self._add(_listed_pictures(item), ids.input_number(at))
             if isinstance(item, ConfigurationUpdateItem):
                 yield from self._add([_note(item)], ids.input_number(at))
             elif isinstance(item, ToolSearchOutputItem):
@@ -291,7 +299,7 @@ class Conversion:
         if item.role == "assistant":
             channel = "commentary" if item.phase == "commentary" else "final"
             return self._message_of(item.text, "assistant", channel=channel)
-        return self._message_of(developer_text(item.text), "developer")
+        return [*self._message_of(developer_text(item.text), "developer"), *_listed_pictures(item)]
 
     def _with_note(self, drafts: Drafts, content: str | list[dict[str, Any]]) -> Drafts:
         """The drafts, and behind them the note of the pictures in the content, if it has any."""
