@@ -63,7 +63,9 @@ MAX_EDITS = 16
 """The most edits of a context."""
 
 SEAL = b'"hs_'
-"""The beginning of a signature that is made here. That of anybody else says nothing; its thinking is a text."""
+"""The beginning of a signature that is made here. That of anybody else says nothing: its thinking is a text, and left
+out where it is redacted.
+"""
 
 NOISE = "x-anthropic-billing-header:"
 """The beginning of a text that Anthropic's command line sends for a biller, another one each time: no prompt has it."""
@@ -370,8 +372,10 @@ class _Messages(Translation):
         elif block.type == "thinking":
             self._thought(block, where)
         elif block.type == "redacted_thinking":
-            item = b'{"type":"reasoning","summary":[],"encrypted_content":%b}' % bytes(block.data)
-            self.add(Place(where, _HIDDEN), item)
+            data = bytes(block.data)
+            if data.startswith(SEAL) or not data.startswith(b'"'):  # what is no text is refused with the item
+                item = b'{"type":"reasoning","summary":[],"encrypted_content":%b}' % data
+                self.add(Place(where, _HIDDEN), item)
         elif block.type == "tool_use":
             self.call(Place(where, _CALL), bytes(block.id), bytes(block.name), _arguments(block.input, where))
         else:

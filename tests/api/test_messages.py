@@ -94,7 +94,8 @@ def test_a_signature_of_ours_is_sealed_reasoning_and_any_other_is_none() -> None
     sealed = {"type": "thinking", "thinking": "", "signature": "hs_x"}
     hidden = {"type": "redacted_thinking", "data": "hs_y"}
     nothing = {"type": "thinking", "thinking": "", "signature": "y"}
-    reasoning = items(HI, {"role": "assistant", "content": [sealed, hidden, nothing, text("")]}, HI)[1:-1]
+    foreign = {"type": "redacted_thinking", "data": "Er4B"}
+    reasoning = items(HI, {"role": "assistant", "content": [sealed, hidden, nothing, foreign, text("")]}, HI)[1:-1]
     assert [item.get("encrypted_content") for item in reasoning] == ["hs_x", "hs_y"]
 
 
