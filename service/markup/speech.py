@@ -95,9 +95,9 @@ _PART = re.compile(
 GONE = "[A picture was here. It was deleted.]"
 
 
-def sizes_in(messages: bytes) -> dict[bytes, int]:
-    """The bytes of the pictures to which the messages of a transcript refer, by their digests in hex."""
-    return {found[1]: int(found[2]) for found in _PART.finditer(messages)}
+def sizes_in(messages: bytes) -> list[tuple[bytes, int]]:
+    """The pictures to which the messages of a transcript refer, each as often: its digest in hex, its bytes."""
+    return [(found[1], int(found[2])) for found in _PART.finditer(messages)]
 
 
 def with_urls(messages: bytes, urls: Mapping[bytes, bytes]) -> list[bytes]:

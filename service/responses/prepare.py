@@ -73,7 +73,7 @@ CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
 MOST_SHOWN_BYTES = 32 << 20
-"""The most bytes of the pictures of a prompt, each counted once."""
+"""The most bytes of the pictures of a prompt, each as often as it is shown: so often it is in a body."""
 
 SHORTENINGS = 3
 """How often a prompt is made again because it was too long for its model."""
@@ -442,7 +442,7 @@ def _is_shown(item: InputItem, url: str) -> bool:
 def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
     """Raises InvalidRequest where a prompt shows more pictures than a model is to be sent at once."""
     pictures = [each for message in shown if isinstance(message, Pictured) for each in message.pictures]
-    size = sum(each.bytes for each in {each.digest: each for each in pictures}.values())
+    size = sum(each.bytes for each in pictures)
     if len(pictures) > most or size > MOST_SHOWN_BYTES:
         raise InvalidRequest(
             f"The conversation has {len(pictures)} pictures with {size:,} bytes, at most {most} and "

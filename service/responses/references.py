@@ -210,8 +210,8 @@ class Pictures:
         if not sizes:
             yield {}
             return
-        async with self._room(sum(sizes.values())):
-            yield await self._urls({digest: bytes.fromhex(digest.decode()) for digest in sizes})
+        async with self._room(sum(size for _, size in sizes)):
+            yield await self._urls({digest: bytes.fromhex(digest.decode()) for digest, _ in sizes})
 
     async def _urls(self, wanted: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
         stored = [key for key in wanted.values() if key not in self._given]

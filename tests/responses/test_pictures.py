@@ -276,6 +276,19 @@ async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
         await asked.ask("Two", first)
 
 
+async def test_a_picture_counts_in_a_prompt_as_often_as_it_is_shown(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.responses.prepare.MOST_SHOWN_BYTES", len(CAT) * 3)
+    async with seeing(settings) as asked:
+        second = await asked.ask(said("Two", CAT), await asked.ask(said("One", CAT)))
+        with pytest.raises(BadRequestError) as refused:
+            await asked.ask(said("Three", CAT, CAT), second)
+        assert refused.value.code == "invalid_image"
+        await asked.ask(said("Three", CAT), second)
+        assert asked.shown().count(url_of(CAT)) == 3
+
+
 async def test_a_compaction_keeps_the_newest_pictures_and_lines_for_the_others(settings: Settings) -> None:
     says = [lambda _, turn=turn: answer(turn) for turn in (HELLO, Turn("", "Short.", []), HELLO)]
     async with seeing(settings, *says) as asked:
