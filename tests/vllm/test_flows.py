@@ -172,6 +172,15 @@ def test_cached_prefixes_are_a_tenant_s_own(service: ServiceProcess) -> None:
     assert cached(globex) >= LONG_TOKENS
 
 
+def numbers(last: int) -> str:
+    """What the talker says when it counts."""
+    return "\n".join(map(str, range(1, last + 1)))
+
+
+QUESTIONS = ("What is the weather in Paris?", "Count to 9.")
+ANSWERS = ("It is 21 degrees.", numbers(9))
+
+
 async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
     settings: Settings, vllm_url: str
 ) -> None:
@@ -180,7 +189,7 @@ async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
     messages: list[Any] = []
     async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.client() as asking:
         for number in range(TURNS):
-            messages.append({"role": "user", "content": ("What is the weather in Paris?", "Count to 9.")[number % 2]})
+            messages.append({"role": "user", "content": QUESTIONS[number % 2]})
             while messages[-1]["role"] != "assistant":
                 made = await asking.chat.completions.create(
                     model=MODEL, messages=messages, tools=[cast(Any, function)], temperature=0
@@ -189,11 +198,37 @@ async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
                 messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
                 outputs = [{"tool_call_id": call.id, "content": '{"temp":21}'} for call in said.tool_calls or []]
                 messages += [{"role": "tool", **output} for output in outputs]
+    spoken = [message["content"] for message in messages if message["role"] == "assistant" and "content" in message]
+    assert spoken == [ANSWERS[number % 2] for number in range(TURNS)]
+    await check_reuse(recorder, vllm_url)
+
+
+async def test_a_history_of_messages_finds_all_of_its_prompt_cached(settings: Settings, vllm_url: str) -> None:
+    recorder = Recorder(ServersEngine(Vllm(), Access((vllm_url,))))
+    tool = {"name": WEATHER["name"], "description": WEATHER["description"], "input_schema": WEATHER["parameters"]}
+    told = {"model": MODEL, "max_tokens": 1000, "tools": [tool], "temperature": 0, "thinking": {"type": "adaptive"}}
+    messages: list[Any] = []
+    async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.http() as http:
+        for number in range(TURNS):
+            messages.append({"role": "user", "content": QUESTIONS[number % 2]})
+            while messages[-1]["role"] == "user":
+                made = (await http.post("/v1/messages", json={**told, "messages": messages})).raise_for_status().json()
+                messages.append({"role": "assistant", "content": made["content"]})
+                calls = [block["id"] for block in made["content"] if block["type"] == "tool_use"]
+                results = [{"type": "tool_result", "tool_use_id": id, "content": '{"temp":21}'} for id in calls]
+                messages += [{"role": "user", "content": results}] if results else []
+    blocks = [block for message in messages if message["role"] == "assistant" for block in message["content"]]
+    assert [block["text"] for block in blocks if block["type"] == "text"] == [
+        ANSWERS[number % 2] for number in range(TURNS)
+    ]
+    assert any(block["type"] == "thinking" and block["signature"] for block in blocks)
+    await check_reuse(recorder, vllm_url)
+
+
+async def check_reuse(recorder: Recorder, vllm_url: str) -> None:
+    """What was asked for had its whole blocks cached."""
     async with httpx.AsyncClient(base_url=vllm_url, timeout=SECONDS, trust_env=False) as http:
         kept = reuse(recorder.steps, block_tokens((await http.get("/metrics")).text))
-    assert [message["content"] for message in messages if message["role"] == "assistant" and "content" in message] == [
-        ("It is 21 degrees.", numbers(9))[number % 2] for number in range(TURNS)
-    ]
     assert kept.cached >= LEAST_SHARE * kept.whole_blocks > 0
 
 
@@ -237,11 +272,6 @@ def seconds_to_stop(metrics: Metrics) -> float:
     gone = time.monotonic()
     wait_until(lambda: metrics.running() == 0, ABORT_SECONDS)
     return time.monotonic() - gone
-
-
-def numbers(last: int) -> str:
-    """What the talker says when it counts."""
-    return "\n".join(map(str, range(1, last + 1)))
 
 
 HELLO: dict[str, Any] = {
