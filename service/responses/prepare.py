@@ -232,7 +232,7 @@ class _Preparation:
             parent=parent.id,
             stored=request.store,
             messages=(*notes, *prompt.messages),
-            pictures=(*prompt.pictures, *self.parent.pictures),
+            pictures=tuple({each.digest: each for each in (*prompt.pictures, *self.parent.pictures)}.values()),
             items=msgspec.json.encode(prompt.items),
             rules=rules,
             settings=_settings(request, base.instructions, prompt),

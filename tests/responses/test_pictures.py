@@ -16,6 +16,7 @@ from service.api.content import IMAGE
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
+from service.responses.remembered import Remembered, remember
 from service.settings.settings import Settings
 from tests.support.chat.standin import ChatStandin, Say, answer, chatting
 from tests.support.markup.writing import Turn
@@ -255,16 +256,26 @@ async def test_a_picture_that_is_not_stored_is_shown_and_nothing_is_kept(setting
         assert await asked.kept() == []
 
 
-async def test_a_connection_remembers_the_pictures_of_what_is_not_stored(settings: Settings) -> None:
+async def test_a_connection_remembers_the_pictures_of_what_is_not_stored_each_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+
+    def noted(*told: Any, **named: Any) -> Remembered:
+        kept.append(len((ended := remember(*told, **named)).pictures))
+        return ended
+
+    monkeypatch.setattr("service.web.socket.lane.remember", noted)
     async with seeing(settings) as asked, asked.client.responses.connect() as socket:
         ids = [None]
-        for words in (said("One", CAT), "And?", "So?"):
+        for words in (said("One", CAT), said("And?", CAT), "So?"):
             await socket.response.create(model="llama-4", input=words, store=False, previous_response_id=ids[-1])  # type: ignore[arg-type]
             async for event in socket:
                 if event.type == "response.completed":
                     ids.append(event.response.id)  # type: ignore[arg-type]
                     break
-        assert asked.shown() == ["One", url_of(CAT), "A cat.", "And?", "A cat.", "So?"]
+        assert asked.shown() == ["One", url_of(CAT), "A cat.", "And?", url_of(CAT), "A cat.", "So?"]
+        assert kept == [1, 1, 1]
 
 
 async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
