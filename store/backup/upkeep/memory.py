@@ -7,6 +7,7 @@ from time import monotonic
 from store.backup.archiving.archiver import HERE
 from store.backup.archiving.shards import note_turns
 from store.backup.reading import BROKEN, GONE_TOO, Node, ShardReader, pause
+from store.history.delete import ERASED, FORGOTTEN
 from store.keys import Keyspace, shard_of
 from store.redis.connection import Server
 
@@ -57,9 +58,12 @@ class Memory:
         return await ShardReader(self._server, self.keyspace.shard(digits[0])).nodes(tenant, digits, idle_us)
 
     async def changed_at(self, tenant: str, root: str, digits: str) -> int:
-        """When a turn of a tree changed, in µs, so that the archive lacks that; 0 where it lacks nothing of it."""
+        """When a turn of a tree changed or was deleted, in µs, so that the archive lacks that; 0 where it lacks nothing
+        of it.
+        """
         changes = self.keyspace.shard(root).changes_of(tenant, root)
-        return int(await self._server.command("ZSCORE", changes, HERE + digits) or 0)
+        members = [kind + digits for kind in (HERE, FORGOTTEN, ERASED)]
+        return max(int(score or 0) for score in await self._server.command("ZMSCORE", changes, *members))
 
     async def note(self, tenant: str, root: str, digits: Sequence[str]) -> int:
         """Have turns of a tree archived again; how many of them are noted now."""

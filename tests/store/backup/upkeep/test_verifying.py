@@ -42,6 +42,25 @@ async def test_nothing_sound_is_blamed(both: Kept) -> None:
     assert (report.found, report.trees, report.turns, report.compared) == (0, 2, 3, 3)
 
 
+@pytest.mark.parametrize("is_archived", [False, True])
+@pytest.mark.parametrize("erase", [False, True])
+async def test_a_deletion_that_is_not_archived_yet_is_noted(both: Kept, erase: bool, is_archived: bool) -> None:
+    gone, top, last = await grow(both.store, "one", "two", "three")
+    if is_archived:
+        await both.archive_all()
+    for id in (gone, top):
+        await both.store.forget(TENANT, id, erase=erase)
+    assert await whats(both) == []
+    assert await whats(both, repair=True) == []
+    await both.archive_all()
+    assert await whats(both) == []
+    await both.archive.delete(*await both.keys())
+    assert await whats(both, repair=True) == ["not-archived"] * 3
+    await both.archive_all()
+    assert (await whats(both), await both.told(last)) == ([], [gone, top, last])
+    assert (await both.told(gone), await both.told(top)) == (None, None)
+
+
 async def test_a_damaged_value_is_moved_aside_and_what_redis_has_of_it_is_archived_anew(both: Kept) -> None:
     ids = await grow(both.store, "one", "two")
     await both.archive_all()
