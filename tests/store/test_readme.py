@@ -40,7 +40,7 @@ def test_every_script_is_in_the_table() -> None:
 def test_every_key_that_fsck_knows_is_in_the_table_and_no_other() -> None:
     row = r"(?m)^\| `([a-z-]+)[:A-Z/]*`[^|]* \| (?:string|hash|zset|set|stream) \|"
     listed = set(re.findall(row, README.read_text()))
-    patterns = (inspection._TURN, inspection._OWN, inspection._OTHER)
+    patterns = (inspection._TURN, inspection._PICTURE, inspection._OWN, inspection._OTHER)
     named = re.findall(rb"(?<![\w-])[a-z]+(?:-[a-z]+)*(?=[:|)])", b" ".join(each.pattern for each in patterns))
     known = {name.partition(":")[0] for name in inspection.KINDS} | {name.decode() for name in named} - {"t"}
     assert listed ^ known == {"whole"}  # which is never there
