@@ -141,8 +141,7 @@ async def test_a_history_of_what_left_memory_begins_anew_until_that_is_back(
     settings: Settings, redis: Redis, prefix: str
 ) -> None:
     await asyncio.to_thread(join, settings)
-    async with serving(changed(settings, chats="remembered")) as inside:
-        stored = Stored(inside, redis, prefix)
+    async with serving(changed(settings, chats="remembered")) as inside, (stored := Stored(inside, redis, prefix)).ada:
         first = await say(stored.ada, "My name is Ada.")
         answered = (await stored.ada.responses.retrieve(first)).output_text
         history: Any = [
