@@ -16,10 +16,10 @@ Start = Callable[..., ServiceProcess]
 
 
 def refuses(service: ServiceProcess) -> bool:
-    """Whether a new connection is refused."""
+    """Whether a new connection is refused, or was reset as the port closed."""
     try:
         socket.create_connection(("127.0.0.1", service.port), timeout=1).close()
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):
         return True
     return False
 
