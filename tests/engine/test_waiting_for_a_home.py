@@ -105,7 +105,7 @@ class Lines:
         await settled()
 
     async def woken(self) -> None:
-        """Return once whoever was given a place has heard of it: a timer may give one between two rounds of the loop."""
+        """Return once whoever was given a place has heard of it: a timer may give one between two rounds."""
         for _ in range(100):
             if self.admission.waiting == len(self.waiting):
                 break
