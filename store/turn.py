@@ -80,10 +80,10 @@ class Expense(msgspec.Struct, frozen=True):
 SAID_BYTES = 16
 """The length of a digest of what was said. It has a tenant's secret in it, so nobody can look for two texts of one."""
 
-DIGEST_BYTES = 32
-MOST_PICTURES = 100
-MOST_PICTURE_BYTES = 32 << 20
-"""The length of a picture's digest; and the most pictures of one turn, and bytes of all of them."""
+PICTURE_DIGEST_BYTES = 32
+
+MOST_PICTURES, MOST_PICTURE_BYTES = 100, 32 << 20
+"""The most pictures of one turn, and the most bytes of all of them."""
 
 PICTURES = "pictures"
 """The role of a note that names, by their digests in hex, the pictures of the message before it."""
@@ -106,7 +106,7 @@ class Picture(msgspec.Struct, frozen=True, array_like=True):
 
 def digest_of(data: bytes) -> bytes:
     """The digest by which a picture is known to its tenant."""
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+    return blake2b(data, digest_size=PICTURE_DIGEST_BYTES).digest()
 
 
 def check_pictures(pictures: Sequence[Picture]) -> None:
@@ -115,8 +115,8 @@ def check_pictures(pictures: Sequence[Picture]) -> None:
     if len(pictures) > MOST_PICTURES or size > MOST_PICTURE_BYTES:
         bounds = f"{MOST_PICTURES} pictures, of {MOST_PICTURE_BYTES:,} bytes"
         raise ValueError(f"a turn may have {bounds}, and this one has {len(pictures)}, of {size:,}")
-    if not all(picture.data and len(picture.digest) == DIGEST_BYTES for picture in pictures):
-        raise ValueError(f"a picture needs bytes, and a digest of {DIGEST_BYTES}")
+    if not all(picture.data and len(picture.digest) == PICTURE_DIGEST_BYTES for picture in pictures):
+        raise ValueError(f"a picture needs bytes, and a digest of {PICTURE_DIGEST_BYTES}")
 
 
 class Turn(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
 from service.markup.messages import ShownPicture
 from service.markup.speech import REFERENCE
-from store.turn import DIGEST_BYTES, Picture
+from store.turn import PICTURE_DIGEST_BYTES, Picture
 
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
 MAX_FILE_NAME_CHARS = 256
@@ -88,6 +88,7 @@ class PictureBounds(msgspec.Struct, frozen=True):
 
 
 USUAL_BOUNDS = PictureBounds()
+"""The bounds where no setting says others."""
 
 
 class Head(NamedTuple):
@@ -166,7 +167,7 @@ def read_picture(part: dict[str, Any], where: str, bounds: PictureBounds) -> Gen
     match = None if url is None else _DATA_URL.match(url)
     if url is None or match is None:
         return None
-    begin, digest, pieces = match.end(), blake2b(digest_size=DIGEST_BYTES), list[bytes]()
+    begin, digest, pieces = match.end(), blake2b(digest_size=PICTURE_DIGEST_BYTES), list[bytes]()
     if (len(url) - begin) // 4 * 3 - url[-2:].count("=") > bounds.bytes:
         raise _no_picture(where, f"it has more than {bounds.bytes:,} bytes", "Send it smaller.")
     for at in range(begin, len(url), CHARS_A_STEP):

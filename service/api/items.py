@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.content import Images, PictureBounds, ReadPictures, images_in, text_of
+from service.api.content import USUAL_BOUNDS, Images, PictureBounds, ReadPictures, images_in, text_of
 from service.api.request import Effort
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
@@ -507,7 +507,7 @@ class Gathered(msgspec.Struct):
     and the place of its first item among those that the client sent.
     """
 
-    bounds: PictureBounds | None = PictureBounds()
+    bounds: PictureBounds | None = USUAL_BOUNDS
     begins_at: int = 0
     tools_bytes: int = 1_048_576
     pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)

@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from service.api import ids
 from service.api import items as listed
-from service.api.content import Images, PictureBounds, read_parts, read_picture, text_or_parts, text_part
+from service.api.content import USUAL_BOUNDS, Images, read_parts, read_picture, text_or_parts, text_part
 from service.api.items import (
     BYTES_A_STEP,
     FOREIGN,
@@ -503,7 +503,7 @@ def _read_item(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
 
 def _read_pictures(gathered: Gathered) -> Generator[None, None, None]:
     """Read the pictures of an item. Raises InvalidRequest for one that can't be taken, and for too many."""
-    bounds = gathered.bounds or PictureBounds()
+    bounds = gathered.bounds or USUAL_BOUNDS
     images, gathered.images = gathered.images, []
     for part, where in images:
         found = yield from read_picture(part, where, bounds)

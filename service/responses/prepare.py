@@ -18,7 +18,7 @@ import msgspec
 from service import spans
 from service.api.approval import Answers
 from service.api.containers import container_of
-from service.api.content import PictureBounds
+from service.api.content import USUAL_BOUNDS
 from service.api.ids import response_of
 from service.api.items import (
     AdditionalToolsItem,
@@ -352,7 +352,7 @@ class _Preparation:
         while True:
             prompt = await self._prompt(read, history, created_at, context)
             if speech.sees:
-                _check_pictures(prompt.shown, (self.service.settings.picture_bounds or PictureBounds()).conversation)
+                _check_pictures(prompt.shown, (self.service.settings.picture_bounds or USUAL_BOUNDS).conversation)
             if prompt.partial:  # turns that were read may be among those left out
                 known, noted = NOTHING, False
             try:

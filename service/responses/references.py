@@ -79,7 +79,7 @@ async def stored_items(
         if not response:  # deleted, or not there
             continue
         named = await in_steps(_items_with(response, items, names))
-        shown = await with_pictures(store, tenant, response_id, [raw for _, raw in named])
+        shown = await with_data_urls(store, tenant, response_id, [raw for _, raw in named])
         for name, raw in zip([name for name, _ in named], shown, strict=True):
             found[name] = raw
             size += len(memoryview(raw))
@@ -146,7 +146,7 @@ class _Kind(msgspec.Struct):
 _kind = msgspec.json.Decoder(_Kind)
 
 
-async def with_pictures(
+async def with_data_urls(
     store: ConversationHistoryStore, tenant: str, turn: str, items: Sequence[msgspec.Raw]
 ) -> list[msgspec.Raw]:
     """The items of a turn with data URLs in the place of references; null for a picture that is there no more. Raises

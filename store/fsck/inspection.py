@@ -19,7 +19,7 @@ from store.jobs.model import LEVELS, WINDOWS
 from store.keys import COUNTERS, HEX_DIGITS, Keyspace, name_of
 from store.redis import scripts
 from store.redis.connection import Server
-from store.turn import DIGEST_BYTES
+from store.turn import PICTURE_DIGEST_BYTES
 
 SCAN_KEYS = 500
 """How many keys one SCAN looks at."""
@@ -164,7 +164,7 @@ MAX_REMEMBERED = 10_000
 
 _FAMILIES = rb"node|messages|response|pins|runs|tree|job|spec|log|snapshot|remains"
 _TURN = re.compile(rb"t:([A-Za-z0-9_.-]+):(?:%b):([0-9a-f]{48})" % _FAMILIES)
-_PICTURE = re.compile(rb"t:([A-Za-z0-9_.-]+):picture:([0-9a-f]{%d})" % (2 * DIGEST_BYTES))
+_PICTURE = re.compile(rb"t:([A-Za-z0-9_.-]+):picture:([0-9a-f]{%d})" % (2 * PICTURE_DIGEST_BYTES))
 _OWN = re.compile(rb"(line:[0-5]|leaves|conversations|trees|said):([A-Za-z0-9_.-]{1,64})")
 """A tenant's own keys: a line of jobs at a level, the order of its leaves, its conversations, its trees, what its turns
 have said."""
@@ -349,7 +349,7 @@ class Inspection:
             self._pictures[row.member] = row
             return
         digests = "" if row.pictures == "-" else row.pictures
-        size = 2 * DIGEST_BYTES
+        size = 2 * PICTURE_DIGEST_BYTES
         self._shown.update(f"{tenant}/{digests[at : at + size]}" for at in range(0, len(digests), size))
         self.turns += 1
         self.newer += row.newer

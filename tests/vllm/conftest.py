@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.vllm.server import SEEING, SMOL, START_SECONDS, VllmProcess
+from tests.support.vllm.server import MODEL, SEEING, SMOL, START_SECONDS, VllmProcess
 
 RUNNING_URL = "TEST_VLLM_URL"
 """The environment variable that names a server to use instead of starting one. It has to be started as here."""
@@ -26,49 +26,37 @@ TEST_SECONDS = 2 * START_SECONDS
 _servers: list[VllmProcess] = []
 
 
-@pytest.fixture(scope="session")
-def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A vLLM server for tests that don't mind each other; none may kill it, or fill it up."""
-    if url := os.environ.get(RUNNING_URL):
+def _url(running: str, folder: Path, model: str, *arguments: str) -> Iterator[str]:
+    """The URL of the server that the environment variable names, or else of one that lives as long as a fixture."""
+    if url := os.environ.get(running):
         yield url
         return
-    server = VllmProcess(tmp_path_factory.mktemp("vllm"))
+    server = VllmProcess(folder, model)
     _servers.append(server)
     try:
-        server.start(*FINE_CACHE)
+        server.start(*arguments)
         yield server.url
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server for tests that don't mind each other; none may kill it, or fill it up."""
+    yield from _url(RUNNING_URL, tmp_path_factory.mktemp("vllm"), MODEL, *FINE_CACHE)
 
 
 @pytest.fixture(scope="session")
 def smol_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A vLLM server of SmolLM2, as above."""
-    if url := os.environ.get(RUNNING_SMOL_URL):
-        yield url
-        return
-    server = VllmProcess(tmp_path_factory.mktemp("smol"), SMOL)
-    _servers.append(server)
-    try:
-        server.start(*FINE_CACHE[:2])
-        yield server.url
-    finally:
-        server.stop()
+    yield from _url(RUNNING_SMOL_URL, tmp_path_factory.mktemp("smol"), SMOL, *FINE_CACHE[:2])
 
 
 @pytest.fixture(scope="module")
 def seeing_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A vLLM server of a toy that is shown pictures, as above."""
-    if url := os.environ.get(RUNNING_SEEING_URL):
-        yield url
-        return
-    server = VllmProcess(tmp_path_factory.mktemp("seeing"), SEEING)
-    _servers.append(server)
-    try:
-        server.start(*FINE_CACHE[:2], "--max-model-len", "65536", "--max-num-batched-tokens", "65536")
-        yield server.url
-    finally:
-        server.stop()
+    room = ("--max-model-len", "65536", "--max-num-batched-tokens", "65536")
+    yield from _url(RUNNING_SEEING_URL, tmp_path_factory.mktemp("seeing"), SEEING, *FINE_CACHE[:2], *room)
 
 
 @pytest.fixture(scope="module")

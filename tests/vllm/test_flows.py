@@ -173,7 +173,7 @@ def test_cached_prefixes_are_a_tenant_s_own(service: ServiceProcess) -> None:
 
 
 def numbers(last: int) -> str:
-    """What the talker says when it counts."""
+    """The talker's answer when it counts."""
     return "\n".join(map(str, range(1, last + 1)))
 
 
@@ -226,7 +226,7 @@ async def test_a_history_of_messages_finds_all_of_its_prompt_cached(settings: Se
 
 
 async def check_reuse(recorder: Recorder, vllm_url: str) -> None:
-    """What was asked for had its whole blocks cached."""
+    """The server had the whole blocks of the prompts cached."""
     async with httpx.AsyncClient(base_url=vllm_url, timeout=SECONDS, trust_env=False) as http:
         kept = reuse(recorder.steps, block_tokens((await http.get("/metrics")).text))
     assert kept.cached >= LEAST_SHARE * kept.whole_blocks > 0

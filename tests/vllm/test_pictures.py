@@ -1,6 +1,6 @@
 """Pictures on a real vLLM, which makes the prompts of a toy with a real vision encoder.
 
-What it says is random; what matters is that the server reads each picture, and where its prefix cache holds.
+Its answers are random; the tests are about how it reads each picture, and where its prefix cache holds.
 """
 
 from collections.abc import AsyncIterator

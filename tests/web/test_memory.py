@@ -21,8 +21,9 @@ MIB = 1 << 20
 SECONDS = 60.0
 POLL_SECONDS = 0.02
 MOST_ADDED, MOST_KEPT = 240 * MIB, 110 * MIB
-"""What an attack may take beyond what there was at rest, and what of that a process may keep for what comes. It takes
-130 to 180 MiB and keeps 55 to 105 at once, by which threads are at work; all bodies at once would take 500."""
+"""The most bytes that an attack may add to those at rest, and the most that a process may keep of them. Large texts add
+130 to 190 MiB and leave 55 to 105 at once, by which threads are at work; all of them together would add 500.
+"""
 
 FLOOD = 12
 """How many large requests are sent at once."""

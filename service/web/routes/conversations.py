@@ -15,7 +15,7 @@ from service.api.request import MAX_METADATA_PAIRS, check_pair
 from service.errors import brief, invalid_value
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
-from service.responses.references import with_pictures
+from service.responses.references import with_data_urls
 from service.tenants.permissions import check_scope
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, items_shown
@@ -107,7 +107,7 @@ async def create_items(request: Received, query: Including, conversation_id: str
                 sent = read_added(body)
                 items = await edit_conversation.add_items(service, exchange.tenant, conversation_id, sent, once.name)
             listed, turn = [msgspec.Raw(msgspec.json.encode(item)) for item in items], ids.response_of(items[0].id)
-            data = await with_pictures(service.store, exchange.tenant, turn or "", listed)
+            data = await with_data_urls(service.store, exchange.tenant, turn or "", listed)
             page = Page(data, items[0].id, items[-1].id, has_more=False)
     return await answer_page(request, page, wanted)
 

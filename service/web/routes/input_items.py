@@ -11,7 +11,7 @@ import msgspec
 
 from service.api import ids
 from service.errors import ApiError, InvalidRequest
-from service.responses.references import omitted_items, with_pictures
+from service.responses.references import omitted_items, with_data_urls
 from service.web.routing import OrderedQuery, Page, not_in_list
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
@@ -49,7 +49,7 @@ async def added_items(store: ConversationHistoryStore, tenant: str, turn: str) -
     ((response, items),) = await store.items(tenant, [turn])
     if not response:
         return None
-    return _page(await with_pictures(store, tenant, turn, _ITEMS.decode(items)), more=False)
+    return _page(await with_data_urls(store, tenant, turn, _ITEMS.decode(items)), more=False)
 
 
 def _page(items: list[msgspec.Raw], *, more: bool) -> Page[msgspec.Raw]:
@@ -89,7 +89,7 @@ async def page_of(
             size += sum(map(len, blobs))
             items = _list(blobs, own=turn == asked, turn=turn)
             if waiting is None or any(_ID.decode(item).id == waiting for item in items):
-                items = await with_pictures(store, tenant, turn, items)
+                items = await with_data_urls(store, tenant, turn, items)
             for item in items if ascending else reversed(items):
                 if waiting is None:
                     found += [item] if _is_left(item, omitted) else []
@@ -115,7 +115,7 @@ async def item_of(
         omitted = () if also_omitted else await omitted_items(store, tenant, turns)
         for item in _list(blobs, own=False):
             if _ID.decode(item).id == id and _is_left(item, omitted):
-                return (await with_pictures(store, tenant, turn, [item]))[0]
+                return (await with_data_urls(store, tenant, turn, [item]))[0]
     raise ApiError(404, f"Item with id '{id[:100]}' not found.", param="item_id")
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.content import IMAGE, Head, PictureBounds, data_url, head_of
+from service.api.content import IMAGE, USUAL_BOUNDS, Head, PictureBounds, data_url, head_of
 from service.api.items import Gathered, InputItem
 from service.api.read import read_input
 from service.errors import InvalidRequest
@@ -31,7 +31,7 @@ DOT = png()
 HEX = hashlib.blake2b(DOT, digest_size=32).hexdigest()
 
 
-def read(words: Any, bounds: PictureBounds = PictureBounds()) -> tuple[list[InputItem], Gathered]:  # noqa: B008
+def read(words: Any, bounds: PictureBounds = USUAL_BOUNDS) -> tuple[list[InputItem], Gathered]:
     gathered = Gathered(bounds)
     raw = msgspec.Raw(msgspec.json.encode(words))
     return in_one_go(read_input(raw, gathered, max_items=4096)), gathered

@@ -23,7 +23,7 @@ from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id
 from store.layout import shared_secret
 from store.spending import Spending
-from store.turn import DIGEST_BYTES, Expense, Status
+from store.turn import PICTURE_DIGEST_BYTES, Expense, Status
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import submit, successor
 
@@ -45,7 +45,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "get": lambda store, id: store.get(TENANT, id),
     "find": lambda store, id: store.find(TENANT, id),
     "items": lambda store, id: store.items(TENANT, [id]),
-    "pictures": lambda store, id: store.pictures(TENANT, id, [bytes(DIGEST_BYTES)]),
+    "pictures": lambda store, id: store.pictures(TENANT, id, [bytes(PICTURE_DIGEST_BYTES)]),
     "lineage": lambda store, id: store.lineage(TENANT, id),
     "messages": lambda store, id: store.messages(TENANT, id),
     "forget": lambda store, id: store.forget(TENANT, id),
