@@ -21,8 +21,10 @@ from tests.support.engine.connected import CARD, ask, connected, failure, genera
 from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
+from tests.support.engine.standin import Standin
 from tests.support.engine.standing import Standing, standing
 from tests.support.engine.voices import VOICES, Voice
+from tests.support.llama.standin import LlamaStandin
 from tests.support.waiting import until
 
 DONE = b"data: [DONE]\n\n"
@@ -72,28 +74,33 @@ FAULTS: dict[str, Fault] = {
 }  # fmt: skip
 
 
-ALWAYS = ("vllm", "llama")
+STANDINS = {"vllm": Standin, "llama": LlamaStandin}
 """One that keeps its connections, and one that does not; what the others say is in test_wires.py."""
 
 
-@pytest.fixture(params=[name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in VOICES])
-def voice(request: pytest.FixtureRequest) -> Voice:
-    return VOICES[request.param]
+@pytest.fixture(params=STANDINS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture
-async def server(voice: Voice) -> AsyncIterator[Standing]:
-    async with standing(voice.standin(scripted())) as server:
+def voice(kind: str) -> Voice:
+    return VOICES[kind]
+
+
+@pytest.fixture
+async def server(kind: str) -> AsyncIterator[Standing]:
+    async with standing(STANDINS[kind](scripted())) as server:
         yield server
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_each_fault_is_its_error_and_the_next_one_is_served(voice: Voice, server: Standing, fault: str) -> None:
-    make, kind, words = FAULTS[fault]
+    make, error_kind, words = FAULTS[fault]
     async with connected(server, context_tokens=CARD.context_tokens) as engine:
         server.instead[voice.path] = make(voice)
         error = await failure(engine, sampling=Sampling(MANY, stop_ids=STOPS))
-        assert type(error) is kind
+        assert type(error) is error_kind
         assert words in str(error)
         assert len(str(error)) < 200
         assert not any(secret in str(error) for secret in ("127.0.0.1", str(server.port), "talker"))
@@ -112,11 +119,9 @@ async def test_what_came_before_a_fault_is_handed_over(voice: Voice, server: Sta
             await anext(chunks)
 
 
-async def test_a_server_that_dies_amid_an_answer_is_served_by_again_once_it_is_back(voice: Voice) -> None:
-    async with (
-        standing(voice.standin(scripted([[5], Stall()]))) as server,
-        connected(server, context_tokens=CARD.context_tokens) as engine,
-    ):
+async def test_a_server_that_dies_amid_an_answer_is_served_by_again_once_it_is_back(server: Standing) -> None:
+    server.engine = scripted([[5], Stall()])
+    async with connected(server, context_tokens=CARD.context_tokens) as engine:
         held = await hold(engine)
         await server.die()
         with pytest.raises(EngineBroke, match="broke"):

@@ -89,13 +89,6 @@ async def test_what_somebody_may_not_use_is_not_there_for_them() -> None:
         assert await engines.find("", lambda names: False) is None
 
 
-async def test_an_engine_that_is_down_is_not_asked_for_who_may_not_use_it() -> None:
-    down = member("a")
-    async with started(down, member("b")) as engines:
-        played(down).unready = EngineUnavailable("a is away")
-        assert await engines.find("a", lambda names: "a" not in names) is None
-
-
 async def test_an_engine_is_asked_for_the_model_as_it_calls_it() -> None:
     first, second = member("a"), member("b", [[6, RETURN]])
     async with started(first, second) as engines:
@@ -114,15 +107,6 @@ async def test_a_name_that_is_given_goes_before_one_that_follows_from_another() 
     async with started(member("gpt-oss-20b"), member("openai/gpt-oss-20b")) as engines:
         assert (await card(engines, "openai/gpt-oss-20b")).id == "openai/gpt-oss-20b"
         assert [offer.names for offer in engines.offers()] == [("gpt-oss-20b",), ("openai/gpt-oss-20b",)]
-
-
-async def test_one_engine_without_a_name_is_as_it_says_itself() -> None:
-    only = Member(engine("gpt-oss-20b"), aliases=("gpt-4o",))
-    async with started(only) as engines:
-        assert [offer.names for offer in engines.offers()] == [("gpt-oss-20b", "openai/gpt-oss-20b", "gpt-4o")]
-        assert (await card(engines, "gpt-4o")).id == "gpt-oss-20b"
-        await sample(engines, "gpt-oss-20b")
-    assert models(only) == ["gpt-oss-20b"]
 
 
 async def test_the_service_is_ready_as_long_as_one_engine_is() -> None:
@@ -175,12 +159,4 @@ async def test_a_new_one_is_started_first_and_where_it_fails_all_stays() -> None
         with pytest.raises(EngineUnavailable, match="no memory"):
             await engines.change([first, second])
         assert [offer.names for offer in engines.offers()] == [("a",)]
-        assert await sample(engines, "a") == [5, RETURN]
-
-
-async def test_an_engine_that_stays_under_other_names_goes_on() -> None:
-    first = member("a")
-    async with started(first) as engines:
-        await engines.change([Member(first.engine, "a", first.model, ("z",))])
-        assert (await card(engines, "z")).id == "a"
         assert await sample(engines, "a") == [5, RETURN]

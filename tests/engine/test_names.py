@@ -44,14 +44,6 @@ async def urls(names: Names, *listed: str) -> list[str]:
 # --- look-ups ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_url_without_the_mark_is_a_place_that_nobody_looks_up() -> None:
-    zone = Zone()
-    assert await Names(zone.look_up).places(["http://vllm:8000/a"], 1) == [
-        ServerAddress("http://vllm:8000/a", "http://vllm:8000/a")
-    ]
-    assert zone.asked == []
-
-
 async def test_each_address_of_a_name_is_a_place_that_hears_the_name() -> None:
     zone = Zone("10.0.0.2", "10.0.0.1", "fd00::1")
     assert await Names(zone.look_up).places([NAME], 1) == [
@@ -78,10 +70,6 @@ async def test_what_was_known_stays_where_a_look_up_fails(
     assert [each.message for each in caplog.records] == ["a name can't be looked up"]
     zone.addresses, zone.trouble = ["10.0.0.2"], None
     assert await urls(names, NAME) == ["http://10.0.0.2:8000"]
-
-
-async def test_a_name_that_was_never_known_leads_nowhere() -> None:
-    assert await urls(Names(Zone().look_up), NAME) == []
 
 
 async def test_a_look_up_without_an_answer_is_waited_for_by_one_alone() -> None:
@@ -166,11 +154,3 @@ async def test_a_name_that_leads_nowhere_yet_is_waited_for() -> None:
         zone.addresses = ["127.0.0.2"]
         await until(engine.servers)
         assert (await ask(engine)).tokens == [5]
-
-
-async def test_the_system_s_own_look_up_is_asked() -> None:
-    async with standing_in(scripted([[5]])) as server:
-        url = f"dns+http://localhost:{server.port}"
-        async with connected(server, urls=[url]) as engine:
-            assert (await ask(engine)).tokens == [5]
-            assert engine.servers()[f"127.0.0.1:{server.port}"]

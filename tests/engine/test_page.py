@@ -17,10 +17,6 @@ def test_samples_are_found_by_their_whole_names() -> None:
     assert (total(page["a"]), mean(page["a"]), page["c"], mean(page["c"])) == (6, 3.25, [], 0)
 
 
-def test_a_page_that_is_cut_off_ends_with_its_last_whole_line() -> None:
-    assert [each.value for each in read_page(b"a 1\na 12", ["a"])["a"]] == [1]
-
-
 @pytest.mark.parametrize("line", [b"a", b"a{", b'a{x="1} 3', b"a NaN", b"a +Inf", b"a \xff", b"a one", b"a{} {} 3"])
 def test_a_line_that_can_not_be_read_is_passed_over(line: bytes) -> None:
     assert [each.value for each in read_page(line + b"\na 3\n", ["a"])["a"]] == [3]
@@ -39,11 +35,6 @@ def test_whatever_a_page_is_it_is_read(body: bytes) -> None:
         assert told.running >= 0
         assert 0 <= told.used <= 1
         assert told.room >= 0
-
-
-def test_vllm_tells_what_runs_what_waits_and_its_room() -> None:
-    assert vllm.read_told(metrics_page(3, 2, 0.25, 1000)) == ServerLoad(3, 2, 0.25, 1000)
-    assert vllm.read_told(metrics_page(3, 2, 0.25, 0)) == ServerLoad(3, 2, 0.25, 0)
 
 
 def test_each_engine_in_a_vllm_server_has_room_of_its_own() -> None:

@@ -24,12 +24,6 @@ def test_a_prompt_of_any_length_is_all_of_its_ids(length: int, first: int, kind:
     assert json.loads(written(array("I", ids) if kind == "array" else ids)) == ids
 
 
-@pytest.mark.parametrize("length", [BLOCK_IDS * blocks + more for blocks in (0, 1, 2) for more in (-1, 0, 1)][1:])
-def test_a_prompt_that_ends_beside_a_block_is_all_of_its_ids(length: int) -> None:
-    ids = array("I", range(length))
-    assert json.loads(written(ids)) == list(ids)
-
-
 def test_what_a_prompt_begins_with_is_written_once_for_each_salt() -> None:
     block_json.cache_clear()
     prompt = array("I", range(5 * BLOCK_IDS + 100))

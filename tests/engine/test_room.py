@@ -33,11 +33,6 @@ ONE = 103
 STALLING = [[5], Stall()]
 
 
-def ending(event: asyncio.Event) -> list[Any]:
-    """What is sampled until an event is set, and a little behind it."""
-    return [[5], Stall(event), [6]]
-
-
 @asynccontextmanager
 async def room_for(room: int, script: Any = STALLING, **access: Any) -> AsyncIterator[tuple[Standin, WatchedHttp]]:
     """A server with room for so many tokens, and an engine before it."""
@@ -78,36 +73,11 @@ async def test_as_many_get_in_as_have_room_and_the_next_once_one_has_ended() -> 
         assert (load(engine).tokens, engine.waiting, engine.running) == (0, 0, 0)
 
 
-async def test_a_prompt_that_is_larger_than_all_room_is_served_alone() -> None:
-    async with room_for(50) as (server, engine):
-        held = await hold(engine)
-        other = await waiting(engine, id="other", prompt=[1] * 500)
-        server.engine = scripted()
-        await cancelled(held)
-        assert (await other).tokens[0] == 5
-
-
-async def test_without_a_word_of_its_room_a_server_gets_all() -> None:
-    async with room_for(0) as (server, engine):
-        held = [await hold(engine, id=str(number)) for number in range(20)]
-        assert (load(engine).room, len(server.generations)) == (0, 20)
-        await cancelled(*held)
-
-
 async def test_a_room_that_is_set_counts_instead_of_what_the_server_tells() -> None:
     async with room_for(10**6, kv_tokens=ONE) as (_, engine):
         held = await hold(engine)
         await cancelled(await waiting(engine, id="other"), held)
         assert load(engine) == Load(0, ONE)
-
-
-async def test_where_one_server_has_no_room_another_is_taken() -> None:
-    async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(standing_in(scripted(STALLING), room=ONE)) for _ in range(2)]
-        engine = await stack.enter_async_context(connected(*servers))
-        held = [await hold(engine, id=str(number), affinity="one") for number in range(2)]
-        assert [len(server.generations) for server in servers] == [1, 1]
-        await cancelled(await waiting(engine, affinity="one"), *held)
 
 
 async def test_what_goes_on_here_is_not_held_up() -> None:
@@ -136,14 +106,6 @@ async def test_the_expected_output_is_the_mean_of_what_was_sampled() -> None:
             await ask(engine, id=str(number), sampling=allowed)
         loads = [load(engine).tokens async for _ in generated(engine, generation(sampling=allowed))]
         assert 3 + 10 <= loads[0] < 3 + 30
-
-
-async def test_a_server_that_came_back_tells_its_room_anew() -> None:
-    async with room_for(ONE, probe_seconds=0.05) as (server, engine):
-        await server.die()
-        server.room = 2 * ONE
-        await server.start()
-        await until(lambda: load(engine).room == 2 * ONE)
 
 
 # --- who waits, and for how long -----------------------------------------------------------------------------------
@@ -224,19 +186,6 @@ async def test_a_better_priority_goes_first() -> None:
         await cancelled(later)
 
 
-async def test_small_ones_do_not_go_past_a_large_one() -> None:
-    async with room_for(3 * ONE) as (server, engine):
-        held = [await hold(engine, id=str(number)) for number in range(2)]
-        large = await waiting(engine, id="large", prompt=[1] * 100)
-        small = await waiting(engine, id="small")
-        assert len(server.generations) == 2
-        await cancelled(held[0])
-        await until(lambda: len(server.generations) == 3)
-        assert len(server.generations[-1].body["token_ids"]) == 100
-        assert engine.waiting == 1
-        await cancelled(large, small, held[1])
-
-
 async def test_who_waits_hears_that_the_servers_are_gone() -> None:
     async with room_for(ONE, probe_seconds=0.05) as (server, engine):
         held = await hold(engine)
@@ -244,17 +193,6 @@ async def test_who_waits_hears_that_the_servers_are_gone() -> None:
         await until(lambda: engine.waiting == 1)
         await server.die()
         assert type(await other) is not EngineOverloaded
-        await asyncio.wait([held])
-        assert held.exception() is not None
-
-
-async def test_who_waits_hears_that_the_engine_is_closed() -> None:
-    async with room_for(ONE) as (_, engine):
-        held = await hold(engine)
-        other = asyncio.create_task(failure(engine, id="other"))
-        await until(lambda: engine.waiting == 1)
-        await engine.close()
-        assert "closed" in str(await other)
         await asyncio.wait([held])
         assert held.exception() is not None
 
@@ -375,17 +313,6 @@ def test_the_wait_is_what_the_last_minute_says() -> None:
         clock.now += 1
         rate.free(10)
     assert (rate.seconds_for(10), rate.seconds_for(100), rate.seconds_for(100_000)) == (1, 10, 60)
-
-
-def test_as_long_as_nothing_has_ended_the_wait_is_as_long_again() -> None:
-    clock = Clock()
-    rate = Rate(clock)
-    rate.take(10)
-    assert rate.seconds_for(10) == 1
-    clock.now += 7
-    assert rate.seconds_for(10) == 7
-    clock.now += 1000
-    assert rate.seconds_for(10) == 60
 
 
 def test_the_time_in_which_nothing_was_taken_says_nothing() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.port import EngineBroke, EngineUnavailable
-from service.engine.servers.choosing import bearable, rank
+from service.engine.port import EngineUnavailable
+from service.engine.servers.choosing import rank
 from service.engine.servers.engine import Access
 from tests.support.engine.connected import NEVER_SECONDS, ask, connected, failure, hold, several
 from tests.support.engine.scripted import Stall
@@ -32,14 +32,6 @@ def test_a_server_that_is_added_moves_its_own_share_alone(urls: list[str]) -> No
     moved = {one for one in AFFINITIES if old[one] != new[one]}
     assert {new[one] for one in moved} <= {added}
     assert len(moved) <= 3 * len(AFFINITIES) / len(urls), "about its even share"
-
-
-@given(servers_of, st.data())
-def test_a_weight_that_grows_only_draws_to_its_server(urls: list[str], data: st.DataObject) -> None:
-    weights = {url: data.draw(st.floats(0.1, 10)) for url in urls}
-    heavier = weights | {urls[0]: weights[urls[0]] * data.draw(st.floats(1, 10))}
-    old, new = places(urls, weights), places(urls, heavier)
-    assert all(new[one] == urls[0] for one in AFFINITIES if old[one] != new[one])
 
 
 def test_a_server_gets_what_its_weight_says() -> None:
@@ -85,16 +77,6 @@ async def test_one_that_stays_keeps_what_runs_there_and_a_new_one_is_asked_first
         assert len(staying.generations) > 1
 
 
-async def test_one_that_breaks_off_while_it_leaves_fails_its_own_alone() -> None:
-    async with several([[5], Stall()], [[7]]) as (leaving, staying), connected(leaving) as engine:
-        running = await hold(engine)
-        await engine.change(access(staying))
-        await leaving.die()
-        with pytest.raises(EngineBroke):
-            await running
-        assert (await ask(engine)).tokens == [7]
-
-
 async def test_a_list_with_none_that_is_up_says_so_and_one_that_is_closed_takes_no_other() -> None:
     async with several([[5]], [[7]]) as (first, second), connected(first) as engine:
         await second.die()
@@ -103,19 +85,6 @@ async def test_a_list_with_none_that_is_up_says_so_and_one_that_is_closed_takes_
         await engine.close()
         with pytest.raises(EngineUnavailable, match="closed"):
             await engine.change(access(first))
-
-
-async def test_a_lighter_server_is_busy_sooner() -> None:
-    async with (
-        several([[5], Stall()], [[5], Stall()]) as (heavy, light),
-        connected(heavy, light, weights=(3.0, 1.0)) as engine,
-    ):
-        one = next(one for one in AFFINITIES if rank(one, light.url) > rank(one, heavy.url, 3.0))
-        held = [await hold(engine, id=str(number), affinity=one) for number in range(48)]
-        assert len(light.generations) == bearable(48 / 4)
-        for task in held:
-            task.cancel()
-        await asyncio.gather(*held, return_exceptions=True)
 
 
 async def test_a_conversation_goes_on_where_its_last_response_was_made() -> None:

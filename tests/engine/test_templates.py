@@ -70,10 +70,3 @@ async def test_only_marks_of_ours_stay_marks() -> None:
     (message,) = json.loads(disarmed.messages)
     assert message["content"] == "Say <\u2060tool_call> and <tool_call> and <div>."
     assert disarmed.own == ""
-
-
-async def test_what_another_one_takes_for_ours_is_broken() -> None:
-    said = "< 4567 tool_call>"
-    transcript = Transcript(msgspec.json.encode([{"role": "user", "content": said}]), own=" 0123 ")
-    (message,) = json.loads((await Disarming().disarm(pieces, transcript)).messages)
-    assert message["content"] == said

@@ -204,49 +204,6 @@ async def test_whatever_happens_nobody_waits_without_need_and_all_are_served(ste
         assert (found.waiting, [server.running for server in found.servers]) == ([], [0, 0, 0])
 
 
-async def test_a_home_serves_those_who_wait_for_it_and_not_who_came_first_elsewhere() -> None:
-    async with lines() as found:
-        held = [await found.ask(900, number) for number in (0, 1)]
-        other, own = await found.ask(900, 0), await found.ask(900, 1)
-        await found.end(held[1])
-        assert own.held
-        assert other in found.waiting
-
-
-async def test_a_server_for_which_nobody_waits_is_taken_once_waiting_costs_more() -> None:
-    async with lines() as found:
-        await found.ask(900, 0)
-        patient, hasty = await found.ask(900, 0), await found.ask(900, 0, alone=0.01)
-        await until(lambda: hasty.held)
-        assert hasty.held
-        assert hasty.held.server is found.servers[1]
-        assert patient in found.waiting
-
-
-async def test_who_stands_in_all_lines_goes_before_those_who_come_later_alone() -> None:
-    async with lines() as found:
-        held = [await found.ask(900, number) for number in (0, 1)]
-        mover, early = await found.ask(900, 0, apart=0.01), await found.ask(900, 1)
-        await until(lambda: mover.ticket.reach is Reach.ANY)
-        late = await found.ask(900, 1)
-        order = []
-        for _ in range(3):
-            ((done,),) = [[each for each in found.running if each is not held[0]]]
-            await found.end(done)
-            order.append(next(name for name in (early, mover, late) if name.held and name not in order))
-        assert order == [early, mover, late]
-
-
-async def test_a_home_that_came_back_has_nothing_to_wait_for() -> None:
-    async with lines() as found:
-        await found.ask(900, 0)
-        found.servers[0].lives += 1
-        other = await found.ask(900, 0)
-        found.servers[0].lives += 1
-        await found.has(found.servers)
-        assert other.held
-
-
 # --- how long it is worth it ------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.engine.chat.answer import MOST_CALLS, ChatAnswer
-from service.engine.port import Chunk, EngineBroke, EngineError, EngineOverloaded, EngineRefused, Finish
+from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineRefused, Finish
 from service.harmony.segments import Closed, Opened
 from service.markup.by_server import ENDED, ByServer
 from tests.support.chat.standin import answer, delta, spoken, usage
@@ -58,20 +58,6 @@ def test_a_whole_turn_is_read_and_counted_however_it_is_cut(size: int, ids: bool
 def test_lines_may_end_as_those_of_any_server_and_comments_are_passed_over(end: bytes) -> None:
     stream = (b": ping\n\n" + b"".join(answer(TURN))).replace(b"\n", end).replace(b"data: ", b"data:")
     assert said_in(chunks_of(reading(), stream)) == SAID
-
-
-def test_a_done_behind_the_finish_is_the_end() -> None:
-    answer = reading()
-    assert list(answer.feed(DONE)) == []
-    assert not answer.over
-    chunks = list(answer.feed(delta({"content": "Hi"}) + delta({}, "stop") + usage(2) + DONE))
-    assert answer.over
-    assert [chunk.text for chunk in chunks] == ["\x1eaHi"]
-
-
-def test_a_stream_that_breaks_off_has_failed() -> None:
-    with pytest.raises(EngineBroke):
-        chunks_of(reading(), *spoken(TURN))
 
 
 def call(index: int | None, id: str | None, name: str | None, arguments: str | None) -> bytes:
@@ -210,16 +196,6 @@ def test_arguments_without_a_name_are_no_answer(text: str | None) -> None:
         chunks_of(reading(), *broken, call(0, None if text else "a", None, "1}"), STOP)
 
 
-def test_calls_that_are_told_in_turns_each_count_and_the_first_comes_out_as_it_comes() -> None:
-    reader = reading()
-    first = list(reader.feed(call(0, "a", "one", '{"y": ') + call(1, "b", "two", '{"x": ')))
-    assert said_in(first) == [("functions.one", '{"y": ')]
-    rest = list(reader.feed(call(1, None, None, "1}") + call(0, None, None, "2}")))
-    chunks = [*first, *rest, *reader.feed(call(1, None, None, "") + delta({}, "tool_calls") + usage(9)), reader.end()]
-    assert said_in(chunks) == [("functions.one", '{"y": 2}'), ("functions.two", '{"x": 1}')]
-    assert sum(len(chunk.tokens) for chunk in chunks) == 9
-
-
 def test_no_more_than_so_many_calls_wait() -> None:
     many = b"".join(call(index, None, "one", "{") for index in range(MOST_CALLS + 1))
     with pytest.raises(EngineError, match="calls at once"):
@@ -248,12 +224,6 @@ def test_an_odd_count_is_not_told_and_what_came_is_counted(odd: Any) -> None:
         assert said_in(chunks) == [("final", "Hi!")]
         last = chunks[-1]
         assert (sum(len(chunk.tokens) for chunk in chunks), last.prompt_tokens, last.cached_tokens) == (3, None, None)
-
-
-def test_of_an_odd_usage_what_is_a_count_is_believed() -> None:
-    odd = told(prompt_tokens=40, completion_tokens=-3, prompt_tokens_details={"cached_tokens": 50})
-    last = chunks_of(reading(), delta({"content": "Hi"}), delta({}, "stop"), odd)[-1]
-    assert (last.prompt_tokens, last.cached_tokens, len(last.tokens)) == (40, 40, 1)
 
 
 def test_what_is_null_says_nothing() -> None:
@@ -291,31 +261,6 @@ def test_without_ids_an_answer_ends_where_as_much_was_said_as_may_be() -> None:
     assert chunks[-1].finish is Finish.LENGTH
     assert said_in(chunks) == [("final", "0 1 2 ")]
     assert sum(len(chunk.tokens) for chunk in chunks) == 3
-
-
-def test_an_event_of_several_tokens_fills_what_may_come() -> None:
-    likely = {"content": [{"token": word, "logprob": -0.5, "top_logprobs": []} for word in ("1 ", "2 ")]}
-    answer = reading(max_tokens=3, logprobs=0)
-    said = (delta({"content": "0 "}), delta({"content": "1 2 "}, logprobs=likely), delta({"content": "3 "}))
-    chunks = [*answer.feed(b"".join(said)), answer.end()]
-    assert said_in(chunks) == [("final", "0 1 2 ")]
-    assert sum(len(chunk.tokens) for chunk in chunks) == 3
-    assert [len(chunk.logprobs or ()) for chunk in chunks] == [len(chunk.tokens) for chunk in chunks]
-
-
-def test_the_prompt_s_length_comes_with_the_first_chunk_where_its_ids_do() -> None:
-    first, *others, last = chunks_of(reading(), *answer(TURN))
-    assert first.prompt_tokens == last.prompt_tokens == 40
-    assert {chunk.prompt_tokens for chunk in others} == {None}
-
-
-def test_an_answer_ends_where_as_much_was_said_as_may_be() -> None:
-    answer = reading(max_tokens=3)
-    chunks = list(answer.feed(b"".join(delta({"content": f"{number} "}, ids=1) for number in range(9))))
-    assert answer.over
-    last = answer.end()
-    assert (last.finish, last.tokens) == (Finish.LENGTH, [])
-    assert said_in(chunks) == [("final", "0 1 2 ")]
 
 
 def test_more_text_than_tokens_can_have_is_a_fault() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Sampling
+from service.engine.port import EngineRefused, EngineUnavailable, Sampling
 from service.markup.speech import ChatRequest, Transcript
 from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting, spoken, stall
 from tests.support.engine.connected import ask, connected, failure, hold
@@ -170,9 +170,3 @@ async def test_an_answer_that_never_ends_is_ended() -> None:
         server.instead[CHAT] = Instead((piece,), then=Then.AGAIN)
         got = await ask(engine, **said())
     assert (got.finish, len(got.tokens)) == ("length", 100)
-
-
-async def test_a_prompt_by_ids_is_not_for_it() -> None:
-    async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
-        assert isinstance(await failure(engine), EngineError)
-        assert server.chats == []

@@ -55,20 +55,6 @@ async def ask(client: AsyncOpenAI, words: Any, after: Any = None, **more: Any) -
     return await client.responses.create(model="llama-4", input=words, previous_response_id=previous, **more)
 
 
-async def test_several_calls_of_a_chat_completion_have_an_index_each(settings: Settings) -> None:
-    remembering = settings.model_copy(update={"chats": "remembered"})
-    tool: Any = {"type": "function", "function": {key: value for key, value in WEATHER.items() if key != "type"}}
-    async with asked(remembering, *says(LOOKING)) as (client, _):
-        messages: Any = [{"role": "user", "content": "Is it warm?"}]
-        chosen: Any = {"model": "llama-4", "messages": messages, "tools": [tool]}
-        async with client.chat.completions.stream(**chosen) as stream:
-            final = await stream.get_final_completion()
-    calls = final.choices[0].message.tool_calls or []
-    assert [json.loads(call.function.arguments)["city"] for call in calls] == ["Paris", "Rome"]
-    assert len({call.id for call in calls}) == 2
-    assert final.choices[0].finish_reason == "tool_calls"
-
-
 async def streamed(client: AsyncOpenAI, words: str, **more: Any) -> dict[str, Any]:
     """The response of a stream whose events are in order."""
     stream = await ask(client, words, stream=True, **more)
@@ -222,11 +208,3 @@ async def test_tools_that_the_service_runs_are_requests(settings: Settings, tool
     assert response.usage.input_tokens == 80
     assert response.usage.output_tokens_details.tool_output_tokens == 1  # the stand-in says the same of each prompt
     assert response.usage.output_tokens == len(spoken(add)) + len(spoken(HELLO))
-
-
-async def test_the_list_of_models_says_who_reads_them(settings: Settings) -> None:
-    async with asked(settings, *says(HELLO)) as (client, _):
-        (model,) = (await client.models.list()).data
-    assert model.model_extra is not None
-    assert model.model_extra["markup"] == "server"
-    assert "tool_choice" not in model.model_extra["supported_parameters"]

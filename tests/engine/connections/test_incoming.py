@@ -71,10 +71,6 @@ def test_an_answer_that_ends_early_is_broken(parts: list[bytes], form: object, d
     assert b"".join(parts).startswith(b"".join(incoming.pieces))
 
 
-def test_what_came_with_one_read_lies_together() -> None:
-    assert fed(chunked([b"a", b"bc", b"d"])).pieces == [b"a", b"bc", b"d"]
-
-
 @pytest.mark.parametrize("status", [204, 304])
 def test_some_answers_have_no_body(status: int) -> None:
     incoming = fed(b"HTTP/1.1 %d Nothing\r\nserver: x\r\n\r\n" % status)
@@ -148,8 +144,3 @@ def test_what_is_no_part_of_a_body_is_bounded(name: str, size: int) -> None:
 def test_a_long_body_in_small_chunks_is_no_large_head() -> None:
     parts = [b"ab"] * MAX_HEAD_BYTES
     assert b"".join(fed(chunked(parts), range(0, 12 * MAX_HEAD_BYTES, 999)).pieces) == b"".join(parts)
-
-
-def test_a_header_that_comes_twice_is_a_list() -> None:
-    incoming = fed(b"HTTP/1.1 200 OK\r\nA: 1\r\nx:\r\na: 2\r\ncontent-length: 0\r\n\r\n")
-    assert incoming.headers == {"a": "1, 2", "x": "", "content-length": "0"}

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -65,20 +64,6 @@ async def test_a_connection_is_used_again_behind_an_answer_that_was_read() -> No
     async with playing() as server, pooled() as pool:
         assert [await whole(pool, server.target()) for _ in range(5)] == [b"ok"] * 5
         assert (len(server.calls), len(server.calls[0].heads), pool.open) == (1, 5, 1)
-
-
-async def test_those_at_once_have_connections_of_their_own() -> None:
-    async with playing() as server, pooled() as pool:
-        assert await asyncio.gather(*(whole(pool, server.target()) for _ in range(20))) == [b"ok"] * 20
-        assert await whole(pool, server.target()) == b"ok"
-        assert pool.open == len(server.calls) <= 20
-
-
-async def test_a_connection_is_for_one_peer() -> None:
-    async with playing() as server, playing() as other, pooled() as pool:
-        for each in (server, other, server, other):
-            await whole(pool, each.target())
-        assert (len(server.calls), len(other.calls)) == (1, 1)
 
 
 async def test_where_connections_are_not_kept_each_request_has_its_own_and_says_so() -> None:
@@ -170,14 +155,6 @@ async def test_leaving_an_answer_before_its_end_hangs_up(read: bool) -> None:
         await until(lambda: pool.open == 0 and server.calls[0].ended.is_set(), 2)
 
 
-async def test_an_answer_with_an_end_that_nobody_read_hangs_up() -> None:
-    async with playing() as server, pooled() as pool:
-        connection = await post(pool, server.target())
-        await until(lambda: connection.answer.whole, 2)
-        connection.leave()
-        await until(lambda: pool.open == 0, 2)
-
-
 async def test_what_came_before_the_end_is_handed_over_and_then_it_is_broken() -> None:
     async def cut(call: Call) -> None:
         await call.asked()
@@ -194,25 +171,11 @@ async def test_what_came_before_the_end_is_handed_over_and_then_it_is_broken() -
         connection.leave()
 
 
-async def test_where_nobody_listens_nothing_was_sent() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    async with pooled() as pool:
-        with pytest.raises(Unconnected):
-            await post(pool, target_of(ServerAddress(url, url)))
-
-
 async def test_a_name_without_an_address_is_no_connection() -> None:
     url = "http://nowhere.invalid:1"
     async with pooled() as pool:
         with pytest.raises(Unconnected):
             await post(pool, target_of(ServerAddress(url, url)))
-
-
-async def test_a_name_leads_to_its_server() -> None:
-    async with playing() as server, pooled() as pool:
-        answers = await asyncio.gather(*(whole(pool, server.target("localhost")) for _ in range(3)))
-        assert answers == [b"ok"] * 3
 
 
 async def test_a_connection_has_to_come_about_in_time_with_its_tls() -> None:
@@ -305,20 +268,6 @@ async def test_what_nobody_reads_is_bounded_and_comes_when_it_is_read() -> None:
         assert len(await rest(connection)) == amount
         connection.leave()
         assert pool.open == 1
-
-
-async def test_a_large_body_arrives_whole() -> None:
-    bodies: list[bytes] = []
-
-    async def take(call: Call) -> None:
-        while True:
-            bodies.append(await call.asked())
-            call.writer.write(OK)
-
-    async with playing(take) as server, pooled() as pool:
-        body = bytes(range(256)) * 40_000
-        assert await whole(pool, server.target(), body) == b"ok"
-        assert bodies == [body]
 
 
 async def test_an_answer_ahead_of_the_whole_request_leaves_no_connection() -> None:

@@ -11,7 +11,7 @@ from jsonschema_rs import is_valid
 from service.api.tools.callee import Callee
 from service.engine.demo.engine import likelihood
 from service.engine.port import EngineRefused
-from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
+from service.grammar.tags import HeaderState, content_tag, regex_content, schema_content
 from service.harmony.tokens import (
     ASSISTANT,
     CALL,
@@ -28,7 +28,7 @@ from service.harmony.tokens import (
 from service.responses.output.next_step import header_tag
 from service.responses.output.rules import Rules
 from tests.support.engine.constrained import called, said, written
-from tests.support.engine.prompts import call, final, message, output, prompt, user
+from tests.support.engine.prompts import final, message, prompt, user
 
 TOOLS = """# Tools
 
@@ -102,20 +102,16 @@ def test_who_may_not_call_answers(words: str) -> None:
     assert "<channel>final<message>" in written(whole)
 
 
-def test_a_tool_has_to_be_called_even_behind_what_a_tool_said() -> None:
-    chain = [user(TWO), call("get_weather", "{}"), output("get_weather", "18C")]
-    assert called(said(prompt(*chain, developer=TOOLS), header_tag(Rules(CALLEES, "required"), NEXT)))
+def test_a_conversation_is_summed_up_when_that_is_asked_for() -> None:
+    chain = [user("my name is Ada"), final("Fine."), user("count to 3"), final("1\n2\n3")]
+    asked = prompt(*chain, message("developer", "Write a summary of the conversation above. Don't call any tool."))
+    assert 'The user said "my name is Ada", then "count to 3".' in written(said(asked))
 
 
 def test_several_calls_follow_each_other_where_a_call_is_no_stop() -> None:
     whole = said(asking(), None, (RETURN,))
     assert [json.loads(text)["city"] for _, text in called(whole)] == ["Paris", "London"]
     assert written(whole).endswith("<call><start>assistant<channel>final<message>I wait for what comes of it.<return>")
-
-
-def test_two_things_asked_for_are_two_calls() -> None:
-    whole = said(asking("Get the weather in Oslo for 5 days and tell me the current time"), None, (RETURN,))
-    assert called(whole) == [("functions.get_weather", '{"city":"Oslo","days":5}'), ("functions.current_time", "{}")]
 
 
 def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it() -> None:
@@ -125,22 +121,6 @@ def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it(
     assert [json.loads(text)["city"] for _, text in called([*first, *second])] == ["Paris", "London"]
     third = said([*asking(), *first, *second], header_tag(rules, CALLED))
     assert third == [RETURN]
-
-
-@pytest.mark.parametrize(("callee", "text"), [(WEATHER, '{"city":"Paris","days":3}'), (QUERY, "SELECT hat")])
-def test_a_content_that_is_held_matches(callee: Callee, text: str) -> None:
-    rules = Rules(CALLEES, "required", frozenset([callee.recipient]))
-    whole = said(asking(), header_tag(rules, NEXT))
-    opened = [*asking(), *whole[: len(whole) - whole[::-1].index(MESSAGE)]]
-    assert callee.content
-    assert decode(said(opened, content_tag(callee.content))) == text
-
-
-def test_a_call_under_a_grammar_is_a_text_of_it() -> None:
-    opened = [*asking("5 apples"), CHANNEL, *encode("commentary to=functions.run_query"), MESSAGE]
-    content = grammar_content("start: …", 'root ::= "take " [0-9]+ (" " [a-z]+)?')
-    whole = said(opened, content_tag(content))
-    assert (decode(whole), whole[-1]) == ("take 5", CALL)
 
 
 @pytest.mark.parametrize("words", ["hello", "count to 5", "my number is 7"])
@@ -159,35 +139,12 @@ def test_an_answer_that_is_held_matches(words: str, told: bool) -> None:
         assert said([*opened, *content[:cut]]) == content[cut:]
 
 
-def test_an_object_of_any_kind_has_something_to_say() -> None:
-    opened = [*prompt(user("count to 2")), CHANNEL, *encode("final"), MESSAGE]
-    assert json.loads(decode(said(opened, content_tag(schema_content({"type": "object"}))))) == {"answer": "1\n2"}
-
-
-def test_held_arguments_that_were_broken_off_become_json_without_the_tag() -> None:
-    header = [CHANNEL, *encode("commentary to=functions.get_weather "), CONSTRAIN, *encode("json"), MESSAGE]
-    opened = [*asking(), *header]
-    assert WEATHER.content
-    content = said(opened, content_tag(WEATHER.content))
-    for cut in range(len(content)):
-        begun = content[:cut]
-        rest = said([*opened, *begun])
-        assert rest[-1] == CALL
-        assert set(json.loads(decode([*begun, *rest]))) == {"city", "days"}
-
-
 @pytest.mark.parametrize("stop_ids", [STOPS, (RETURN,)])
 @pytest.mark.parametrize("words", [TWO, "hello", "Run a query and get the weather in Rome"])
 def test_an_answer_goes_on_wherever_it_was_broken_off(words: str, stop_ids: tuple[int, ...]) -> None:
     whole = said(asking(words, "high"), None, stop_ids)
     for cut in range(len(whole)):
         assert said([*asking(words, "high"), *whole[:cut]], None, stop_ids) == whole[cut:]
-
-
-def test_a_conversation_is_summed_up_when_that_is_asked_for() -> None:
-    chain = [user("my name is Ada"), final("Fine."), user("count to 3"), final("1\n2\n3")]
-    asked = prompt(*chain, message("developer", "Write a summary of the conversation above. Don't call any tool."))
-    assert 'The user said "my name is Ada", then "count to 3".' in written(said(asked))
 
 
 @pytest.mark.parametrize(
@@ -209,13 +166,6 @@ def test_a_conversation_is_summed_up_when_that_is_asked_for() -> None:
 def test_a_tag_that_it_cannot_follow_is_refused(tag: str) -> None:
     with pytest.raises(EngineRefused):
         said(asking(), tag)
-
-
-def test_many_tools_under_a_constraint_are_read_in_time() -> None:
-    callees = tuple(Callee(f"tool_{number}") for number in range(128))
-    rules = Rules(callees, "required", frozenset(["functions.tool_99"]))
-    assert called(said(asking(), header_tag(rules, NEXT)))[0][0] == "functions.tool_99"
-    assert called(said(asking(), header_tag(Rules(callees, "required"), NEXT)))[0][0] == "functions.tool_0"
 
 
 def test_probabilities_are_those_of_one_choice() -> None:

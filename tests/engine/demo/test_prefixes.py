@@ -1,6 +1,5 @@
 """What the demo engine counts as cached: what a prefix cache would have, and never more."""
 
-from array import array
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -39,16 +38,6 @@ def test_whole_blocks_in_common_with_what_was_seen_under_the_same_salt_are_cache
     longest = max((common(each, ids) for salt, each in seen if salt == "a"), default=0)
     expected = min(longest, max(len(ids) - 1, 0)) // BLOCK_TOKENS * BLOCK_TOKENS
     assert cached(prefixes, ids, "a") == expected
-
-
-@given(IDS, st.integers(0, 80))
-def test_what_was_sampled_behind_a_prompt_is_cached_too_however_it_came(ids: list[int], cut: int) -> None:
-    prefixes = Prefixes()
-    prefix = Prefix(prefixes, None)
-    prefix.add(ids[:cut])
-    for id in ids[cut:]:
-        prefix.add([id])
-    assert cached(prefixes, array("I", [*ids, 9])) == len(ids) // BLOCK_TOKENS * BLOCK_TOKENS
 
 
 def test_the_memory_is_bounded_and_what_was_used_last_stays() -> None:

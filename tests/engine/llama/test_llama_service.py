@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.llama.servers import Llama
-from service.engine.servers.engine import Access, ServersEngine
 from service.settings.settings import Settings
-from tests.support.llama.talker import KEY, LlamaProcess
+from tests.support.llama.talker import KEY
 from tests.support.service.inside import Inside, serving
-from tests.support.waiting import until
-
-START_SECONDS = 60.0
-"""How long a server that was killed may take to be back, and to say all, on a busy machine."""
 
 WEATHER: Any = {
     "type": "function",
@@ -79,26 +73,3 @@ async def test_a_required_call_and_a_format_are_held(client: AsyncOpenAI) -> Non
 async def test_more_than_it_has_slots_wait_for_their_turn(client: AsyncOpenAI) -> None:
     answers = await asyncio.gather(*(ask(client, f"Count to {n}.") for n in range(3, 15)))
     assert [answer.output_text.splitlines()[-1] for answer in answers] == [str(n) for n in range(3, 15)]
-
-
-@pytest.mark.full
-async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
-    server = LlamaProcess()
-    engine = ServersEngine(Llama(shared=False), Access((server.url,), api_key=KEY, probe_seconds=0.1))
-    async with serving(settings, engine) as inside, inside.client() as client:
-        submitted = await ask(client, "Count to 100.", background=True)
-        await until(lambda: _sampled(client, submitted.id), START_SECONDS)
-        server.kill()
-        again = LlamaProcess(port=int(server.url.rpartition(":")[2]))
-        ended = await until(lambda: client.responses.retrieve(submitted.id), START_SECONDS, wanted=_ended)
-        again.kill()
-    assert ended.status == "completed"
-    assert ended.output_text.splitlines()[:3] == ["1", "2", "3"]
-
-
-async def _sampled(client: AsyncOpenAI, id: str) -> bool:
-    return bool((await client.responses.retrieve(id)).output)
-
-
-def _ended(response: Any) -> bool:
-    return response.status not in ("queued", "in_progress")

@@ -97,12 +97,6 @@ async def test_nothing_that_is_said_becomes_a_mark(engine: ServersEngine) -> Non
     assert 3 not in ids  # <repo_name>
 
 
-async def test_characters_of_several_tokens_come_whole(client: AsyncOpenAI) -> None:
-    told = await ask(client, "Repeat exactly: \U0001f600\U0001f389\U0001f680", max_output_tokens=30, temperature=0)
-    again = await ask(client, "Once more.", told, max_output_tokens=16)
-    assert again.usage.input_tokens_details.cached_tokens >= 0.99 * told.usage.total_tokens - 1
-
-
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 20}},
@@ -142,16 +136,3 @@ async def test_tools_that_its_template_does_not_show_are_told_and_called(
     called = '<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments": '
     assert called in said[1]
     assert said[1].endswith("<|im_start|>tool\n21 degrees<|im_end|>\n<|im_start|>assistant\n")
-
-
-async def test_a_format_is_held(client: AsyncOpenAI) -> None:
-    form: Any = {"format": {"type": "json_schema", "name": "place", "schema": CITY, "strict": True}}
-    told = await ask(client, "Where is the Eiffel tower?", text=form)
-    assert list(json.loads(told.output_text)) == ["city"]
-
-
-async def test_log_probabilities_are_those_of_its_own_tokens(client: AsyncOpenAI) -> None:
-    told = await ask(client, "Say hi", include=["message.output_text.logprobs"], top_logprobs=3, max_output_tokens=20)
-    shown = told.output[0].content[0].logprobs
-    assert "".join(each.token for each in shown) == told.output_text
-    assert all(len(each.top_logprobs) == 3 for each in shown)

@@ -7,8 +7,6 @@ from contextlib import suppress
 
 import pytest
 
-from service.engine.demo import DemoEngine
-from service.engine.demo.engine import likelihood
 from service.engine.port import (
     Chunk,
     EngineError,
@@ -20,9 +18,7 @@ from service.engine.port import (
 from service.engine.vllm.servers import Endpoint
 from service.harmony.tokens import RETURN
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
-from tests.support.engine.demo_prompts import LARGE
 from tests.support.engine.misbehaviour import Instead
-from tests.support.engine.prompts import prompt, user
 from tests.support.engine.standin import standing_in
 from tests.support.engine.standin_wire import DONE, error_event, events, tokens_event
 
@@ -43,12 +39,6 @@ async def test_a_request_arrives_with_all_that_it_came_with(endpoint: Endpoint) 
     assert expected.items() <= asked.body.items()
 
 
-async def test_without_a_key_or_a_trace_none_is_sent() -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        await ask(engine)
-        assert not {"authorization", "traceparent", "tracestate", "cookie"} & server.generations[0].headers.keys()
-
-
 async def test_a_wrong_key_names_the_setting_and_no_key(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with standing_in(scripted(), api_key="sk-another") as server, connected(server, api_key=KEY) as engine:
@@ -58,15 +48,6 @@ async def test_a_wrong_key_names_the_setting_and_no_key(caplog: pytest.LogCaptur
     for text in (str(error), caplog.text, *(str(record.__dict__) for record in caplog.records)):
         assert KEY not in text
         assert "sk-another" not in text
-
-
-async def test_the_model_card_is_what_the_server_says() -> None:
-    defaults = {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "repetition_penalty": 1.05}
-    traits = {"model": "a/b", "context_tokens": 2048, "defaults": defaults}
-    async with standing_in(scripted(), **traits) as server, connected(server) as engine:
-        card = engine.model
-    assert (card.id, card.context_tokens) == ("a/b", 2048)
-    assert {name: getattr(card.defaults, name) for name in defaults} == defaults
 
 
 @pytest.mark.parametrize(("ours", "seen"), [(0, 4096), (1024, 1024), (100_000, 4096)])
@@ -155,10 +136,3 @@ async def test_prompts_and_keys_go_nowhere_that_a_server_points_to(path: str, st
             await server.start()
         assert isinstance(await failure(engine), EngineError)
         assert elsewhere.asked == []
-
-
-@pytest.mark.parametrize("endpoint", Endpoint)
-async def test_log_probabilities_are_the_same_over_both_endpoints(endpoint: Endpoint) -> None:
-    async with standing_in(DemoEngine(LARGE), endpoint=endpoint) as server, connected(server) as engine:
-        sampled = await ask(engine, prompt=prompt(user("hello")), sampling=Sampling(5, 0, logprobs=1))
-        assert sampled.logprobs == [likelihood(token, 1) for token in sampled.tokens]

@@ -27,7 +27,7 @@ from service.engine.port import (
 from service.engine.vllm import library, local
 from service.engine.vllm.local import VllmLocalEngine
 from tests.support.engine.generating import generated
-from tests.support.engine.local_standin import EngineArgs, Llm, Overload, Refusal, Wrapper, is_installed, output, vllm
+from tests.support.engine.local_standin import EngineArgs, Llm, Overload, Refusal, is_installed, output, vllm
 from tests.support.engine.watched import WatchedLocal
 
 
@@ -62,12 +62,6 @@ async def test_what_vllm_gives_is_what_comes(start: Start) -> None:
     assert await sampled(engine) == [Chunk([7], None, 128), Chunk([8, 9], None, 128), Chunk([], Finish.LENGTH, 128)]
 
 
-@pytest.mark.parametrize(("reason", "finish"), [("stop", Finish.STOP), ("repetition", Finish.STOP)])
-async def test_a_reason_becomes_a_finish(start: Start, reason: str, finish: Finish) -> None:
-    engine = await start(Llm(output([7], reason)))
-    assert (await sampled(engine))[-1].finish is finish
-
-
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
@@ -86,14 +80,6 @@ async def test_an_end_that_is_none_is_an_error(start: Start, given: Any, kind: t
         await sampled(engine)
     assert type(raised.value) is kind
     assert engine.running == 0
-
-
-async def test_an_unforeseen_exception_is_taken_for_what_it_hides(start: Start) -> None:
-    hidden = Wrapper()
-    hidden.__cause__ = ValueError("no such token")
-    engine = await start(Llm(hidden))
-    with pytest.raises(EngineRefused, match="no such token"):
-        await sampled(engine)
 
 
 async def test_a_dead_core_is_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -194,15 +180,6 @@ async def test_an_engine_whose_first_token_does_not_come_is_stopped(start: Start
     with pytest.raises(EngineUnavailable, match="vLLM does not start: vLLM failed: out of memory"):
         await start(llm)
     assert llm.stopped == 1
-
-
-async def test_an_engine_that_was_never_started_has_nothing_and_closes() -> None:
-    engine = VllmLocalEngine("a/model", {})
-    await engine.close()
-    with pytest.raises(EngineUnavailable):
-        await engine.check()
-    with pytest.raises(EngineUnavailable):
-        _ = engine.model
 
 
 @pytest.mark.skipif(is_installed(), reason="vLLM is installed here")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from service.engine.port import Engine, EngineError, EngineUnavailable, Finish, Generation, Sampling
+from service.engine.port import Engine, EngineError, EngineUnavailable, Generation, Sampling
 from service.engine.vllm.library import CORE
 from service.engine.vllm.local import VllmLocalEngine
 from tests.support import ROOT
@@ -113,21 +113,6 @@ class TestConformance(TalkerConformance):
         assert gone(processes)
 
 
-async def test_a_closed_engine_can_be_started_again(loaded: VllmLocalEngine) -> None:
-    await loaded.close()
-    await loaded.start()
-    assert (await sample(loaded, prompt(user("Hello!")), 60)).finish is Finish.STOP
-
-
-async def test_what_piled_up_while_nobody_read_comes_as_one_chunk(engine: WatchedLocal) -> None:
-    generator = generated(engine, Generation("slow", prompt(user("Count to 300.")), Sampling(100, 0)))
-    first = await anext(generator)
-    await sample(engine, prompt(user("Count to 200.")), 20)
-    second = await anext(generator)
-    assert len(first.tokens) < 5 < len(second.tokens)
-    assert len(first.tokens + second.tokens) + sum([len(chunk.tokens) async for chunk in generator]) == 100
-
-
 async def test_aborted_generations_make_room_for_others(engine: WatchedLocal) -> None:
     asked = Generation("long", prompt(user("Count to 300.")), Sampling(4000, 0))
     generators = [generated(engine, asked) for _ in range(SEQUENCES)]
@@ -145,19 +130,6 @@ async def test_what_vllm_can_not_compile_fails_and_harms_nobody(engine: WatchedL
         async for _ in generated(engine, Generation("tag", (1,), Sampling(5, structural_tag=json.dumps(tag)))):
             pass
     assert len((await sample(engine, prompt(user("Hello!")), 5)).tokens) == 5
-
-
-@pytest.mark.parametrize(
-    ("model", "args", "words"),
-    [
-        ("", {"max_modellen": 1}, "did you mean 'max_model_len'"),
-        ("", {"dtype": "float12"}, "vLLM does not start: .*float12"),
-        ("/not/there", {}, "vLLM does not start: .*/not/there"),
-    ],
-)
-async def test_an_engine_that_can_not_start_says_why(talker: str, model: str, args: dict[str, Any], words: str) -> None:
-    with pytest.raises(EngineUnavailable, match=words):
-        await VllmLocalEngine(model or talker, args).start()
 
 
 async def test_a_load_that_is_given_up_leaves_no_process(talker: str) -> None:

@@ -1,17 +1,15 @@
 """Requests in vLLM's own API, passed on to stand-ins for its servers."""
 
-import json
 from typing import Any
 
 import msgspec
 import pytest
 
 from service.engine.pass_through import Passed, PassedRefusal, PassedUsage
-from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable
-from tests.support.engine.chatting import FOR_EVER
+from service.engine.port import EngineError, EngineUnavailable
 from tests.support.engine.connected import connected, scripted
 from tests.support.engine.misbehaviour import Instead
-from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.standin import standing_in
 
 CHAT = "/v1/chat/completions"
 HTML = (("content-type", "text/html"),)
@@ -34,16 +32,6 @@ async def whole(engine: Any, passed: Passed) -> bytes:
 def refusing(status: int, body: bytes) -> dict[str, Instead]:
     """A server that answers with this error."""
     return {CHAT: Instead((body,), status, headers=JSON)}
-
-
-async def test_a_request_goes_to_the_server_with_its_own_model_and_what_keeps_tenants_apart() -> None:
-    async with standing_in(scripted()) as server, connected(server, api_key="sk") as engine:
-        server.api_key = "sk"
-        answer = json.loads(await whole(engine, asking(temperature=0, cache_salt="theirs", model="x")))
-    assert answer["choices"][0]["message"]["content"] == "hello you"
-    asked = server.asked[-1]
-    assert (asked.body["model"], asked.body["temperature"], asked.body["cache_salt"]) == ("talker", 0, "salt")
-    assert (asked.headers["x-request-id"], asked.headers["traceparent"]) == ("req_1", "t")
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 413, 422, 501])
@@ -88,21 +76,6 @@ async def test_another_server_is_asked_where_one_is_full_or_gone() -> None:
         await second.die()
         with pytest.raises(EngineUnavailable):
             await whole(engine, asking())
-
-
-async def test_answers_count_one_by_one() -> None:
-    async with standing_in(scripted()) as server, connected(server, connections=4) as engine:
-        four = msgspec.structs.replace(asking(FOR_EVER, stream=True), answers=4)
-        async with engine.pass_on(four):
-            with pytest.raises(EngineOverloaded, match="all 4 generations"):
-                await whole(engine, asking())
-        assert await whole(engine, asking())
-        assert served(server) == 2
-
-
-def served(server: Standin) -> int:
-    """How many requests were passed on to a server."""
-    return sum(each.path == CHAT for each in server.asked)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])

@@ -129,21 +129,6 @@ async def test_a_server_that_returns_serves_at_once_and_is_what_it_is_now() -> N
         assert engine.model.context_tokens == 2048
 
 
-async def test_a_server_that_was_replaced_behind_its_address_is_known_as_what_it_is_now() -> None:
-    async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
-        server.context_tokens = 2048
-        await until(lambda: engine.model.context_tokens == 2048, 5)
-        await engine.check()
-
-
-async def test_a_server_that_asks_for_another_key_is_not_ready() -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        server.api_key = "another"
-        assert "HARMONIUM_ENGINE_API_KEY" in str(await failure(engine))
-        with pytest.raises(EngineUnavailable):
-            await engine.check()
-
-
 async def test_a_server_is_asked_how_it_is_again_and_again() -> None:
     async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
         for _ in range(2):
@@ -164,20 +149,6 @@ async def becomes(engine: ServersEngine, *, ready: bool) -> None:
         return True
 
     await until(is_ready, wanted=lambda found: found is ready)
-
-
-async def test_no_server_needs_to_be_there_at_the_start() -> None:
-    async with standing_in(scripted()) as server:
-        await server.die()
-        async with connected(server) as engine:
-            for refused in (engine.check, lambda: ask(engine)):
-                with pytest.raises(EngineUnavailable, match="can't be reached"):
-                    await refused()
-            with pytest.raises(EngineUnavailable, match="can't be reached"):
-                _ = engine.model
-            await server.start()
-            assert (await ask(engine)).finish is Finish.STOP
-            assert engine.model.id == "talker"
 
 
 async def test_an_engine_says_for_how_long_no_server_has_been_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin
 from tests.support.engine.standin_wire import error_event, tokens_event
-from tests.support.waiting import until
 
 STALLING = [[5], Stall()]
 
@@ -35,22 +34,6 @@ async def test_a_conversation_stays_on_one_server_and_conversations_spread() -> 
         for number in range(60):
             await ask(engine, affinity=str(number))
         assert all(len(server.generations) >= 5 for server in servers)
-
-
-async def test_a_server_that_goes_moves_its_own_conversations_alone() -> None:
-    async with several(*[[[5]]] * 3) as servers, connected(*servers) as engine:
-        places: list[dict[str, Standin]] = []
-        for gone in (False, True):
-            for server in servers:
-                server.asked.clear()
-            if gone:
-                await servers[0].die()
-            for number in range(90):
-                await ask(engine, id=str(number), affinity=str(number))
-            places.append({a.headers["x-request-id"]: server for server in servers for a in server.generations})
-        before, after = places
-        assert all(after[name] is server for name, server in before.items() if server is not servers[0])
-        assert {after[name] for name, server in before.items() if server is servers[0]} == set(servers[1:])
 
 
 async def test_conversations_leave_a_server_that_is_far_busier_than_the_others() -> None:
@@ -160,19 +143,6 @@ async def test_a_server_with_another_model_is_left_out(wanted: str, caplog: pyte
     reasons = [(each["url"], each["reason"]) for each in map(fields, caplog.records)]
     out = next(server for server in servers if server.model != kept)
     assert reasons == [(out.url, f"the vLLM server does not serve the model {kept!r}")]
-
-
-async def test_a_server_that_was_left_out_is_let_in_once_it_serves_the_model() -> None:
-    async with several([[5]], [[5]]) as (first, second):
-        second.model = "babbler"
-        async with connected(first, second, model="talker", probe_seconds=0.02) as engine:
-            second.model = "talker"
-            probes = len(second.asked)
-            await until(lambda: len(second.asked) >= probes + 8, 5)
-            for number in range(20):
-                await ask(engine, affinity=str(number))
-            assert first.generations
-            assert second.generations
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -2,28 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from service.engine.llama.servers import COMPLETION
-from service.engine.port import Engine
 from service.engine.servers.experimental import COMPLETIONS, GENERATE
 from service.engine.vllm.servers import Endpoint
 from tests.support.engine import standin_wire as vllm
-from tests.support.engine.standin import Standin
-from tests.support.engine.standing import Standing
 from tests.support.llama import wire as llama
-from tests.support.llama.standin import LlamaStandin
 from tests.support.sglang import wire as sglang
-from tests.support.sglang.standin import SglangStandin
 from tests.support.tensorrt import wire as tensorrt
-from tests.support.tensorrt.standin import TensorrtStandin
 
 
 @dataclass(frozen=True)
 class Voice:
     """How a kind of server speaks: where it is asked, ids of which there are so many with them, an end, an error."""
 
-    standin: Callable[[Engine], Standing]
     path: str
     tokens: Callable[[list[int], int], bytes]
     end: Callable[[int], bytes]
@@ -32,24 +24,21 @@ class Voice:
 
 VLLM = (lambda ids, _: vllm.tokens_event(ids), lambda _: vllm.tokens_event([], "stop"), vllm.error_event)
 VOICES = {
-    "vllm": Voice(Standin, Endpoint.GENERATE, *VLLM),
-    "vllm's completions": Voice(partial(Standin, endpoint=Endpoint.COMPLETIONS), Endpoint.COMPLETIONS, *VLLM),
+    "vllm": Voice(Endpoint.GENERATE, *VLLM),
+    "vllm's completions": Voice(Endpoint.COMPLETIONS, *VLLM),
     "llama": Voice(
-        LlamaStandin,
         COMPLETION,
         lambda ids, count: llama.event("x" * len(ids), ids, count),
         llama.stop_event,
         lambda status, message: llama.sent({"error": {"code": status, "message": message}}),
     ),
     "sglang": Voice(
-        SglangStandin,
         GENERATE,
         sglang.event,
         lambda count: sglang.event([], count, sglang.STOP),
         lambda status, message: sglang.error(message, status),
     ),
     "tensorrt": Voice(
-        TensorrtStandin,
         COMPLETIONS,
         lambda ids, _: tensorrt.event(ids),
         lambda _: tensorrt.event([], "stop"),

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from service.engine.port import TokenLogprobs
 from service.harmony.tokens import decode
 
 DONE = b"data: [DONE]\n\n"
@@ -22,16 +21,6 @@ def event(ids: Sequence[int], count: int, reason: object = None, **more: Any) ->
     meta = {"id": "r1", "finish_reason": reason, "prompt_tokens": 69, "weight_version": "default"}
     counts = {"completion_tokens": count, "cached_tokens": 64, "reasoning_tokens": 0, "num_retractions": 0}
     return sent({"text": decode(ids), "output_ids": list(ids), "meta_info": meta | counts | more})
-
-
-def logprobs(ids: Sequence[int], given: Sequence[TokenLogprobs], *, tops: bool) -> dict[str, Any]:
-    """What an event says of probabilities; no texts, as nobody asks for them."""
-    listed: dict[str, Any] = {
-        "output_token_logprobs": [[each.logprob, id, None] for id, each in zip(ids, given, strict=True)]
-    }
-    if tops:
-        listed["output_top_logprobs"] = [[[logprob, id, None] for id, logprob in each.top] for each in given]
-    return listed
 
 
 def error(message: str, status: int = 400) -> bytes:

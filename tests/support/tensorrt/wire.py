@@ -28,11 +28,6 @@ def event(ids: Sequence[int] | None, reason: str | None = None, stop_reason: int
     return sent(head | {"usage": usage(69, 1, 64)} | more)
 
 
-def usage_event(prompt: int, sampled: int, cached: int) -> bytes:
-    head = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": []}
-    return sent(head | {"usage": usage(prompt, sampled, cached)})
-
-
 def error(message: str) -> bytes:
     """An error in a stream, which says nothing of whose fault it was."""
     return sent({"error": {"message": message, "type": "server_error", "code": None, "param": None}})

@@ -1,0 +1,106 @@
+"""SGLang and TensorRT-LLM over HTTP: how SGLang's generations are ended, and what becomes of TensorRT-LLM's tenants."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+
+from service.configured_engines import open_engine
+from service.engine.port import EngineUnavailable, Finish
+from service.engine.servers.experimental import ABORT, COMPLETIONS, GENERATE, INFO, MODEL, READY, Sglang
+from service.settings.settings import load_settings
+from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted
+from tests.support.engine.hooks import complete
+from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.standin import standing_in
+from tests.support.engine.standing import Standing, as_json, healthy, standing, streaming
+from tests.support.engine.voices import VOICES
+from tests.support.waiting import until
+
+KEY = "sk-engine-0123456789"
+VOICE = VOICES["sglang"]
+
+
+class SglangStandin(Standing):
+    """A server whose generations go on until they are aborted, whoever hangs up; with `ends` they end by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__(scripted())
+        self.ends = False
+        self.under_way: list[str] = []
+
+    @property
+    def kind(self) -> Sglang:
+        return Sglang()
+
+    @property
+    def aborts(self) -> list[str]:
+        return [each.body["rid"] for each in self.asked if each.path == ABORT]
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        for path in (MODEL, "/v1/models", INFO):
+            router.add_get(path, self._told)
+        router.add_get(READY, healthy)
+        router.add_post(GENERATE, self._generate)
+        router.add_post(ABORT, self._abort)
+
+    async def _told(self, request: web.Request) -> web.Response:
+        card = {"id": self.model, "max_model_len": self.context_tokens}
+        return as_json({"model_type": "gpt_oss", "data": [card], "max_total_num_tokens": 4000})
+
+    async def _abort(self, request: web.Request) -> web.Response:
+        self.under_way.remove(self.aborts[-1])
+        return web.Response()
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        self.under_way.append(self.asked[-1].body["rid"])
+        stream = await streaming(request)
+        await stream.write(VOICE.tokens([5], 1))
+        if not self.ends:
+            await asyncio.Event().wait()
+        self.under_way.pop()
+        await stream.write(VOICE.end(1))
+        return stream
+
+
+@pytest.mark.parametrize("how", ["hung up on", "broken", "before its head"])
+async def test_an_sglang_generation_that_is_given_up_is_ended_by_its_id(how: str) -> None:
+    async with standing(SglangStandin()) as server, connected(server) as engine:
+        if how == "hung up on":
+            (await hold(engine)).cancel()
+            await until(lambda: len(server.aborts) == 1 and not server.under_way)
+            return
+        broken = Instead((VOICE.tokens([5], 1), b"data: Hello.\n\n"), then=Then.STALL)
+        server.instead = {GENERATE: broken if how == "broken" else Instead((), 0, Then.STALL), ABORT: Instead()}
+        asking = asyncio.create_task(failure(engine))
+        await until(lambda: any(each.path == GENERATE for each in server.asked))
+        if how == "before its head":
+            asking.cancel()
+        await until(lambda: server.aborts == [server.asked[-1].body["rid"]])
+        await asyncio.wait([asking])
+
+
+async def test_an_sglang_generation_that_has_ended_is_left_alone_and_the_key_is_sent_everywhere() -> None:
+    async with (
+        standing(SglangStandin(), ends=True, api_key=KEY) as server,
+        connected(server, api_key=KEY, probe_seconds=0.05) as engine,
+    ):
+        assert (await ask(engine)).finish is Finish.STOP
+        await until(lambda: len([each for each in server.asked if each.path == READY]) > 2)
+        assert server.aborts == []
+        assert {each.path for each in server.asked} == {READY, MODEL, "/v1/models", GENERATE, "/metrics", INFO}
+        assert [(load.tokens, load.room) for load in engine.loads().values()] == [(0, 4000)]
+
+
+async def test_projects_are_several_tenants_of_tensorrt_before_anybody_has_made_one() -> None:
+    cached = {"choices": [{"token_ids": [5]}], "usage": {"prompt_tokens_details": {"cached_tokens": 288}}}
+    async with standing_in(scripted(), instead={COMPLETIONS: Instead((json.dumps(cached).encode(),))}) as server:
+        before = {"engine": "tensorrt", "engine_url": server.url, "context_tokens": 4096}
+        engine = open_engine(load_settings(admin_key="an-administrators-key-of-tests", **before))
+        await engine.start()
+        try:
+            with pytest.raises(EngineUnavailable, match="can't keep those of tenants apart"):
+                await complete(engine, generation())
+        finally:
+            await engine.close()
