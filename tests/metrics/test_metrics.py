@@ -10,20 +10,16 @@ from typing import cast
 
 import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest, values
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from service.api.events import Error, OutputItemAdded
-from service.api.response import Reasoning
 from service.background.attempt import MAX_QUEUED_SECONDS
 from service.engine.engines import Engines
 from service.errors import ApiError
 from service.metrics import scrape
-from service.metrics.counters import LOOK_SECONDS, Metrics, Pace, declarations, lag_counted, make_metrics
+from service.metrics.counters import LOOK_SECONDS, Metrics, declarations, lag_counted, make_metrics
 from service.metrics.processes import Together, take_number
 from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
 from service.settings.core import METRICS_FOLDER
 from service.settings.settings import load_settings
-from store.errors import StoreUnavailable
 from store.jobs.model import Queue
 from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped
@@ -71,15 +67,6 @@ def test_every_metric_that_the_document_names_exists() -> None:
     named = set(re.findall(r"harmonium_[a-z_]+[a-z]", read("docs/metrics.md")))
     assert len(named) > len(known) / 2
     assert named <= {name + suffix for name in known for suffix in suffixes}
-
-
-def test_names_are_as_prometheus_wants_them() -> None:
-    for _, kind, about in declarations():
-        assert about.name.endswith("_total") == (kind is Counter), about.name
-        assert about.name.endswith(("_seconds", "_ratio")) or kind is not Histogram, about.name
-        assert not (about.name.endswith("_seconds") and kind is Counter), about.name
-    names = [row[0] for row in table()]
-    assert len(set(names)) == len(names)
 
 
 def test_buckets_rise_and_reach_as_far_as_the_settings_let_things_go() -> None:
@@ -137,29 +124,6 @@ async def test_what_holds_the_loop_up_is_counted() -> None:
         await until(late, wanted=lambda seconds: seconds >= 0.2)
 
 
-async def test_openmetrics_holds_the_same() -> None:
-    families = {family.name: family for family in parse_openmetrics(await told(accept="application/openmetrics-text"))}
-    assert families["harmonium_queue_jobs"].type == "gauge"
-    assert families["harmonium_leases_lost"].type == "counter"
-    assert len(families) == len(Scraped(await told()).families)
-
-
-async def down() -> Mapping[int, Queue]:
-    raise StoreUnavailable("nobody is there")
-
-
-async def hanging() -> Mapping[int, Queue]:
-    return await asyncio.Future()
-
-
-@pytest.mark.parametrize("read_shards", [down, hanging])
-async def test_a_scrape_is_answered_without_the_store(read_shards: Callable[[], object]) -> None:
-    found = Scraped(await told(read_shards, store_seconds=0.05))
-    assert found.value("harmonium_store_up") == 0
-    assert found.values("harmonium_queue_jobs") == []
-    assert found.value("harmonium_input_tokens_total") == 0
-
-
 async def test_scrapes_beyond_their_number_are_told_to_come_back() -> None:
     release = asyncio.Event()
 
@@ -190,18 +154,6 @@ async def test_others_go_on_while_a_scrape_is_put_together() -> None:
         turns += 1
         await asyncio.sleep(0)
     assert turns > 20
-
-
-def test_pace_is_set_by_the_first_item_and_nothing_before_or_after() -> None:
-    item = OutputItemAdded(output_index=0, item=Reasoning(id="rs_0", status="in_progress", content=[]))
-    pace = Pace(0.0)
-    pace.note([Error(code=None, message="")])
-    assert pace.first is None
-    pace.note([Error(code=None, message=""), item])
-    first = pace.first
-    assert first is not None
-    pace.note([item])
-    assert pace.first == first
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
 """`/metrics`: exact counts after known requests, in one process and in several; who may ask; and what it never says."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from pydantic import SecretStr
-from starlette.types import ASGIApp, Message
 
-from service.app import create_app
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable, Finish
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
@@ -26,7 +22,6 @@ from tests.web.test_health import stopped
 
 Start = Callable[..., ServiceProcess]
 METRICS_KEY = "sk-metrics-0123456789"
-LONG = {"model": MODEL, "input": "Count to 900.", "stream": True}
 
 
 async def create(inside: Inside, **body: object) -> dict[str, Any]:
@@ -172,45 +167,6 @@ async def test_a_response_whose_client_went_away_counts_as_cancelled(settings: S
         writer.transport.abort()
         found = await seen_with(http, in_progress=0)
     assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", "cancelled"): 1}
-
-
-@asynccontextmanager
-async def started(app: ASGIApp) -> AsyncIterator[None]:
-    """The application between its start and its stop, without a server."""
-    asked: asyncio.Queue[Message] = asyncio.Queue()
-    answered: asyncio.Queue[Message] = asyncio.Queue()
-    living = asyncio.create_task(app({"type": "lifespan", "state": {}}, asked.get, answered.put))
-    for stage in ("startup", "shutdown"):
-        await asked.put({"type": f"lifespan.{stage}"})
-        assert (await answered.get())["type"] == f"lifespan.{stage}.complete"
-        if stage == "startup":
-            yield
-    await living
-
-
-async def test_a_stream_that_is_cut_off_while_its_client_reads_nothing_is_counted_too(settings: Settings) -> None:
-    app = create_app(settings, engine=scripted([opened("Said so far."), Stall()]))
-    sending = asyncio.Event()
-
-    async def receive() -> Message:
-        if not sending.is_set():
-            return {"type": "http.request", "body": json.dumps(LONG).encode()}
-        return await asyncio.Future()
-
-    async def send(message: Message) -> None:
-        if message.get("body"):
-            sending.set()
-            await asyncio.Future()
-
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    request = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": headers, "query_string": b""}
-    async with started(app):
-        answering = asyncio.create_task(app(request, receive, send))
-        await sending.wait()
-        answering.cancel()
-        await asyncio.wait([answering])
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
-            assert (await seen(http)).counted("harmonium_responses_total") == {("stream", "cancelled"): 1}
 
 
 async def test_a_full_service_still_answers_scrapes_and_counts_whom_it_refused(settings: Settings) -> None:

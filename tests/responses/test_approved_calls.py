@@ -14,8 +14,7 @@ from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony import tokens
 from service.harmony.render import message
 from service.responses.output.journal import Batch, decode_sampled, encode_batch
-from service.responses.output.machine import Ending, Machine
-from service.responses.output.phases import Phase
+from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
 from service.responses.run import Taken
@@ -109,21 +108,6 @@ async def test_what_the_caller_said_is_kept_where_the_calls_are_broken_off() -> 
     assert (len(tools.calls), tools.cancelled, engine.generations) == (1, 1, [])
     assert [each.role for each in machine.messages] == ["tool", "user"]
     assert machine.gone_on == [ID]
-
-
-def test_a_response_that_never_began_keeps_what_the_caller_said_and_the_approval() -> None:
-    machine = samples.machine(beginning(approved()))
-    machine.queue()
-    machine.end(Ending.ABORT)
-
-    assert (machine.messages, machine.gone_on, machine.output) == ([THANKS], [], [])
-
-
-def test_calls_that_are_approved_are_no_answer_for_a_machine_that_samples_nothing() -> None:
-    machine = samples.machine(beginning(approved()))
-    machine.begin(samples=False)
-
-    assert (machine.phase, machine.pending) == (Phase.SAMPLING, None)
 
 
 # --- workers that take over ---

@@ -8,7 +8,6 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
-from service.harmony.tokens import CALL
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
@@ -151,14 +150,6 @@ async def test_a_shell_s_command_is_told_as_openai_tells_it(settings: Settings) 
     assert (events[4]["delta"], events[5]["command"]) == ("ls | wc -l", "ls | wc -l")
 
 
-async def test_a_patch_begins_with_what_it_is_about(settings: Settings) -> None:
-    async with serving(settings, scripted([CHANGE])) as inside:
-        events = await streamed(inside, input="Go.", tools=[PATCH], parallel_tool_calls=False)
-
-    added, done = [event for event in events if "item" in event]
-    assert added["item"] == {**done["item"], "status": "in_progress"}
-
-
 @pytest.mark.parametrize("tool", [SHELL, LOCAL, PATCH, SEARCH], ids=lambda tool: tool["type"])
 async def test_a_call_that_is_cut_short_says_nothing_that_could_be_carried_out(settings: Settings, tool: Any) -> None:
     call = {"shell": RUN, "local_shell": RUN_LOCALLY, "apply_patch": CHANGE, "tool_search": LOOK}[tool["type"]]
@@ -189,27 +180,6 @@ async def test_what_is_no_call_of_the_tool_fails_the_response(settings: Settings
             assert "does not match the format" in failed["error"]["message"]
 
 
-async def test_calls_are_made_side_by_side_and_answered_in_any_order(settings: Settings) -> None:
-    engine = scripted([[*RUN, *then(CHANGE)]], [answer("Done.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        first = await made(inside, input="Go.", tools=[SHELL, PATCH])
-        run, change = first["output"]
-        patched = {
-            "type": "apply_patch_call_output",
-            "call_id": change["call_id"],
-            "status": "failed",
-            "output": "No f.",
-        }
-        ran = {"type": "shell_call_output", "call_id": run["call_id"], "output": [outcome(1, "3\n", "oops\n")]}
-        last = await go_on(client, first["id"], patched, ran, tools=[SHELL, PATCH])
-
-    assert last.output_text == "Done."
-    told = prompts(engine)[-1].partition("Go.")[2]
-    first_told = "container.exec to=assistant<|channel|>commentary<|message|>3\noops\n[Exit code 1.]<|end|>"
-    assert told.index(first_told) < told.index("The patch failed: No f.<|end|>")
-    assert CALL not in engine.generations[0].sampling.stop_ids
-
-
 # --- what the model sees, and what it is held to ---
 
 
@@ -232,27 +202,6 @@ async def test_the_model_knows_the_tools_by_the_names_of_its_training(settings: 
 
 
 # --- what clients send back ---
-
-
-async def test_a_client_that_keeps_its_history_is_shown_what_a_chain_is(settings: Settings) -> None:
-    engine = scripted([[*RUN, *then(CHANGE)]], [answer("Done.")])
-    tools = [SHELL, PATCH]
-    async with serving(settings, engine) as inside, inside.client() as client:
-        asked: Any = {"role": "user", "content": "Go."}
-        first = await made(inside, input=[asked], tools=tools)
-        run, change = first["output"]
-        given: Any = [
-            {"type": "shell_call_output", "call_id": run["call_id"], "output": [outcome(0, "3\n")]},
-            {"type": "apply_patch_call_output", "call_id": change["call_id"], "status": "completed"},
-        ]
-        await go_on(client, first["id"], *given, tools=tools)
-        await ask(client, input=[asked, run, change, *given], tools=tools, store=False)
-
-    chained, alone = (prompt.replace(" <|constrain|>json", "").replace(" json", "") for prompt in prompts(engine)[-2:])
-    for told in ('{"cmd":["bash","-lc","ls | wc -l"],"timeout":5000}<|call|>', "return 2\n*** End Patch\n<|call|>"):
-        assert told in chained
-        assert told in alone
-    assert chained.count("<|message|>3<|end|>") == alone.count("<|message|>3<|end|>") == 1
 
 
 async def test_items_are_listed_as_they_were_sent(settings: Settings) -> None:
@@ -340,21 +289,6 @@ async def test_what_a_conversation_has_loaded_stays_loaded_and_goes_with_its_ite
     assert shown == [False, False, True, True, False]
 
 
-async def test_what_is_loaded_by_hand_is_checked_and_can_be_called(settings: Settings) -> None:
-    call = {"type": "tool_search_call", "call_id": "c", "arguments": {"goal": "lunch"}}
-    engine = scripted([answer("Fine.")])
-    async with serving(settings, engine) as inside, inside.client() as client, inside.http() as http:
-        good: Any = [call, found(call, EVENTS)]
-        conversation = await client.conversations.create(items=good)
-        await alone(inside, input="And?", tools=[SEARCH], conversation=conversation.id)
-        bad = [call, found(call, {"type": "function", "name": "a b"})]
-        refused = await http.post("/v1/conversations", json={"items": bad})
-
-    assert "namespace mcp__calendar {" in prompts(engine)[0]
-    assert "Loaded: mcp__calendar._create." in prompts(engine)[0]
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "items[1].tools[0].name")
-
-
 async def test_without_room_the_oldest_loaded_tool_goes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.responses.prompt.read.MAX_TOOLS", 3)
     engine = scripted([LOOK], [LOOK], [answer("Ready.")])
@@ -429,11 +363,3 @@ async def test_a_found_tool_s_secrets_are_kept_nowhere(settings: Settings) -> No
 
 
 # --- the demo engine ---
-
-
-async def test_the_demo_engine_writes_a_patch(settings: Settings) -> None:
-    async with serving(settings) as inside:
-        found = await made(inside, input="Change a file.", tools=[PATCH], tool_choice={"type": "apply_patch"})
-
-    assert (found["status"], found["output"][-1]["type"]) == ("completed", "apply_patch_call")
-    assert found["output"][-1]["operation"]["path"]

@@ -1,6 +1,5 @@
 """Creating a response in one piece, with the official client: what comes back, and what each parameter does."""
 
-import httpx
 import openai
 import pytest
 
@@ -93,11 +92,3 @@ def test_every_answer_has_the_headers_that_clients_read(service: ServiceProcess)
     assert raw.parse()._request_id == raw.headers["x-request-id"]
     other = service.client().responses.with_raw_response.create(model=MODEL, input="hi")
     assert other.headers["x-request-id"] != raw.headers["x-request-id"]
-
-
-def test_a_body_may_come_in_pieces_of_any_size(service: ServiceProcess) -> None:
-    body = b'{"model": "%s", "input": "Count to 2."}' % MODEL.encode()
-    pieces = (body[place : place + 1] for place in range(len(body)))
-    headers = {"content-type": "application/json"}
-    answer = httpx.post(f"{service.url}/v1/responses", content=pieces, headers=headers, trust_env=False)
-    assert answer.json()["status"] == "completed"

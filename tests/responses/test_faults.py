@@ -244,10 +244,3 @@ def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable
             assert answer.json()["error"]["code"] == "service_unavailable"
             assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
     assert service.http().post("/v1/responses", json=body).status_code == 200
-
-
-def test_what_is_not_to_be_stored_needs_no_store(start: Callable[..., ServiceProcess]) -> None:
-    service = start(store_timeout_seconds=0.5)
-    with stopped(service.redis_pid()):
-        response = service.client().responses.create(model=MODEL, input="Count to 3.", store=False)
-    assert response.status == "completed"

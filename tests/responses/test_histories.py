@@ -1,9 +1,6 @@
 """A client that sends its whole history goes on in the conversation that it means, where an operator wants that."""
 
-import asyncio
-import json
 import re
-import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,8 +21,6 @@ from tests.support.service.process import MODEL
 from tests.support.service.sockets import socket
 from tests.support.store.audit import dump
 from tests.support.store.servers import PLAIN, server
-from tests.support.waiting import until
-from tests.web.socket.test_steering import Paused
 from tests.web.test_health import stopped
 
 Items = list[dict[str, Any]]
@@ -84,29 +79,6 @@ async def test_a_history_is_the_next_turn_of_its_conversation(settings: Settings
         assert [item["content"][0]["text"] for item in listed][-1] == "What is my name?"
 
 
-async def test_the_reasoning_before_a_call_is_in_the_prompts_after_it(settings: Settings) -> None:
-    calls = [[*thought(f"Thought {n}."), *then(called("look", f'{{"at": "{n}"}}'))] for n in range(3)]
-    async with remembering(settings, *calls, answer("Blue.")) as (_, engine, http):
-        history: Items = [heard("What colour?")]
-        for n in range(3):
-            made = await post(http, history, tools=[LOOK])
-            (call,) = [item for item in made["output"] if item["type"] == "function_call"]
-            id = f"call_of_the_client_{n}"
-            history += [
-                {
-                    "type": "function_call",
-                    "call_id": id,
-                    "name": call["name"],
-                    "arguments": json.dumps({"at": str(n)}, indent=2),
-                },
-                {"type": "function_call_output", "call_id": id, "output": f"seen {n}"},
-            ]
-        last = await post(http, history, tools=[LOOK])
-        assert last["harmonium"] == {"recognised": True}
-        whole = decode(engine.generations[-1].prompt)
-        assert [f"Thought {n}." in whole for n in range(3)] == [True] * 3
-
-
 async def test_an_edit_makes_a_fork_and_leaves_both_whole(settings: Settings) -> None:
     async with remembering(settings, *(answer(each) for each in ("Hello.", "One.", "Two.", "Three."))) as (_, _, http):
         first = await post(http, "Hi.")
@@ -125,15 +97,6 @@ async def test_a_known_call_that_comes_back_without_an_id_is_refused(settings: S
         items = [heard("Hi."), call, {"type": "function_call_output", "output": "blue"}]
         reply = await http.post("/v1/responses", json={"model": MODEL, "input": items, "tools": [LOOK]})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "input[1].call_id")
-
-
-async def test_a_known_call_without_an_output_is_named_as_its_client_names_it(settings: Settings) -> None:
-    async with remembering(settings, called("look", "{}")) as (_, _, http):
-        await post(http, [heard("Hi.")], tools=[LOOK])
-        call = {"type": "function_call", "call_id": "mine", "name": "look", "arguments": "{}"}
-        items = [heard("Hi."), call, heard("So?")]
-        reply = await http.post("/v1/responses", json={"model": MODEL, "input": items, "tools": [LOOK]})
-    assert (reply.status_code, "function call mine." in reply.json()["error"]["message"]) == (400, True)
 
 
 async def test_a_refusal_names_the_item_of_the_whole_history(settings: Settings) -> None:
@@ -162,71 +125,6 @@ async def test_a_turn_that_is_gone_is_continued_no_longer(settings: Settings, go
         second = await post(http, again)
         assert (second["previous_response_id"], "harmonium" in second) == (None, False)
         assert ("marmalade" in decode(engine.generations[-1].prompt)) == (gone != "words")
-
-
-async def expire(settings: Settings, *ids: str) -> None:
-    """Have conversations be unused for two days, in which sweeps have followed each other."""
-    now, shard = round(time.time() * 1e6), f"{settings.key_prefix}:{{00}}"
-    two_days_ago = now - 2 * 86_400_000_000
-    async with Redis.from_url(settings.redis_url) as redis:
-        await redis.hset(f"{shard}:sweeps", mapping={"last": now, "began": two_days_ago})
-        await redis.zadd(f"{shard}:trees", {f"default/{id.partition('_')[2]}": two_days_ago for id in ids})
-
-
-@pytest.mark.parametrize("gone", ["unused", "evicted"])
-async def test_a_conversation_that_left_the_store_is_begun_anew(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, gone: str
-) -> None:
-    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 0.1)
-    changes = {"unused": {"idle_days": 1}, "evicted": {"max_responses": 2}}
-    async with remembering(settings, answer("Hello."), **changes[gone]) as (_, engine, http):
-        first = await post(http, "The secret is marmalade.")
-        history = [heard("The secret is marmalade."), said("Hello."), heard("And?")]
-        assert (await post(http, history))["previous_response_id"] == first["id"]
-        if gone == "unused":
-            await expire(settings, first["id"])
-        for number in range(2):
-            await post(http, f"I am number {number}.")
-
-        async def known() -> bool:
-            return any(first["id"].removeprefix("resp_") in key for key in await stored(settings))
-
-        await until(known, wanted=lambda found: not found)
-        anew = await post(http, history)
-        assert (anew["previous_response_id"], "harmonium" in anew) == (None, False)
-        assert decode(engine.generations[-1].prompt).count("marmalade") == 1
-        assert (await post(http, [*history, said("Hello."), heard("So?")]))["previous_response_id"] == anew["id"]
-
-
-async def test_a_history_with_a_steer_goes_on_from_the_answer_that_was_cut_by_it(settings: Settings) -> None:
-    paused = Paused(opened("One, two"))
-    async with (
-        serving(changed(settings, chats="remembered"), scripted(paused, [answer("Fine.")])) as inside,
-        inside.client() as client,
-        inside.http() as http,
-    ):
-        id = (await submitted(client, "Count.")).id
-        await paused.reached.wait()
-        assert (await http.post(f"/v1/responses/{id}/steer", json={"input": "Stop."})).status_code == 200
-        await ended(client, id)
-        cut: Any = (await client.responses.retrieve(id)).to_dict()
-        successor = cut["harmonium"]["succeeded_by"]
-        await ended(client, successor)
-        history = [heard("Count."), said("One, two"), heard("Stop."), said("Fine."), heard("And?")]
-        assert (await post(http, history))["previous_response_id"] == id
-        assert (await post(http, [*history, said("Fine."), heard("So?")]))["previous_response_id"] != id
-
-
-async def test_a_conversation_with_erased_words_is_continued_no_longer(settings: Settings) -> None:
-    async with remembering(settings, answer("Hello.")) as (_, engine, http):
-        first = await post(http, "The secret is marmalade.")
-        history = [heard("The secret is marmalade."), said("Hello."), heard("And?")]
-        second = await post(http, history)
-        assert second["previous_response_id"] == first["id"]
-        assert (await http.delete(f"/v1/responses/{first['id']}?erase=true")).status_code == 200
-        third = await post(http, [*history, said("Hello."), heard("What is it?")])
-        assert third["previous_response_id"] is None
-        assert "marmalade" in decode(engine.generations[-1].prompt)
 
 
 async def test_a_conversation_of_which_an_item_was_erased_is_continued_no_longer(settings: Settings) -> None:
@@ -295,18 +193,6 @@ async def test_a_history_goes_on_from_the_turn_before_a_compaction(settings: Set
             assert (await post(http, [*history, *sent, heard("So?")]))["previous_response_id"] == known
 
 
-async def test_many_at_once_with_one_history_are_as_many_next_turns(settings: Settings) -> None:
-    async with remembering(settings, answer("Hello.")) as (_, _, http):
-        first = await post(http, "Hi.")
-        history = [heard("Hi."), said("Hello."), heard("And?")]
-        bodies = [*APIS.items()] * 32
-        sent = [http.post(f"/v1/{path}", json={"model": MODEL, **more, name: history}) for path, (name, more) in bodies]
-        ids = [response_id(reply.json()["id"]) for reply in await asyncio.gather(*sent)]
-        made = [(await http.get(f"/v1/responses/{id}")).json() for id in ids]
-    assert [each["previous_response_id"] for each in made] == [first["id"]] * 96
-    assert len({each["id"] for each in made}) == 96
-
-
 APIS: dict[str, tuple[str, dict[str, Any]]] = {
     "responses": ("input", {}),
     "chat/completions": ("messages", {}),
@@ -359,12 +245,6 @@ async def test_what_is_not_to_be_stored_is_answered_while_the_store_is_away(tmp_
                     assert [reply.status_code for reply in replies] == [200, 503]
 
 
-async def test_what_is_not_to_be_stored_is_not_recognised_later(settings: Settings) -> None:
-    async with remembering(settings, answer("Hello.")) as (_, _, http):
-        await post(http, "Hi.", store=False)
-        assert (await post(http, [heard("Hi."), said("Hello."), heard("And?")]))["previous_response_id"] is None
-
-
 async def test_a_client_that_stores_nothing_reads_what_is_known_and_leaves_it_as_it_was(settings: Settings) -> None:
     """Codex sends its whole input each time, with sealed reasoning and `store: false`."""
     look = [*thought("Look first."), *then(called("look", '{"at": "sky"}'))]
@@ -397,9 +277,6 @@ async def test_nothing_is_recognised_unless_an_operator_wants_it(settings: Setti
         await post(http, "Hi.")
         assert (await post(http, [heard("Hi."), said("Hello."), heard("And?")]))["previous_response_id"] is None
 
-
-KEY = re.compile(r":(said:\w+|t:\w+:\w+)")
-"""The tenant and the kind of a key that is a tenant's, in a command."""
 
 PATHS = [("responses", "input"), ("chat/completions", "messages")]
 """The ways to send a history, and the member that has it."""
@@ -442,39 +319,6 @@ async def test_tenants_with_the_same_words_never_continue_each_other(settings: S
         assert await parent_of(http, history, way) is None
         http.headers["authorization"] = "Bearer sk-acme"
         assert await parent_of(http, history, way) == first["id"]
-
-
-async def test_another_tenant_s_words_are_not_even_looked_at(settings: Settings) -> None:
-    """A history costs the same commands whether somebody else has said it or nobody has. Nobody archives meanwhile."""
-    async with remembering(of_two_tenants(settings), answer("Hello."), archive_url="none") as (_, _, http):
-        http.headers["authorization"] = "Bearer sk-acme"
-        await post(http, "Hi.")
-        http.headers["authorization"] = "Bearer sk-other"
-        await post(http, "I have words of my own.")
-        looks: list[list[str]] = []
-        for words in ("Hi.", "Nobody has said that."):
-            history = [heard(words), said("Hello."), heard("And?")]
-            own = await commands(settings, post(http, history, store=False))
-            assert not [line for line in own if "acme" in line]
-            looks.append([f"{line.split()[0]} {found[1]}" for line in own if (found := KEY.search(line))])
-        assert looks[0] == looks[1]
-        assert "HMGET said:other" in looks[0]
-
-
-async def test_the_newest_of_two_conversations_with_the_same_words_is_continued(settings: Settings) -> None:
-    async with remembering(settings, answer("Hello.")) as (_, _, http):
-        older, newer = await post(http, "Hi."), await post(http, "Hi.")
-        next_one = await post(http, [heard("Hi."), said("Hello."), heard("And?")])
-        assert next_one["previous_response_id"] == newer["id"]
-        assert (await http.get(f"/v1/responses/{older['id']}")).status_code == 200
-
-
-async def test_conversations_that_begin_alike_are_found_in_any_number_of_shards(settings: Settings) -> None:
-    async with remembering(settings, answer("Hello."), shards=16) as (_, _, http):
-        for number in range(8):
-            first = await post(http, f"I am number {number}.")
-            history = [heard(f"I am number {number}."), said("Hello."), heard("And?")]
-            assert (await post(http, history))["previous_response_id"] == first["id"]
 
 
 async def test_the_reasoning_before_a_call_of_a_chat_completion_is_in_the_prompts_after_it(settings: Settings) -> None:

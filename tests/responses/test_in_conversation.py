@@ -11,11 +11,8 @@ from openai import AsyncOpenAI, OpenAI
 from service.engine.port import EngineError, Generation
 from service.harmony.tokens import RETURN, encode
 from service.settings.settings import Settings
-from store.errors import StoreUnconfirmed
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
-from store.keys import TurnKeys
-from store.redis.confirm import Confirmer
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.service.beside import ServiceBeside
@@ -72,57 +69,11 @@ def test_a_stream_joins_before_its_last_event(service: ServiceProcess) -> None:
     assert len(kinds(client, id)) == 10
 
 
-def test_a_response_without_a_conversation_has_none(service: ServiceProcess) -> None:
-    response = service.client().responses.create(model=MODEL, input="hi")
-    assert response.conversation is None
-    assert "conversation" not in response.model_fields_set
-
-
 def test_what_is_not_stored_reads_and_does_not_join(service: ServiceProcess) -> None:
     client = service.client()
     id = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}]).id
     assert "Ada" in ask(client, "What is my name?", id, store=False).output_text
     assert len(kinds(client, id)) == 1
-
-
-def test_a_response_of_a_conversation_can_be_continued_beside_it(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create().id
-    first = ask(client, "My name is Ada.", id)
-    aside = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
-    assert "Ada" in aside.output_text
-    assert aside.conversation is None
-    assert len(kinds(client, id)) == 2
-    listed = [item for item in client.responses.input_items.list(aside.id) if item.type == "message"]
-    assert len(listed) == 3
-
-
-def test_deleting_a_conversation_keeps_its_responses(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create().id
-    first = ask(client, "My name is Ada.", id)
-    client.conversations.delete(id)
-    assert client.responses.retrieve(first.id).output_text == first.output_text
-    again = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
-    assert "Ada" in again.output_text
-
-
-def test_a_deleted_response_is_still_a_part_of_what_is_said_next(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create().id
-    for text in ("My name is Ada.", "I like tea."):
-        client.responses.delete(ask(client, text, id).id)
-    assert "Ada" in ask(client, "What is my name?", id).output_text
-
-
-def test_a_conversation_and_a_response_are_not_continued_together(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create().id
-    with pytest.raises(openai.BadRequestError) as refusal:
-        ask(client, "hi", id, previous_response_id="resp_1")
-    assert (refusal.value.code, refusal.value.param) == ("mutually_exclusive_parameters", "conversation")
-    assert "Mutually exclusive parameters: previous_response_id, conversation." in refusal.value.message
-    assert kinds(client, id) == []
 
 
 def test_a_service_that_stores_nothing_has_no_conversations_to_read(beside: Callable[..., ServiceBeside]) -> None:
@@ -199,17 +150,6 @@ async def test_a_second_response_at_once_is_refused_before_anything_is_sampled(s
         )
 
 
-async def test_a_client_that_hangs_up_loses_nothing_that_was_said(settings: Settings) -> None:
-    engine = scripted([opened("Said so far."), Stall()], [answer("more")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id = await begun(client)
-        async with await client.responses.create(model=MODEL, input="hi", conversation=id, stream=True) as stream:
-            async for event in stream:
-                if event.type == "response.output_text.delta":
-                    break
-        await until(lambda: roles(client, id), wanted=lambda found: found == ["user", "assistant"])
-
-
 async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> None:
     engine = scripted([called("get_weather", "{}")], [answer("Sunny.")])
     async with serving(settings, engine) as inside, inside.client() as client:
@@ -233,28 +173,6 @@ async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None
         assert await roles(client, id) == ["user", "assistant"]
 
 
-async def test_a_refused_request_lets_go(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("whole")])) as inside, inside.client() as client:
-        id = await begun(client)
-        output: Any = {"type": "function_call_output", "call_id": "none", "output": "sun"}
-        with pytest.raises(openai.BadRequestError):
-            await client.responses.create(model=MODEL, input=[output], conversation=id)
-        assert (await client.responses.create(model=MODEL, input="hi", conversation=id)).output_text == "whole"
-
-
-async def test_a_response_whose_conversation_is_deleted_under_it_is_stored(settings: Settings) -> None:
-    silent, go = asyncio.Event(), asyncio.Event()
-    async with serving(settings, scripted(pausing(silent, go))) as inside, inside.client() as client:
-        id = await begun(client)
-        asked = asyncio.create_task(client.responses.create(model=MODEL, input="hi", conversation=id))
-        await silent.wait()
-        await client.conversations.delete(id)
-        go.set()
-        response = await asked
-        assert response.status == "completed"
-        assert (await client.responses.retrieve(response.id)).output_text == response.output_text
-
-
 async def test_a_response_that_was_overtaken_says_that_it_failed(settings: Settings) -> None:
     silent, go = asyncio.Event(), asyncio.Event()
     async with serving(settings, scripted(pausing(silent, go))) as inside, inside.client() as client:
@@ -268,20 +186,6 @@ async def test_a_response_that_was_overtaken_says_that_it_failed(settings: Setti
         assert response.error is not None
         assert "Another response was added" in response.error.message
         assert response.output_text
-        assert await roles(client, id) == ["user"]
-
-
-async def test_items_that_are_stored_and_not_safe_yet_are_not_added_again(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lacking(self: Confirmer, turn: TurnKeys, digest: str) -> bool:
-        raise StoreUnconfirmed("one replica lags behind")
-
-    async with serving(settings) as inside, inside.client() as client:
-        id = await begun(client)
-        monkeypatch.setattr(Confirmer, "confirm", lacking)
-        added = await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
-        assert len(added.data) == 1
         assert await roles(client, id) == ["user"]
 
 

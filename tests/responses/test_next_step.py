@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.api.tools.callee import Callee
 from service.engine.port import Finish, Generation, ModelCard, Sampling
 from service.grammar.grammars import enforced_grammar
-from service.grammar.tags import HeaderState, content_tag, grammar_content, schema_content
+from service.grammar.tags import HeaderState, grammar_content, schema_content
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import (
@@ -27,7 +27,7 @@ from service.responses.output.next_step import (
 )
 from service.responses.output.rules import Rules
 from service.steps import in_one_go
-from tests.support.engine.scripted import FinishWith, ScriptedEngine
+from tests.support.engine.scripted import ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony
@@ -39,7 +39,6 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 HELD = schema_content(SCHEMA)
 TOOLS = (Callee("count", content=HELD), Callee("look"))
 THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
-COUNT = '<|channel|>commentary to=functions.count <|constrain|>json<|message|>{"n":1}<|call|>'
 LOOK = "<|channel|>commentary to=functions.look <|constrain|>json<|message|>{}<|call|>"
 NEXT = "<|start|>assistant"
 FINAL = "<|channel|>final<|message|>Done.<|return|>"
@@ -131,19 +130,7 @@ def test_without_a_generation_under_way_the_engine_is_asked_unless_nothing_is_le
     assert step == expected or type(step) is expected
 
 
-def test_asking_what_comes_next_changes_nothing() -> None:
-    machine = began(Rules(TOOLS), harmony(STRANGER))
-
-    assert [next_step(machine, WHOLE) for _ in range(2)] == [GiveFeedback()] * 2
-
-
 # --- what constrains nothing ---
-
-
-async def test_a_response_that_has_nothing_to_constrain_is_one_generation() -> None:
-    _, ending, generations = await made(Rules(), THOUGHT + FINAL)
-
-    assert (ending, generations) == (Ending.STOP, [WHOLE])
 
 
 def test_a_call_ends_a_generation_unless_another_may_follow() -> None:
@@ -156,51 +143,6 @@ def test_a_call_ends_a_generation_unless_another_may_follow() -> None:
 
 
 # --- what is constrained ---
-
-
-async def test_behind_the_header_of_a_constrained_call_the_engine_is_asked_for_its_content_alone() -> None:
-    machine, ending, generations = await made(Rules(TOOLS), THOUGHT + COUNT)
-    first, second = generations
-
-    assert (ending, shown(machine)) == (Ending.STOP, [("reasoning", "completed"), ("function_call", "completed")])
-    assert (first.sampling.structural_tag, second.sampling.structural_tag) == (None, content_tag(HELD))
-    head, _, _ = (THOUGHT + COUNT).partition("{")
-    assert list(second.prompt) == PROMPT + harmony(head)
-    assert second.sampling.max_tokens == WHOLE.sampling.max_tokens - len(harmony(head))
-    assert second.id != first.id
-
-
-async def test_the_same_call_without_a_format_is_asked_for_once() -> None:
-    _, _, generations = await made(Rules(TOOLS), THOUGHT + LOOK)
-
-    assert len(generations) == 1
-
-
-async def test_the_final_answer_is_constrained_and_the_thoughts_before_it_are_not() -> None:
-    rules = Rules(answer=HELD)
-    machine, ending, generations = await made(rules, THOUGHT + '<|channel|>final<|message|>{"n":7}<|return|>')
-
-    assert (ending, shown(machine)[-1]) == (Ending.STOP, ("message", "completed"))
-    assert [each.sampling.structural_tag for each in generations] == [
-        header_tag(rules, HeaderState.NEXT),
-        content_tag(HELD),
-    ]
-
-
-async def test_what_does_not_match_its_format_after_all_fails_the_response() -> None:
-    machine, ending, _ = await made(Rules(answer=HELD), '<|channel|>final<|message|>{"n":"x"}<|return|>')
-    response = machine.result(ending, now=NOW)
-
-    assert (ending, response.status, shown(machine)) == (Ending.ERROR, "failed", [("message", "incomplete")])
-    assert response.error is not None
-    assert "does not match the format" in response.error.message
-
-
-async def test_what_the_budget_cut_is_incomplete_and_nobody_complains_of_its_format() -> None:
-    whole = msgspec.structs.replace(WHOLE, sampling=Sampling(len(harmony('<|channel|>final<|message|>{"'))))
-    machine, ending, _ = await made(Rules(answer=HELD), '<|channel|>final<|message|>{"n":7}<|return|>', whole=whole)
-
-    assert (ending, shown(machine), machine.fault) == (Ending.LENGTH, [("message", "incomplete")], None)
 
 
 @pytest.mark.parametrize(
@@ -255,20 +197,6 @@ def test_what_an_engine_constrained_to_a_grammar_all_along_is_not_checked() -> N
 # --- several calls ---
 
 
-async def test_a_model_may_call_several_tools_one_after_the_other() -> None:
-    machine, ending, generations = await made(Rules(TOOLS, parallel=5), LOOK + NEXT + COUNT + NEXT + LOOK)
-
-    assert (ending, [item.name for item in machine.output]) == (Ending.STOP, ["look", "count", "look"])  # type: ignore[union-attr]
-    assert len({message.call_id for message in machine.messages}) == 3
-    assert len(generations) == 3  # the constrained call has one of its own, and what follows it
-
-
-async def test_it_makes_no_more_calls_than_it_may() -> None:
-    machine, ending, _ = await made(Rules(TOOLS, parallel=2), LOOK + NEXT + LOOK + NEXT + LOOK)
-
-    assert (ending, len(machine.output)) == (Ending.STOP, 2)
-
-
 @pytest.mark.parametrize(
     "behind", [NEXT + FINAL, NEXT + THOUGHT + LOOK, "<|start|>functions.look to=assistant<|message|>42<|end|>"]
 )
@@ -287,39 +215,7 @@ async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_
     assert (machine.stretches.sampled, len(generations)) == (len(harmony(said)), 1)
 
 
-@pytest.mark.parametrize("finish", list(Finish))
-async def test_an_engine_that_ends_constrained_content_at_once_is_not_asked_again(finish: Finish) -> None:
-    engine = ScriptedEngine(
-        ModelCard("scripted", NOW, 131_072), [harmony("<|channel|>final<|message|>")], [FinishWith(finish)]
-    )
-    machine = began(Rules(answer=HELD))
-    sampling = Sampler(engine, WHOLE, machine, seconds=60)
-    assert [step.tokens async for step in sampling.steps()] == [harmony("<|channel|>final<|message|>")]
-
-    assert (len(engine.generations), sampling.ending) == (2, Ending(finish.value))
-
-
-async def test_the_mark_of_a_call_ends_the_response_whatever_it_closes_and_however_it_comes() -> None:
-    said = "<|channel|>commentary<|message|>I look.<|call|>" + NEXT + FINAL
-    machine = began(Rules(TOOLS, parallel=5))
-    whole = began(Rules(TOOLS, parallel=5), harmony(said))
-    for token in harmony(said):
-        machine.feed([token])
-
-    assert machine.output == whole.output
-    assert shown(machine) == [("message", "completed")]
-
-
 # --- undeclared tools ---
-
-
-async def test_a_model_gets_feedback_once_on_an_undeclared_tool_and_goes_on() -> None:
-    machine, ending, generations = await made(Rules(TOOLS), STRANGER, FINAL)
-    told = machine.messages[1]
-
-    assert (ending, shown(machine)) == (Ending.STOP, [("mcp_call", "failed"), ("message", "completed")])
-    assert (told.role, told.name, told.recipient) == ("tool", "functions.stranger", "assistant")
-    assert list(generations[1].prompt) == [*PROMPT, *harmony(STRANGER), *tokens.unpack(told.tokens), *harmony(NEXT)]
 
 
 async def test_feedback_counts_as_the_tool_s_output_and_the_stretches_apart() -> None:
@@ -336,29 +232,6 @@ async def test_feedback_counts_as_the_tool_s_output_and_the_stretches_apart() ->
     assert usage.total_tokens == sum(prompts) + usage.output_tokens
 
 
-@pytest.mark.parametrize("role", ["user", "system", "developer", "tool"])
-async def test_feedback_never_comes_from_a_role(role: str) -> None:
-    machine, _, _ = await made(Rules(TOOLS), f"<|channel|>commentary to={role}<|message|>{{}}<|call|>", FINAL)
-
-    assert machine.messages[1].name == f"functions.{role}"
-
-
-@pytest.mark.parametrize("nobody", ["all", "assistant"])
-async def test_what_is_said_to_everybody_is_no_call(nobody: str) -> None:
-    machine, _, _ = await made(Rules(TOOLS), f"<|channel|>final to={nobody}<|message|>Hello.<|return|>")
-
-    assert shown(machine) == [("message", "completed")]
-
-
-async def test_the_second_time_the_response_fails() -> None:
-    machine, ending, generations = await made(Rules(TOOLS), STRANGER)
-    response = machine.result(ending, now=NOW)
-
-    assert (ending, response.status, len(generations)) == (Ending.ERROR, "failed", 2)
-    assert response.error is not None
-    assert "functions.stranger" in response.error.message
-
-
 @pytest.mark.parametrize("ending", [Ending.ABORT, Ending.LENGTH])
 def test_a_call_without_feedback_before_the_end_is_answered_in_the_history(ending: Ending) -> None:
     machine = began(Rules(TOOLS), harmony(STRANGER))
@@ -372,12 +245,6 @@ def test_a_bare_name_means_a_tool_only_where_it_is_its_own() -> None:
 
     assert rules.callee_of("functions.f", "commentary") == "functions.f"
     assert rules.callee_of("functions.g", "commentary") == rules.callees[2]
-
-
-async def test_a_tool_that_may_not_be_called_now_is_undeclared() -> None:
-    machine, _, _ = await made(Rules(TOOLS, choice="none"), LOOK, FINAL)
-
-    assert shown(machine) == [("mcp_call", "failed"), ("message", "completed")]
 
 
 async def test_a_model_that_had_to_call_a_tool_and_did_not_has_failed() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from service.api.content import MAX_PARTS
-from service.api.response import CustomToolCall, FunctionCall, Message, OutputText, Reasoning, ReasoningText
+from service.api.response import FunctionCall, Message, OutputText, Reasoning, ReasoningText
 from service.responses.recognise import Seen, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
@@ -57,14 +57,6 @@ def thought(text: str) -> Reasoning:
 
 def said(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
-
-
-def test_a_history_ends_where_the_turn_ended_that_it_continues() -> None:
-    ended = digest_after(seen(ADA).said, [thought("A name."), message("Hello Ada.")])
-    again = seen([*ADA, said("Hello Ada."), {"role": "user", "content": "What is my name?"}])
-    assert again.ends == [(ended, 2)]
-    assert again.beginning == seen(ADA).beginning
-    assert bytes(rest(again, 2, [])) == b'[{"role": "user", "content": "What is my name?"}]'
 
 
 @pytest.mark.parametrize(
@@ -289,12 +281,6 @@ def test_tenants_with_the_same_words_share_no_digest() -> None:
 )
 def test_an_input_without_a_visible_form_is_not_recognised(item: dict[str, Any]) -> None:
     assert unseen([*ADA, item])
-
-
-def test_an_answer_without_a_visible_form_is_not_recognised_later() -> None:
-    assert digest_after(seen(ADA).said, [thought("Hm.")]) == b""
-    custom = CustomToolCall(id="ctc_1", call_id="c", name="shell", input="ls", status="completed")
-    assert digest_after(seen(ADA).said, [custom]) != b""
 
 
 def test_the_last_ends_of_a_long_history_are_asked_for_newest_first() -> None:

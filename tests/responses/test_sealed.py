@@ -1,16 +1,10 @@
 """What stands inside a seal comes back as it was, and what is none of it is refused in words."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from service.responses.output import sealed
-from service.responses.output.sealed import COMPACTION, REASONING, Compaction, Unsealable
+from service.responses.output.sealed import COMPACTION, REASONING, Unsealable
 from store.turn import StoredMessage
-
-texts = st.text(max_size=40)
-maybe = st.none() | texts
-messages = st.builds(StoredMessage, texts, st.binary(max_size=40), maybe, maybe, maybe, maybe, maybe)
 
 
 class Clear:
@@ -22,23 +16,6 @@ class Clear:
     def open(self, text: str) -> tuple[str, bytes]:
         assert text == "sealed"
         return self.opened
-
-
-@given(thought=messages | texts)
-def test_a_reasoning_comes_back_as_it_was(thought: StoredMessage | str) -> None:
-    payload = sealed.reasoning(thought)
-
-    assert sealed.read_reasoning(payload) == thought
-    assert sealed.open_reasoning("sealed", Clear(REASONING, payload)) == thought
-    assert sealed.reasoning(thought) == payload
-
-
-@given(summary=texts, kept=st.lists(messages, max_size=5))
-def test_a_compaction_comes_back_as_it_was(summary: str, kept: list[StoredMessage]) -> None:
-    payload = sealed.compaction(summary, kept)
-
-    assert sealed.read_compaction(payload) == Compaction(summary, tuple(kept))
-    assert sealed.open_compaction("sealed", Clear(COMPACTION, payload)) == Compaction(summary, tuple(kept))
 
 
 def test_one_kind_is_not_taken_for_the_other() -> None:

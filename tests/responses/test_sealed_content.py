@@ -61,23 +61,6 @@ async def test_reasoning_is_sealed_where_that_is_asked_for_and_nowhere_else(sett
     assert plain.get("encrypted_content") is None
 
 
-async def test_sealed_reasoning_goes_into_the_prompt_as_it_was_sampled(settings: Settings) -> None:
-    played = engine()
-    async with serving(settings, played) as service:
-        item = await reasoning(service, include=SEALED)
-        await send_back(service, {**item, "content": None, "summary": []})
-
-    first, last = played.generations[0].prompt.tolist(), played.generations[-1].prompt.tolist()
-    sampled = then(thought(THOUGHT))
-    assert any(last[place : place + len(sampled)] == sampled for place in range(len(first) - 3, len(last)))
-
-
-async def test_the_same_reasoning_is_always_sealed_the_same(settings: Settings) -> None:
-    async with serving(settings, engine()) as service:
-        texts = {(await reasoning(service, include=SEALED))["encrypted_content"] for _ in range(3)}
-    assert len(texts) == 1
-
-
 async def test_what_another_tenant_has_or_somebody_made_up_is_one_and_the_same_refusal(settings: Settings) -> None:
     async with serving(with_keys(settings), engine()) as service:
         item = await reasoning(service, ACME_KEY, include=SEALED)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
-from service.responses.seal import MAX_KIND_BYTES, MAX_TENANTS, MAX_TEXT_CHARS, TAG, Sealer, Seals
+from service.responses.seal import MAX_KIND_BYTES, MAX_TENANTS, TAG, Sealer, Seals
 from store.errors import ArchiveUnavailable, StoreUnavailable
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -91,11 +91,6 @@ def test_a_seal_is_written_in_one_way_alone() -> None:
     for form in forms:
         with pytest.raises(Unsealable):
             sealer().open(form)
-
-
-def test_a_text_that_is_too_long_is_never_decoded() -> None:
-    with pytest.raises(Unsealable, match="no sealed content of this service"):
-        sealer().open(TAG + "A" * MAX_TEXT_CHARS)
 
 
 def test_the_most_that_can_be_sealed_can_be_opened_and_no_more_is_sealed() -> None:

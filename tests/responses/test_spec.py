@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.responses import plan as specs
-from service.responses.drive import machine_of
-from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
 from store.errors import NewerFormat
 from store.turn import StoredMessage
 from tests.support.responses import event_samples, samples
-from tests.support.responses.samples import NOW, harmony, run
 
 PROMPT = [200006, 1, 2, 3]
 
@@ -99,19 +96,6 @@ async def test_a_job_of_any_length_comes_back_as_it_went(prompt: Sequence[int]) 
     assert await decode(await encode(job)) == job
 
 
-async def test_a_long_prompt_is_stored_smaller() -> None:
-    job = prompted(harmony("word after word " * 1000))
-
-    assert len(await encode(job)) < len(job.generation.prompt) * tokens.BYTES_A_TOKEN / 10
-
-
-async def test_a_tool_may_have_numbers_of_any_size() -> None:
-    tools = [{"type": "function", "name": "f", "parameters": {"maximum": 10**30}}]
-    back = await decode(await encode(spec(tools=tools)))
-
-    assert back.base.tools == tools
-
-
 async def test_a_newer_job_is_refused_by_its_version() -> None:
     with pytest.raises(NewerFormat) as caught:
         await decode(bytes([specs.FORMAT + 1]) + b"whatever")
@@ -122,23 +106,3 @@ async def test_a_newer_job_is_refused_by_its_version() -> None:
 async def test_bytes_that_no_release_wrote_are_refused(blob: bytes) -> None:
     with pytest.raises(ValueError, match="was not written by this store"):
         await decode(blob)
-
-
-def test_a_machine_of_a_job_counts_its_prompt_and_knows_its_functions() -> None:
-    machine = machine_of(spec())
-    run(machine, [harmony("<|channel|>functions.lookup<|message|>{}<|call|>")], background=True)
-    response = machine.result(Ending.STOP, now=NOW)
-
-    assert response.usage is not None
-    assert response.usage.input_tokens == len(PROMPT)
-    assert [item.id[:3] for item in response.output] == ["fc_"]
-    assert response.background
-
-
-async def test_the_engine_is_asked_what_the_job_says() -> None:
-    job = spec(max_tokens=10)
-    generation = msgspec.structs.replace(job.generation, id=f"{job.id}-mine")
-    back = await decode(await encode(msgspec.structs.replace(job, generation=generation)))
-
-    assert (list(back.generation.prompt), back.generation.sampling) == (PROMPT, job.generation.sampling)
-    assert back.generation == generation

@@ -122,17 +122,6 @@ async def test_beside_a_conversation_it_holds_for_one_response(settings: Setting
         )
 
 
-async def test_what_is_in_effect_costs_no_token(settings: Settings) -> None:
-    engine = scripted([answer("Yes.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        ids = [await begun(client), (await client.conversations.create(items=[update("medium")])).id]
-        for id in ids:
-            await ask(client, id)
-            await ask(client, id)
-    prompts = [list(generation.prompt) for generation in engine.generations]
-    assert prompts[:2] == prompts[2:]
-
-
 @pytest.mark.parametrize("form", [{"type": "poem"}, {"type": "json_schema", "name": "x"}, 5])
 async def test_a_format_that_can_not_be_is_refused_at_once(settings: Settings, form: Any) -> None:
     async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:

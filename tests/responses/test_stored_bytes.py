@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-import pytest
 import zstandard
 
 from bench._dictionary.samples import Samples
@@ -12,9 +10,6 @@ from store import codec
 from store.redis.connection import connect
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL
-
-MOST = 0.55
-"""Of what the same response takes without the dictionary."""
 
 WHO = {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"], "additionalProperties": False}
 FUNCTION = {"type": "function", "name": "file_report", "description": "File it.", "parameters": WHO, "strict": True}
@@ -35,15 +30,6 @@ async def stored(inside: Inside, settings: Settings, id: str) -> bytes:
         return await client.get(inside.store.keyspace.turn("default", id).key("response"))
     finally:
         await client.aclose()
-
-
-@pytest.mark.parametrize("name", BODIES)
-async def test_a_response_is_stored_without_what_all_have_in_common(settings: Settings, name: str) -> None:
-    async with serving(settings) as inside, inside.http() as http:
-        made = (await http.post("/v1/responses", json={"model": MODEL, **BODIES[name]})).json()
-        blob = await stored(inside, settings, made["id"])
-        plain = codec.squeeze(msgspec.msgpack.encode(codec.decode_response(blob)))
-        assert len(blob) < MOST * len(plain)
 
 
 async def test_a_response_whose_dictionary_came_with_a_later_release_is_a_500_that_says_so(settings: Settings) -> None:

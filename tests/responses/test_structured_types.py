@@ -5,7 +5,6 @@
 
 import enum
 import uuid
-from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address
@@ -88,14 +87,6 @@ TYPES: dict[str, Any] = {
     "multiples of a part": Annotated[float, Field(multiple_of=0.01)],
     "multiples between bounds": Annotated[float, Field(multiple_of=0.25, ge=0.1, le=1)],
 }
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service with the demo engine."""
-    service = ServiceProcess(tmp_path_factory.mktemp("service"))
-    yield service
-    service.stop()
 
 
 @pytest.mark.parametrize("kind", TYPES)

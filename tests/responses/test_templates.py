@@ -1,7 +1,6 @@
 """Stored prompts: what their files give, that a request can name nothing else, and that what is wrong is said."""
 
 import logging
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +143,6 @@ async def test_a_file_that_changes_is_read_again_and_another_is_not(folder: Path
     assert templates._decode.cache_info().misses == 3
 
 
-async def test_only_so_many_files_are_kept_in_mind(folder: Path) -> None:
-    for number in [*range(templates.MAX_KEPT + 1), 0]:
-        (folder / f"p{number}.toml").write_text(f'instructions = "{number}"')
-        assert (await fill(prompt(f"p{number}"), str(folder))).instructions == str(number)
-    assert templates._decode.cache_info().currsize == templates.MAX_KEPT
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -173,16 +165,6 @@ async def test_a_broken_file_is_the_fault_of_the_service_whose_log_says_why(
         await fill(prompt("broken"), str(folder))
     assert (caught.value.status, caught.value.code) == (500, "server_error")
     assert "broken.toml can't be read: " in caplog.text
-
-
-async def test_files_are_read_by_a_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readers: list[int] = []
-    monkeypatch.setattr(
-        templates, "_decode", lambda path, mark: readers.append(threading.get_ident()) or templates.Template()
-    )
-    await fill(prompt("bare"), str(folder))
-    (reader,) = readers
-    assert reader != threading.get_ident()
 
 
 def request(**body: Any) -> CreateRequest:
@@ -223,10 +205,6 @@ async def test_instructions_of_the_request_replace_those_of_the_stored_prompt(gr
     assert (await applied(greeting, prompt=GREETING, instructions="Be rude."))[0] == "Be rude."
     assert (await applied(greeting, prompt=GREETING, instructions=""))[0] == ""
     assert await applied(greeting, prompt={"id": "shop", "version": "1"}, input="Hi") == ("You sell.", "Hi")
-
-
-async def test_an_input_that_is_none_is_left_to_whoever_reads_it(greeting: Path) -> None:
-    assert await applied(greeting, prompt=GREETING, input={"role": "user"}) == ("Be kind.", {"role": "user"})
 
 
 async def test_a_stored_prompt_without_messages_needs_an_input_or_a_response_to_continue(folder: Path) -> None:

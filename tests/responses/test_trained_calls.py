@@ -10,7 +10,7 @@ from service.api.outcome import Outcome
 from service.api.response import Message
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Callee
-from service.browser.browser import displays_of, note_of, with_room
+from service.browser.browser import displays_of, note_of
 from service.browser.page import Display, Result, page_of, results_page
 from service.grammar.tags import HeaderState
 from service.harmony import tokens
@@ -76,12 +76,6 @@ async def test_a_function_that_the_caller_declared_by_the_same_name_is_the_calle
     assert kinds(ours) == ["code_interpreter_call completed", "message completed"]
 
 
-async def test_where_nothing_runs_them_the_item_failed_as_before() -> None:
-    response, _, _, _ = await made(Tools(), CODE + "<|start|>assistant", FINAL, rules=Rules((OWN,), parallel=4))
-
-    assert kinds(response) == ["code_interpreter_call failed", "message completed"]
-
-
 @pytest.mark.parametrize(
     ("said", "through"),
     [
@@ -103,12 +97,6 @@ def test_a_required_call_may_be_one_of_theirs_as_the_model_was_trained_to_write_
 
     assert tag is not None
     assert any(end == len(ids) - 1 for end in ends(msgspec.json.decode(tag)["format"], ids, 0)) == through
-
-
-def test_behind_a_call_of_the_callers_nothing_of_theirs_may_follow() -> None:
-    rules = msgspec.structs.replace(RULES, choice="required")
-
-    assert "python" not in (header_tag(rules, HeaderState.CALLED) or "")
 
 
 # --- what the browser shows ---
@@ -152,18 +140,3 @@ def test_a_conversation_s_newest_pages_are_whole_and_older_ones_keep_their_addre
     assert [display.page and display.page.whole for display in shown] == [True, False, False, True, True]
     assert [display.page.url for display in shown[1:] if display.page] == [page.url for page in pages]
     assert shown[0] == Display(search)
-
-
-def test_a_page_beyond_the_bound_of_a_response_is_kept_without_its_text() -> None:
-    page = page_of("https://tides.example/", "Tides", "x" * 400_000)
-    before = [Display(page)] * 5
-
-    assert with_room(Display(page), before[:3]).page == page
-    assert with_room(Display(page), before) == Display(page).bare()
-
-
-async def test_notes_are_no_messages_of_harmony() -> None:
-    rules = msgspec.structs.replace(RULES, harmony=True)
-    response, _, _, _ = await made(Tools(SHOWN), OPEN, FINAL, rules=rules)
-
-    assert [each["role"] for each in response.output_messages] == ["assistant", "tool", "assistant"]

@@ -198,28 +198,6 @@ async def test_however_many_present_one_key_at_once_it_is_looked_up_once(room: R
     assert room.registry.reads == 2
 
 
-async def test_one_of_them_who_goes_takes_the_look_up_from_nobody(room: Room) -> None:
-    room.registry.gate = asyncio.Event()
-    first, second = (asyncio.create_task(room.ring.holder(room.value)) for _ in range(2))
-    await until(lambda: room.registry.reads == 1, 10)
-    first.cancel()
-    room.registry.gate.set()
-    assert await second
-    assert first.cancelled()
-
-
-async def test_who_comes_behind_a_change_does_not_share_what_was_read_before_it(room: Room) -> None:
-    room.registry.gate = asyncio.Event()
-    before = asyncio.create_task(room.ring.holder(room.value))
-    await until(lambda: room.registry.reads == 1, 10)
-    room.ring.forget(room.project)
-    behind = asyncio.create_task(room.ring.holder(room.value))
-    await until(lambda: room.registry.reads == 2, 10)
-    room.registry.gate.set()
-    assert await before
-    assert await behind
-
-
 async def test_strangers_are_not_in_the_way_of_a_key_whose_time_to_be_looked_up_again_has_come(room: Room) -> None:
     assert await room.ring.holder(room.value)
     room.times.now += MEMORY_SECONDS
@@ -248,14 +226,6 @@ async def test_a_key_that_is_made_while_its_account_is_deleted_is_deleted_too(ro
     assert (await room.directory.keys(room.project, after=None, limit=10)).records == []
 
 
-async def test_it_is_noted_when_a_key_was_used(room: Room) -> None:
-    key = await room.directory.key(room.project, room.key)
-    assert await room.directory.last_used([key]) == [None]
-    await room.ring.holder(room.value)
-    await room.ring.note_used()
-    assert await room.directory.last_used([key]) == [1_000]
-
-
 async def test_what_a_project_is_said_to_be_is_remembered_and_given_up_as_keys_are(room: Room) -> None:
     for _ in range(5):
         found = await room.ring.project(room.project)
@@ -275,20 +245,6 @@ async def test_what_a_project_is_said_to_be_is_remembered_and_given_up_as_keys_a
     assert room.registry.reads == 2
 
 
-async def test_the_weight_of_whoever_was_looked_up_is_known_without_asking(room: Room) -> None:
-    await room.directory.update_project(OPS, room.project, ChangedProject(weight=3.0))
-    room.registry.reads = 0
-    assert room.ring.weight(room.project) is None
-    await room.ring.holder(room.value)
-    assert room.registry.reads == 2  # the key, and its project
-    assert room.ring.weight(room.project) == 3.0
-    room.ring.forget()
-    assert room.ring.weight(room.project) == 3.0, "its requests may be waiting"
-    await room.directory.update_project(OPS, room.project, ChangedProject(weight=None))
-    await room.ring.holder(room.value)
-    assert room.ring.weight(room.project) is None
-
-
 async def test_a_weight_that_changes_is_known_though_nobody_presents_a_key(room: Room) -> None:
     async with listening(room.ring):
         await room.ring.holder(room.value)
@@ -299,14 +255,6 @@ async def test_a_weight_that_changes_is_known_though_nobody_presents_a_key(room:
         await room.directory.registry.change((), tell=room.project)
         await until(lambda: room.ring.remembered == 0, 10)
         assert room.ring.listens
-
-
-async def test_a_weight_that_changes_is_known_though_messages_were_missed_before(room: Room) -> None:
-    async with listening(room.ring):
-        await room.ring.holder(room.value)
-        room.ring.forget()
-        await room.directory.update_project(OPS, room.project, ChangedProject(weight=3.0))
-        await until(lambda: room.ring.weight(room.project) == 3.0, 10)
 
 
 async def test_a_deleted_key_is_given_up_though_another_project_is_being_looked_up(room: Room) -> None:
@@ -333,22 +281,3 @@ async def test_while_the_store_is_away_a_project_is_what_it_was_and_one_that_nob
     assert await room.ring.project(room.project) == known
     with pytest.raises(StoreUnavailable):
         await room.ring.project("nobody")
-
-
-async def test_what_was_read_of_a_project_before_a_change_is_not_remembered_behind_it(room: Room) -> None:
-    room.registry.gate = asyncio.Event()
-    looking = asyncio.create_task(room.ring.project(room.project))
-    await until(lambda: room.registry.reads == 1, 10)
-    room.ring.forget(room.project)
-    room.registry.gate.set()
-    assert await looking
-    room.registry.reads = 0
-    await room.ring.project(room.project)
-    assert room.registry.reads == 1
-
-
-async def test_of_limits_that_are_taken_away_one_by_one_nothing_is_left_that_counts(room: Room) -> None:
-    for wished in {"max_tokens_per_1_minute": 5, "max_parallel_responses": 2}, {"max_tokens_per_1_minute": None}:
-        project = await room.directory.limit(OPS, room.project, wished)
-        assert project.limit is not None
-    assert (await room.directory.limit(OPS, room.project, {"max_parallel_responses": None})).limit is None

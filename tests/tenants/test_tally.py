@@ -34,11 +34,6 @@ def store() -> Outage:
     return Outage()
 
 
-async def test_what_can_be_counted_is_at_once(store: Outage) -> None:
-    await Tally(store, lambda: False).count("acme", "one", SPENT)
-    assert store.counted == ["one"]
-
-
 async def test_what_the_store_misses_is_counted_once_that_is_back(store: Outage) -> None:
     known = Tally(store, lambda: False)
     store.away = True

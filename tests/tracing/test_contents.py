@@ -142,9 +142,3 @@ def test_items_of_any_kind_are_shown_as_json_of_messages(items: list[dict[str, A
 def test_a_text_is_cut_between_characters(text: str, limit: int) -> None:
     cut = shorten(text, limit)
     assert cut == text or (cut.endswith("…") and text.startswith(cut[:-1]) and len(cut[:-1].encode()) <= limit)
-
-
-def test_a_call_of_the_service_shows_its_answer() -> None:
-    item = {"type": "mcp_call", "id": "mcp_1", "name": "add", "arguments": "{}", "output": "42"}
-    (message,) = json.loads(str(content_facts("output", msgspec.json.encode([item]), 1000)["gen_ai.output.messages"]))
-    assert [part["type"] for part in message["parts"]] == ["tool_call", "tool_call_response"]

@@ -8,7 +8,6 @@ import pytest
 
 from service.settings.settings import Settings
 from service.settings.sources import from_otel
-from service.spans import UNTRACED, Tracer
 from tests.support import ROOT
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -53,20 +52,6 @@ async def test_a_clients_trace_goes_on_to_the_engine_as_it_came(settings: Settin
     async with serving(settings, engine) as inside, inside.client() as client:
         await client.responses.create(model=MODEL, input="hi", extra_headers={"traceparent": parent})
     assert engine.generations[0].trace == (("traceparent", parent),)
-
-
-def test_all_that_can_be_asked_of_a_span_that_is_none_does_nothing() -> None:
-    tracer = Tracer()
-    assert tracer.request("GET", ()) is tracer.attempt((), {}, seconds=0) is UNTRACED
-    with UNTRACED.child("part", linked=(("traceparent", "x"),)) as part:
-        part.note({"a": 1})
-        part.rename("other")
-        part.show_input(b"[]")
-        part.show_output(b"[]")
-        part.fail("error")
-    assert part is UNTRACED
-    assert not part.kept
-    assert tracer.take("acme", []) == 0
 
 
 @pytest.mark.parametrize(

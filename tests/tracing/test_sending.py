@@ -93,15 +93,6 @@ async def test_of_too_many_spans_the_oldest_are_dropped(monkeypatch: pytest.Monk
     assert exporter.names == ["part 0", "part 1", "part 2", "part 3"]
 
 
-async def test_what_waits_is_sent_at_the_end() -> None:
-    exporter = Kept()
-    tracer = OtelTracer(exporter, BOUNDS, name="x", version="1")
-    tracer.request("GET", ()).end()
-    assert exporter.names == []
-    await tracer.close()
-    assert exporter.names == ["GET"]
-
-
 def test_lost_spans_are_counted_until_it_is_said_again(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     exporter = Kept()
@@ -117,13 +108,3 @@ def test_lost_spans_are_counted_until_it_is_said_again(caplog: pytest.LogCapture
         sending.export(spans)
     said = [(each.getMessage(), fields(each).get("spans")) for each in caplog.records]
     assert said == [("spans could not be sent", 3), ("spans could not be sent", 9), ("spans are sent again", None)]
-
-
-def test_a_span_has_no_more_than_so_many_facts_and_ends_once() -> None:
-    exporter = Kept()
-    tracer = OtelTracer(exporter, BOUNDS, name="x", version="1")
-    span = tracer.request("GET", ())
-    span.note({f"fact.{number}": number for number in range(1000)})
-    span.end()
-    span.end()
-    assert not span.headers[0][1].endswith("00")

@@ -5,7 +5,6 @@ import ssl
 
 import pytest
 import trustme
-from openai import InvalidWebhookSignatureError
 
 from service.settings.background import signing_key
 from service.settings.settings import SettingsError, load_settings
@@ -36,14 +35,6 @@ async def test_the_official_client_takes_the_event_from_what_is_delivered(desk: 
     assert abs(event.created_at - int(letter.headers["webhook-timestamp"])) < 60
     assert (letter.path, letter.headers["content-type"]) == ("/hook", "application/json")
     assert await desk.waiting() == 0
-
-
-async def test_the_official_client_refuses_what_was_signed_with_another_secret(desk: Desk) -> None:
-    await desk.end()
-    async with inbox() as box, desk.delivering(box.url) as delivering:
-        await delivering.settled()
-    with pytest.raises(InvalidWebhookSignatureError):
-        unwrapped(box.letters[0], "whsec_" + "A" * 32)
 
 
 async def test_a_receiver_that_never_answers_is_left_in_time_and_asked_again(desk: Desk) -> None:
@@ -123,24 +114,6 @@ async def test_a_name_is_looked_up_once_for_each_delivery_and_that_is_where_it_g
         await desk.end()
         await delivering.settled(2)
     assert (len(box.letters), len(inside.letters), delivering.delivered) == (1, 1, 2)
-
-
-async def test_a_name_that_leads_inward_the_second_time_is_not_followed_then(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.ssrf.is_public", lambda address: address == "127.0.0.1")
-    found = iter([["127.0.0.1"]])
-
-    async def rebinding(host: str, port: int) -> list[str]:
-        return next(found, ["127.0.0.2"])
-
-    await desk.end()
-    async with inbox() as box, inbox("127.0.0.2", box.port) as inside:
-        box.answers = [status(500)]
-        url, given = box.at("rebound.example"), {"look_up": rebinding}
-        async with desk.delivering(url, privately=False, given=given) as delivering:
-            await delivering.settled(3)
-    assert (len(box.letters), inside.letters, delivering.delivered) == (1, [], 0)
 
 
 async def test_a_proxy_of_the_environment_is_not_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,25 +36,6 @@ async def test_what_is_not_accepted_is_sent_again_as_the_same_event(desk: Desk) 
     assert await desk.waiting() == 0
 
 
-async def test_events_of_different_responses_have_different_names(desk: Desk) -> None:
-    ids = {await desk.end() for _ in range(5)}
-    async with inbox() as box, desk.delivering(box.url) as delivering:
-        await delivering.settled(5)
-    assert {unwrapped(letter).data.id for letter in box.letters} == ids
-    assert len({letter.headers["webhook-id"] for letter in box.letters}) == 5
-    assert len({unwrapped(letter).id for letter in box.letters}) == 5
-
-
-async def test_a_receiver_that_is_not_there_is_asked_until_it_is(desk: Desk) -> None:
-    await desk.end()
-    async with inbox() as box:
-        gone = box.url
-    async with desk.delivering(gone) as delivering:
-        await delivering.settled(2)
-    assert delivering.delivered == 0
-    assert await desk.waiting() == 1
-
-
 async def test_a_receiver_that_never_wants_to_hear_of_it_again_does_not(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:

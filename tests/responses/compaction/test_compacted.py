@@ -32,13 +32,6 @@ def shown(*items: Json, **options: Any) -> str:
     return decode(prompt(input=list(items), **options).tokens).partition("every message.")[2]
 
 
-def test_nothing_before_a_compaction_is_in_the_prompt() -> None:
-    text = shown(*OLD, compaction(), NOW)
-
-    assert "Old" not in text
-    assert "Tom was fed." in text
-
-
 def test_the_user_s_words_travel_inside_before_the_summary() -> None:
     text = shown(*OLD, compaction(*KEPT), NOW)
 
@@ -63,29 +56,10 @@ def test_a_compaction_in_a_chain_hides_what_stands_before_it(kept: tuple[StoredM
     assert prompt(chain, input=[NOW]).tokens == prompt(input=[*OLD, compaction(*kept), NOW]).tokens
 
 
-def test_a_compaction_sent_as_an_item_is_kept_in_the_chain() -> None:
-    first = prompt(input=[*OLD, compaction(*KEPT), NOW])
-
-    assert prompt(first.messages, input="Go on.").tokens[: len(first.tokens) - 2] == first.tokens[:-2]
-
-
 def test_what_comes_after_a_compaction_may_answer_a_call_before_it() -> None:
     made = prompt(input=[*OLD, CALL, compaction(), ANSWER, NOW])
 
     assert made.messages[1].name == "functions.feed"
-
-
-def test_a_call_before_a_compaction_needs_no_output() -> None:
-    assert len(prompt(input=[*OLD, CALL, compaction(), NOW]).messages) == 2
-
-
-def test_truncation_never_takes_a_summary() -> None:
-    turns = [{"role": role, "content": f"{n} " + "word " * 100} for n in range(20) for role in ("user", "assistant")]
-    text = shown(compaction(*KEPT), *turns, NOW, limit=1000, truncation="auto")
-
-    assert "Tom was fed." in text
-    assert "0 word" not in text
-    assert "19 word" in text
 
 
 def test_truncation_takes_the_oldest_words_of_a_compaction_before_any_turn() -> None:

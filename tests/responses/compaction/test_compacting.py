@@ -10,7 +10,7 @@ from service.api.items import CompactionItem, InputItem, MessageItem
 from service.api.request import read_count
 from service.api.response import Compaction
 from service.harmony.render import message
-from service.responses.prompt.compaction import read_compact, window, with_trigger
+from service.responses.prompt.compaction import window, with_trigger
 
 RESPONSE_ID = "resp_" + 48 * "0"
 TRIGGER = {"type": "compaction_trigger"}
@@ -33,21 +33,6 @@ def test_a_trigger_stands_behind_the_items_however_they_are_written(given: list[
     assert msgspec.json.decode(with_trigger(msgspec.Raw(raw))) == [*given, TRIGGER]
 
 
-@given(st.text(max_size=20))
-def test_a_text_becomes_a_message_of_the_user(text: str) -> None:
-    text = text.encode("utf-8", "ignore").decode()
-    asked = msgspec.json.decode(with_trigger(msgspec.Raw(msgspec.json.encode(text))))
-    assert asked == [{"type": "message", "role": "user", "content": text}, TRIGGER]
-
-
-def test_what_is_no_input_is_left_to_be_refused() -> None:
-    assert with_trigger(msgspec.Raw(b"7")) == msgspec.Raw(b"7")
-
-
-def test_a_compaction_is_never_stored() -> None:
-    assert read_compact(b'{"model": "m", "input": "hi"}', store=True).store is False
-
-
 def test_a_window_shows_what_was_sent_as_it_was_sent() -> None:
     seen = MessageItem(role="user", content=[PICTURE])
     own = [said("Ahoy."), said("Be brief.", "developer"), seen]
@@ -66,10 +51,6 @@ def test_a_window_shows_no_message_twice_where_a_compaction_has_it_already() -> 
     own = [said("One."), CompactionItem("sealed"), said("Two.")]
     shown = window(RESPONSE_ID, own, [message(text, "user") for text in ("One.", "Two.")], COMPACTION)
     assert texts(shown) == ["One.", "Two."]
-
-
-def test_a_window_without_a_word_of_the_user_s_is_the_compaction_alone() -> None:
-    assert window(RESPONSE_ID, [said("hm", "assistant")], [], COMPACTION) == [COMPACTION]
 
 
 def test_a_count_needs_no_model() -> None:

@@ -40,28 +40,6 @@ def test_what_is_older_than_the_newest_input_is_compacted() -> None:
     assert "Where does she lie?" not in text
 
 
-def test_a_chain_is_compacted_like_what_a_client_sends() -> None:
-    chained = outgrown(NEXT, chain=prompt(input=[USER, ANSWER]).messages)
-
-    assert chained.tokens == outgrown(USER, ANSWER, NEXT).tokens
-    sent = outgrown(USER, ANSWER, NEXT)
-    assert [message.tokens for message in chained.rules.newest] == [message.tokens for message in sent.rules.newest]
-    assert chained.rules.compacting == sent.rules.compacting
-    assert len(chained.rules.kept_messages) == len(sent.rules.kept_messages)
-
-
-def test_the_new_prompt_opens_as_the_old_one_does() -> None:
-    made, plain = (outgrown(USER, ANSWER, NEXT, instructions="Be brief.", **more) for more in ({}, NOTHING))
-    assert made.rules.after_compaction is not None
-    opening = made.rules.after_compaction.prefix_tokens
-
-    assert made.tokens[:opening] == plain.tokens[:opening]
-    assert tokens.decode(made.tokens[opening:]).startswith("<|start|>user") or made.tokens[opening] == tokens.START
-
-
-NOTHING: Json = {"context_management": None}
-
-
 @pytest.mark.parametrize(
     "managing",
     [None, [], [{"type": "compaction"}], [{"type": "compaction", "compact_threshold": None}]],

@@ -93,46 +93,12 @@ def made(
     return machine, response, engine.generations
 
 
-def test_the_answer_comes_from_the_summary_and_the_newest_input() -> None:
-    machine, response, generations = made(SUMMARY, FINAL)
-    first, second = generations
-    text = tokens.decode(list(second.prompt)[OPENING:])
-
-    assert [item.type for item in map(as_thing, response.output)] == ["compaction", "message"]
-    assert list(first.prompt) == list(MADE.tokens)
-    assert list(second.prompt)[:OPENING] == list(MADE.tokens)[:OPENING]
-    assert text.index("Vesper") < text.index("A boat.") < text.index("Where does she lie?")
-    assert "heron" not in text
-    assert response.status == "completed"
-    kept = b"".join(message.tokens for message in machine.messages[:-1])
-    assert list(second.prompt)[OPENING:] == list(tokens.unpack(kept + PROMPT_END))
-
-
 def as_thing(item: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(item), type=Thing)
 
 
 class Thing(msgspec.Struct):
     type: str
-
-
-def test_the_next_prompt_is_the_same_for_who_continues_and_who_sends_all_again() -> None:
-    machine, response, generations = made(SUMMARY, FINAL)
-    more = {"role": "user", "content": "And now?"}
-    chained = prompt([*MADE.messages, *machine.messages], input=[more]).tokens
-    output = [as_json(item) for item in response.output]
-    whole, pruned = (prompt(input=[*before, *output, more]).tokens for before in ([USER, ANSWER, NEXT], []))
-
-    assert list(chained[: len(generations[1].prompt)]) == list(generations[1].prompt)
-    assert list(whole) == list(pruned) == list(chained)
-
-
-def test_its_usage_counts_both_turns() -> None:
-    _, response, generations = made(SUMMARY, FINAL)
-    prompts, sampled = [len(each.prompt) for each in generations], [len(harmony(each)) for each in (SUMMARY, FINAL)]
-    usage = response.usage
-
-    assert (usage.input_tokens, usage.output_tokens) == (sum(prompts), sum(sampled))
 
 
 def test_a_budget_spans_both_turns() -> None:
@@ -150,13 +116,6 @@ def test_an_answer_has_no_more_room_than_the_context_leaves() -> None:
     )
 
     assert [len(each.prompt) + each.sampling.max_tokens for each in generations] == [1000, 1000]
-
-
-def test_a_summary_of_nothing_fails_the_response() -> None:
-    machine, response, _ = made("<|channel|>final<|message|> <|return|>", FINAL)
-
-    assert (response.status, machine.messages) == ("failed", [])
-    assert "summary" in response.error.message
 
 
 def test_a_summary_that_could_not_be_sealed_fails_the_response(monkeypatch: pytest.MonkeyPatch) -> None:

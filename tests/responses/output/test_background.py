@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from service.api.events import Event
 from service.harmony import tokens
 from service.responses.output import machine as machines
-from service.responses.output.fold import Fold
 from service.responses.output.journal import batch_of
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
@@ -99,16 +98,6 @@ def test_ids_that_no_vocabulary_has_are_replayed_as_what_they_were_taken_for() -
     whole = run(samples.machine(), [ids], background=True)
 
     assert restarted(ids).next_number == len(whole) - 1
-
-
-@given(ids=samples.streams, places=samples.cuts)
-def test_a_machine_shows_what_its_events_fold_to(ids: list[int], places: list[int]) -> None:
-    machine, fold = samples.machine(), Fold()
-    fold.add(machine.begin())
-    for chunk in samples.split(ids, places):
-        fold.add(samples.fed(machine, chunk))
-
-        assert machine.snapshot() == fold.response
 
 
 # --- what is over already ---

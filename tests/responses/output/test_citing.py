@@ -8,8 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from service.api.outcome import Outcome
@@ -89,11 +87,6 @@ def test_a_long_text_with_many_links_takes_little_time() -> None:
             citing.take(piece)
 
     assert process_time() - begun < 5
-
-
-@given(st.lists(st.sampled_from(["sandbox:", "/mnt/data/", "plot.png", "p", "s", "🙂", " ", ")", "."]), max_size=12))
-def test_however_a_text_is_cut_it_cites_the_same(pieces: list[str]) -> None:
-    assert cited(*pieces) == cited("".join(pieces))
 
 
 async def test_the_answer_behind_code_that_wrote_a_file_cites_it() -> None:

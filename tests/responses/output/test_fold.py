@@ -1,6 +1,5 @@
 """Folding events: equal to the terminal event's response, and to what the openai SDK accumulates of the same stream."""
 
-from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from openai import omit
 from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from service.api import events
@@ -37,7 +36,6 @@ from tests.support.responses.shown import text_of
 endings = st.sampled_from(Ending)
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+a\n*** End Patch"
 sdk_event = TypeAdapter[Any](ResponseStreamEvent)
-sdk_response = TypeAdapter(Response)
 
 
 def terminal(stream: list[Event]) -> Any:
@@ -59,17 +57,6 @@ def test_the_fold_of_a_stream_is_its_terminal_response(ids: list[int], ending: E
     assert but_last.response.output == terminal(stream).output
 
 
-@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
-def test_any_prefix_of_a_stream_folds(ids: list[int], ending: Ending, rules: Rules) -> None:
-    fold = Fold()
-    texts: list[str] = []
-    for event in run(samples.machine(rules), [ids], ending):
-        fold.add([event])
-        texts.append("".join(map(text_of, fold.response.output)))
-
-    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
-
-
 @given(ids=samples.streams, places=samples.cuts, rules=samples.all_rules)
 def test_a_machine_s_snapshot_is_the_fold_of_its_events(ids: list[int], places: list[int], rules: Rules) -> None:
     machine, fold = samples.machine(rules), Fold()
@@ -78,21 +65,6 @@ def test_a_machine_s_snapshot_is_the_fold_of_its_events(ids: list[int], places: 
         fold.add(samples.fed(machine, chunk))
 
         assert fold.response == machine.snapshot()
-
-
-def test_a_fold_shows_the_text_of_an_open_item() -> None:
-    machine = samples.machine()
-    fold = Fold()
-    fold.add(machine.begin())
-    fold.add(machine.feed(harmony("<|channel|>final<|message|>Hello there")))
-    (item,) = fold.response.output
-
-    assert (as_json(item)["status"], text_of(item)) == ("in_progress", "Hello there")
-
-
-def test_nothing_can_be_read_before_the_first_event() -> None:
-    with pytest.raises(ValueError, match=r"response\.created"):
-        _ = Fold().response
 
 
 # --- a fold goes on ---
@@ -109,36 +81,6 @@ def test_a_fold_goes_on_from_what_was_written_down_at_any_event(
         begun.append(Fold.resume(decode_response(msgspec.json.encode(whole.response)), whole.number))
 
         assert all(fold.response == whole.response and fold.number == whole.number for fold in begun)
-
-
-def test_a_resumed_fold_leaves_the_response_that_it_was_given_alone() -> None:
-    machine, fold = samples.machine(), Fold()
-    fold.add(machine.begin())
-    fold.add(machine.feed(harmony("<|channel|>final<|message|>Hello")))
-    given_response = fold.response
-    written = msgspec.json.encode(given_response)
-    resumed = Fold.resume(given_response, fold.number)
-    resumed.add(machine.feed(harmony(" there")) + machine.end(Ending.STOP))
-
-    assert msgspec.json.encode(given_response) == written
-
-
-def test_a_fold_knows_the_number_of_its_last_event() -> None:
-    machine, fold = samples.machine(), Fold()
-    numbers = [fold.number]
-    for batch in (machine.queue(), [], machine.start()):
-        fold.add(batch)
-        numbers.append(fold.number)
-
-    assert numbers == [-1, 1, 1, 2]
-
-
-def test_a_response_that_waits_folds_to_one_that_is_queued() -> None:
-    machine, fold = samples.machine(), Fold()
-    fold.add(machine.queue())
-    assert fold.response.status == "queued"
-    fold.add(machine.start())
-    assert fold.response.status == "in_progress"
 
 
 # --- and back ---
@@ -259,9 +201,3 @@ def in_sdk_terms(event: dict[str, Any]) -> dict[str, Any]:
     if event["type"] == "response.output_item.added" and event["item"]["type"] == "web_search_call":
         event["item"]["action"] = {"type": "search", "query": "not known yet"}
     return event
-
-
-def test_the_response_is_one_that_the_sdk_types() -> None:
-    stream = run(samples.machine(), [harmony("<|channel|>final<|message|>42<|return|>")])
-
-    assert sdk_response.validate_python(as_json(terminal(stream)), strict=True).output_text == "42"

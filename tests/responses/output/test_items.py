@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from service.api import ids
-from service.api.response import Compaction, FunctionCall, Reasoning
+from service.api.response import Compaction, Reasoning
 from service.harmony.header import Header
 from service.harmony.tokens import END, encode
 from service.responses.output.open_message import Making, emitter_for
@@ -31,31 +30,6 @@ def test_analysis_is_reasoning_commentary_a_preamble_and_final_the_answer() -> N
     )
 
     assert items(text) == [("reasoning", "Hm."), ("commentary", "Let me see."), ("final_answer", "42")]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<|channel|>commentary to=functions.lookup <|constrain|>json<|message|>{}<|call|>",
-        " to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>{}<|call|>",
-        "<|channel|>commentary to=functions.lookup json<|message|>{}<|call|>",
-    ],
-    ids=["recipient after the channel", "recipient before it", "unmarked type"],
-)
-def test_a_recipient_makes_a_function_call(text: str) -> None:
-    assert items(text) == [("call", "lookup", "{}")]
-
-
-def test_ids_of_items_and_calls_come_from_the_response_and_the_place() -> None:
-    output = sampled(
-        "<|channel|>analysis<|message|>Hm.<|end|>"
-        "<|start|>assistant<|channel|>commentary to=functions.lookup<|message|>{}<|call|>"
-    ).output
-
-    assert output[0].id == ids.output_item_id(RESPONSE_ID, "reasoning", 0)
-    assert output[1].id == ids.output_item_id(RESPONSE_ID, "function_call", 1)
-    assert isinstance(output[1], FunctionCall)
-    assert output[1].call_id == ids.call_id(RESPONSE_ID, 1)
 
 
 # --- malformed output, each seen from gpt-oss, and the sane items it becomes ---
@@ -198,20 +172,6 @@ def test_a_thought_too_long_to_be_sealed_goes_as_its_text_alone() -> None:
     assert "encrypted_content" not in item
 
 
-def test_reasoning_has_no_encrypted_content_unless_asked_for() -> None:
-    assert "encrypted_content" not in as_json(sampled(THOUGHT).output[0])
-
-
-def test_a_compacting_response_is_one_sealed_item() -> None:
-    machine = sampled(THOUGHT + ANSWER, rules=msgspec.structs.replace(RULES, compacting=True))
-    (item,) = machine.output
-    assert isinstance(item, Compaction)
-    kind, _, payload = item.encrypted_content.partition(":")
-
-    assert kind == "compaction"
-    assert read_compaction(bytes.fromhex(payload)).summary == "42"
-
-
 def test_a_compaction_carries_the_messages_that_are_kept() -> None:
     kept = tuple(msgspec.structs.replace(message, item=None) for message in sampled(ANSWER).messages)
     making = Making(RESPONSE_ID, Rules(compacting=True, kept_messages=kept), samples.sealed)
@@ -219,14 +179,6 @@ def test_a_compaction_carries_the_messages_that_are_kept() -> None:
     assert isinstance(item, Compaction)
 
     assert read_compaction(bytes.fromhex(item.encrypted_content.partition(":")[2])).kept == kept
-
-
-@pytest.mark.parametrize("cut", ["", "}", '"', "\\"])
-def test_a_custom_tool_s_input_comes_out_of_its_wrapping(cut: str) -> None:
-    content = '{"input": "a \\"b\\"\\n🙂"}'.removesuffix(cut)
-    (item,) = sampled(f"<|channel|>commentary to=functions.note<|message|>{content}<|call|>").output
-
-    assert short(item) == ("custom", "note", 'a "b"\n🙂')
 
 
 def test_a_custom_tool_without_wrapping_gets_what_was_sampled() -> None:

@@ -74,12 +74,6 @@ def test_a_stream_comes_back_however_it_is_cut_into_batches(ids: list[int], plac
     assert back == stream
 
 
-def test_tokens_are_read_without_the_events() -> None:
-    sampled = decode_sampled(encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64)))
-
-    assert (sampled.tokens, sampled.cached_tokens, sampled.logprobs) == (tokens.pack([1, 2]), 64, ())
-
-
 def test_log_probabilities_come_back_beside_their_tokens() -> None:
     odds = (TokenLogprobs(-0.5, ((1, -0.5), (7, -1.5))), TokenLogprobs(-2.0))
     blob = encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64, odds))
@@ -122,26 +116,12 @@ def test_the_pieces_of_a_model_that_speaks_no_harmony_come_back() -> None:
     assert tuple(decode_sampled(encode_batch(batch)).pieces) == pieces
 
 
-def test_a_batch_may_be_tokens_alone() -> None:
-    batch = Batch([], tokens.pack(harmony("<|channel|>final")))
-
-    assert decode_batch(encode_batch(batch), 7) == batch
-
-
 @given(st.lists(st.integers(-(2**40), 2**40)))
 def test_any_ids_can_be_journaled(ids: list[int]) -> None:
     back = tokens.unpack(batch_of(ids)).tolist()
 
     assert len(back) == len(ids)
     assert all(was == now or not 0 <= now <= tokens.LAST_LEGAL for was, now in zip(ids, back, strict=True))
-
-
-def test_an_item_s_id_is_the_same_object_batch_after_batch() -> None:
-    first, second = (decode_batch(encode_batch(Batch(deltas(text))), 0).events[0] for text in "ab")
-
-    assert isinstance(first, events.OutputTextDelta)
-    assert isinstance(second, events.OutputTextDelta)
-    assert first.item_id is second.item_id
 
 
 # --- how small ---
@@ -153,10 +133,6 @@ def test_a_delta_takes_two_bytes_beyond_its_text_and_token() -> None:
     grown = [after - before for before, after in pairwise(sizes)]
 
     assert all(added <= len(text.encode()) + 4 + 2 for added, text in zip(grown, texts[1:], strict=True))
-
-
-def test_an_item_alone_takes_less_than_its_id() -> None:
-    assert len(encode_batch(Batch(deltas("")))) < len(MESSAGE_ID)
 
 
 def test_a_long_text_that_is_done_is_written_about_once() -> None:

@@ -9,7 +9,7 @@ from service.harmony.tokens import CALL, END, START, encode, unpack
 from service.responses.output.machine import Ending
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.responses import samples
-from tests.support.responses.samples import ANSWER, OPENING, Sampled, as_json, generation, harmony, run, sampled
+from tests.support.responses.samples import OPENING, Sampled, as_json, generation, harmony, run, sampled
 from tests.support.responses.shown import short
 
 endings = st.sampled_from(Ending)
@@ -32,21 +32,11 @@ def test_well_formed_messages_are_kept_token_for_token(messages: list[Sampled]) 
     assert [unpack(message.tokens).tolist() for message in machine.messages] == [each.ids() for each in messages]
 
 
-def test_a_return_is_kept_as_an_end() -> None:
-    assert kept(ANSWER) == [harmony("<|start|>assistant<|channel|>final<|message|>42<|end|>")]
-
-
 @pytest.mark.parametrize("stop", ["<|end|>", "<|return|>", "<|endoftext|>"])
 def test_a_call_is_kept_with_the_mark_of_a_call(stop: str) -> None:
     call = "<|channel|>commentary to=functions.lookup <|constrain|>json<|message|>{}"
 
     assert kept(call + stop) == [harmony(f"<|start|>assistant{call}<|call|>")]
-
-
-def test_a_message_cut_short_is_kept_and_closed() -> None:
-    assert kept("<|channel|>final<|message|>4", Ending.LENGTH) == [
-        harmony("<|start|>assistant<|channel|>final<|message|>4<|end|>")
-    ]
 
 
 @pytest.mark.parametrize("ending", [Ending.LENGTH, Ending.ABORT, Ending.ERROR, Ending.TIMEOUT])

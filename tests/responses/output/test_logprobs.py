@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 
 from service.api import events
-from service.api.response import Message
 from service.engine.port import LEAST_LOGPROB, TokenLogprobs
 from service.harmony import tokens
 from service.responses.output.emitter import MAX_LOGPROB_BYTES
@@ -15,7 +14,7 @@ from service.responses.output.logprobs import shown_logprob, without_bytes
 from service.responses.output.machine import Ending
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
-from tests.support.responses.samples import as_json, byte_by_byte, byte_token, harmony, split
+from tests.support.responses.samples import as_json, byte_by_byte, harmony, split
 
 
 def shown(token: int, logprob: float = -0.5, *top: tuple[int, float]) -> tuple[str, float, list[int]]:
@@ -38,16 +37,6 @@ def answer(content: list[int]) -> list[int]:
 
 
 # --- one token ---
-
-
-def test_a_token_has_its_text_and_its_bytes() -> None:
-    (token,) = tokens.encode(" world")
-
-    assert shown(token) == (" world", -0.5, list(b" world"))
-
-
-def test_a_piece_of_a_character_has_its_own_bytes() -> None:
-    assert shown(byte_token(0xF0)) == ("\ufffd", -0.5, [0xF0])
 
 
 @pytest.mark.parametrize(
@@ -104,12 +93,6 @@ def test_the_bytes_of_the_tokens_are_the_text_across_characters(content: tuple[i
     assert len(pieces) == len(content)
 
 
-def test_a_character_in_pieces_brings_the_log_probabilities_of_all_of_them() -> None:
-    deltas = [event for event in sampled(answer(byte_by_byte("a🙂b")), []) if isinstance(event, events.OutputTextDelta)]
-
-    assert [(event.delta, len(event.logprobs)) for event in deltas] == [("a", 1), ("🙂", 4), ("b", 1)]
-
-
 def test_a_character_cut_short_keeps_the_log_probabilities_of_its_pieces() -> None:
     ids = answer(byte_by_byte("a🙂"))[:-2]
     response = check_stream([as_json(event) for event in sampled(ids, [], Ending.LENGTH)])
@@ -124,19 +107,6 @@ def test_chunks_make_no_difference(ids: list[int], places: list[int]) -> None:
         return [event for event in sampled(ids, places) if isinstance(event, events.OutputTextDelta)]
 
     assert deltas(places) == deltas([])
-
-
-def test_an_answer_in_progress_shows_none_yet() -> None:
-    machine = samples.machine(msgspec.structs.replace(samples.RULES, top_logprobs=0))
-    ids = answer(tokens.encode("one two three"))[:-1]
-    machine.begin()
-    stream = machine.feed(ids, [TokenLogprobs(-0.5)] * len(ids))
-    told = [event.logprobs for event in stream if isinstance(event, events.OutputTextDelta)]
-    (item,) = machine.snapshot().output
-    assert isinstance(item, Message)
-
-    assert [len(each) for each in told] == [1, 1, 1]
-    assert item.content[0].logprobs == []
 
 
 def test_beyond_what_an_item_shows_tokens_have_no_log_probabilities() -> None:

@@ -1,14 +1,11 @@
 """One response as a machine: a stream that keeps the grammar on any tokens, and an end that fits how sampling ended."""
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.api.response import ResponseError
 from service.responses.output import machine as machines
-from service.responses.output.machine import STATUS, Ending
-from service.responses.output.phases import Phase
+from service.responses.output.machine import Ending
 from tests.support.lengths import lengths
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
@@ -38,20 +35,6 @@ def test_events_do_not_depend_on_how_the_engine_chunks(ids: list[int], places: l
     assert run(samples.machine(), split(ids, places), ending) == whole
 
 
-def test_an_item_is_told_while_it_is_being_sampled() -> None:
-    machine = samples.machine()
-    machine.begin()
-    steps = [machine.feed([token]) for token in harmony("<|channel|>final<|message|>a")]
-    types = [[event.__struct_config__.tag for event in step] for step in steps]
-
-    assert types == [
-        [],
-        [],
-        ["response.output_item.added", "response.content_part.added"],
-        ["response.output_text.delta"],
-    ]
-
-
 def test_items_beyond_those_that_ids_can_name_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "MAX_OUTPUT_ITEMS", 2)
     machine = samples.machine()
@@ -59,17 +42,6 @@ def test_items_beyond_those_that_ids_can_name_are_left_out(monkeypatch: pytest.M
 
     assert len(response["output"]) == 2
     assert response["usage"]["output_tokens"] == 3 * len(harmony(ANSWER))
-
-
-def test_without_parallel_calls_nothing_follows_the_first_in_the_same_chunk() -> None:
-    machine = samples.machine(msgspec.structs.replace(samples.RULES, parallel=1))
-    call = "<|channel|>commentary to=functions.lookup<|message|>{}<|end|>"
-    machine.begin()
-    machine.feed(harmony(f"{call}<|start|>assistant{call}<|start|>assistant<|channel|>final<|message|>no<|return|>"))
-    assert machine.phase is Phase.FULL
-    machine.end(Ending.STOP)
-
-    assert len(machine.output) == len(machine.messages) == 1
 
 
 # --- how it ends ---
@@ -98,27 +70,9 @@ def test_the_ending_decides_the_statuses(ending: Ending, expected: tuple[str, st
     assert finished("<|channel|>final<|message|>4", ending) == expected
 
 
-def test_every_ending_has_a_status() -> None:
-    assert set(STATUS) == set(Ending)
-
-
-@pytest.mark.parametrize("ending", [Ending.LENGTH, Ending.ABORT, Ending.ERROR])
-def test_an_item_that_was_closed_stays_complete_however_the_response_ends(ending: Ending) -> None:
-    assert finished(ANSWER, ending)[2] == "completed"
-
-
 def test_a_model_that_says_nothing_at_all_is_incomplete() -> None:
     assert finished("", Ending.STOP) == ("incomplete", "no_output", None)
     assert finished("", Ending.LENGTH) == ("incomplete", "max_output_tokens", None)
-
-
-def test_a_failure_says_why_in_an_error_event_and_keeps_what_was_said() -> None:
-    machine = samples.machine()
-    events = run(machine, [harmony("<|channel|>final<|message|>4")], Ending.ERROR)
-    error, failed = (as_json(event) for event in events[-2:])
-
-    assert (error["type"], error["code"], error["message"]) == ("error", "server_error", "it broke")
-    assert failed["response"]["output"][0]["content"][0]["text"] == "4"
 
 
 def test_only_a_completed_response_says_when() -> None:
@@ -126,14 +80,6 @@ def test_only_a_completed_response_says_when() -> None:
 
     assert machine.result(Ending.STOP, now=NOW).completed_at == NOW
     assert machine.result(Ending.LENGTH, now=NOW).completed_at is None
-
-
-def test_an_error_is_shown_only_by_a_response_that_failed() -> None:
-    error = ResponseError("server_error", "it broke")
-    machine = sampled(ANSWER)
-
-    assert machine.result(Ending.ERROR, now=NOW, error=error).error == error
-    assert machine.result(Ending.STOP, now=NOW, error=error).error is None
 
 
 def test_usage_counts_every_sampled_token_and_those_of_reasoning() -> None:

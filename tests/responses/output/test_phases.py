@@ -11,7 +11,7 @@ from service.api.response import ResponseStatus
 from service.api.tools.callee import Callee, Hosted
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.phases import MOVES, Move, OutOfOrder, Phase, after
+from service.responses.output.phases import MOVES, Move, OutOfOrder, Phase
 from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.support.responses import samples
@@ -61,7 +61,6 @@ CALLS: dict[Move, Callable[[Machine], object]] = {
     Move.RESULT: lambda machine: machine.result(Ending.ABORT, now=NOW),
     Move.TERMINAL: lambda machine: machine.terminal(CANCELLED),
 }
-SAMPLED_MOVES = set(Move) - CALLS.keys()
 
 
 def state(machine: Machine) -> list[Any]:
@@ -77,11 +76,6 @@ def state(machine: Machine) -> list[Any]:
         machine.pending,
     )
     return [seen, usage, messages, list(machine.stretches.tail), as_json(machine.snapshot())]
-
-
-def test_every_phase_has_a_row_and_every_move_a_place_in_it() -> None:
-    assert list(MOVES) == list(Phase)
-    assert {move for row in MOVES.values() for move in row} == set(Move)
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -107,18 +101,6 @@ def test_a_call_out_of_order_is_refused_and_changes_nothing(phase: Phase) -> Non
         assert state(machine) == before
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if Move.END in MOVES[phase]])
-def test_after_a_refused_call_it_goes_on_as_if_nothing_had_been_called(phase: Phase) -> None:
-    refused, plain = at(phase), at(phase)
-    for move in CALLS.keys() - MOVES[phase].keys():
-        with pytest.raises(OutOfOrder):
-            CALLS[move](refused)
-
-    ends = [as_json(machine.end(Ending.LENGTH)) for machine in (refused, plain)]
-    assert ends[0] == ends[1]
-    assert state(refused) == state(plain)
-
-
 @pytest.mark.parametrize("phase", [phase for phase in Phase if Move.FEED not in MOVES[phase]])
 def test_what_can_not_be_fed_can_not_be_replayed(phase: Phase) -> None:
     machine = at(phase)
@@ -127,36 +109,3 @@ def test_what_can_not_be_fed_can_not_be_replayed(phase: Phase) -> None:
         in_one_go(machine.replay(tokens.pack(tokens.encode("a"))))
 
     assert state(machine) == before
-
-
-@pytest.mark.parametrize("phase", Phase)
-def test_to_feed_nothing_changes_nothing(phase: Phase) -> None:
-    machine = at(phase)
-    before = state(machine)
-
-    assert machine.feed([]) == []
-    assert state(machine) == before
-
-
-@pytest.mark.parametrize("phase", [Phase.NEW, Phase.QUEUED, Phase.DIVERGED, Phase.ENDED, Phase.CLOSED])
-def test_what_was_sampled_moves_nothing_before_it_begins_or_once_it_has_ended(phase: Phase) -> None:
-    for move in SAMPLED_MOVES:
-        with pytest.raises(OutOfOrder):
-            after(phase, move)
-
-
-def test_a_full_machine_counts_what_is_fed_and_drops_it() -> None:
-    machine = at(Phase.FULL)
-    before, output = machine.stretches.sampled, list(machine.output)
-
-    assert machine.feed(harmony("<|start|>assistant" + ANSWER + "no<|return|>")) == []
-    assert (machine.output, machine.phase) == (output, Phase.FULL)
-    assert machine.stretches.sampled > before
-
-
-def test_a_machine_takes_nothing_behind_what_needs_feedback() -> None:
-    machine = samples.machine(RULES)
-    machine.begin()
-    machine.feed(harmony(STRANGER + "<|start|>assistant" + ANSWER))
-
-    assert (machine.phase, machine.stretches.sampled) == (Phase.FEEDBACK, len(harmony(STRANGER)))

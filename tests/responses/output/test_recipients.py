@@ -66,12 +66,6 @@ def test_a_call_in_a_namespace_says_so(recipient: str, name: str) -> None:
     assert as_json(call) | {"name": name, "namespace": "crm"} == as_json(call)
 
 
-def test_a_call_outside_of_any_namespace_has_none() -> None:
-    (call,) = sampled("<|channel|>commentary to=functions.lookup<|message|>{}<|call|>").output
-
-    assert "namespace" not in as_json(call)
-
-
 @pytest.mark.parametrize("recipient", ["python", "browser.search", "docs.search", "functions.other"])
 @pytest.mark.parametrize(("ending", "status"), [(Ending.STOP, "failed"), (Ending.LENGTH, "incomplete")])
 def test_a_call_that_nobody_runs_failed_unless_it_was_cut_short(recipient: str, ending: Ending, status: str) -> None:

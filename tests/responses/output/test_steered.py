@@ -72,25 +72,6 @@ def test_every_other_message_is_heard_to_its_end(text: str, mark: str, ending: E
     assert all(getattr(item, "status", "completed") != "incomplete" for item in machine.output)
 
 
-def test_after_its_last_call_it_ends_by_itself() -> None:
-    machine = begun(CALL, Rules(callees=samples.RULES.callees, parallel=1))
-    machine.feed(harmony("<|call|>"))
-    assert (machine.phase, machine.boundary) == (Phase.FULL, None)
-
-
-def test_a_call_of_an_undeclared_tool_is_answered_in_the_history_all_the_same() -> None:
-    machine = begun(f"{UNDECLARED}<|call|>")
-    machine.end(Ending.STEERED)
-    assert [message.role for message in machine.messages] == ["assistant", "tool"]
-
-
-def test_without_a_steer_there_is_no_boundary() -> None:
-    machine = samples.machine()
-    machine.begin()
-    machine.feed(harmony(f"{THOUGHT}<|end|>"))
-    assert machine.boundary is None
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "status"), [(ANSWER, Message, "incomplete"), (f"{THOUGHT}<|end|>", Reasoning, "completed")]
 )
@@ -102,12 +83,6 @@ def test_it_is_incomplete_because_it_was_steered(text: str, kind: type, status: 
     assert (response.status, response.incomplete_details.reason) == ("incomplete", "steered")
     assert isinstance(response.output[-1], kind)
     assert (getattr(response.output[-1], "status", None) or "completed") == status
-
-
-def test_what_must_call_a_tool_may_be_steered_before_it_does() -> None:
-    machine = begun(f"{THOUGHT}<|end|>", Rules(callees=samples.RULES.callees, choice="required"))
-    machine.end(Ending.STEERED)
-    assert machine.result(Ending.STEERED, now=NOW).status == "incomplete"
 
 
 def steered_run(ids: list[int], place: int, size: int) -> Machine:

@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.background.timing import Timing
-from service.backoff import Backoff
-from service.engine.port import EngineError
 from service.harmony.tokens import encode
 from service.settings.settings import Settings
-from tests.support.engine.scripted import Die, Stall
+from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, ended, going_on, opened_stream, said
 from tests.support.service.background import streamed as followed
 from tests.support.service.inside import answer, scripted, serving, then, thought
@@ -61,13 +58,6 @@ async def test_without_the_include_there_are_none(settings: Settings, body: Any)
     assert engine.generations[0].sampling.logprobs is None
 
 
-async def test_the_include_alone_shows_the_sampled_tokens(settings: Settings) -> None:
-    async with serving(settings, scripted([SAID])) as inside:
-        found = await made(inside, input="hi", include=SHOWN["include"])
-
-    check_aligned(logprobs(found), top=0)
-
-
 async def test_an_answer_that_is_held_has_them_too(settings: Settings) -> None:
     schema = {"type": "object", "properties": {"bird": {"type": "string"}}, "required": ["bird"]}
     form = {"format": {"type": "json_schema", "name": "bird", "schema": schema, "strict": True}}
@@ -85,23 +75,6 @@ async def test_a_stop_ends_them_where_it_ends_the_text(settings: Settings) -> No
 
     assert found["output"][0]["content"][0]["text"] == "One, two"
     check_aligned(logprobs(found), "One, two")
-
-
-async def test_a_background_response_has_them_also_when_its_engine_died_on_the_way(settings: Settings) -> None:
-    soon = Timing(engine_away=Backoff(0.01, 30))
-    death = Die(EngineError("out of memory"))
-    dying = going_on(SAID, lambda left: [left[:14], death] if len(left) > 14 else [left])
-    async with (
-        serving(settings, scripted(dying), soon) as inside,
-        inside.client() as client,
-        opened_stream(client, **SHOWN) as (id, _),
-    ):
-        response = await ended(client, id)
-        events = await followed(inside, id)
-
-    assert response.status == "completed"
-    check_aligned(logprobs(response.to_dict()))
-    assert events[-1]["response"] == response.to_dict()
 
 
 async def test_the_worker_that_takes_over_has_those_of_what_was_said_before(settings: Settings) -> None:

@@ -17,7 +17,6 @@ Json = dict[str, Any]
 # --- which analysis a prompt shows ---
 
 THOUGHT = message("Hm.", "assistant", channel="analysis")
-PREAMBLE = message("Let me see.", "assistant", channel="commentary")
 CALLING = message("{}", "assistant", channel="commentary", recipient="functions.lookup", call_id="call_1")
 ANSWER = message("42", "assistant", channel="final")
 OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "5"}
@@ -26,10 +25,6 @@ OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "
 def text_after(chain: Sequence[StoredMessage], *items: Json) -> str:
     """What a prompt shows of a chain and items, without the system message."""
     return decode(prompt(chain, input=[*items, {"role": "user", "content": "Go on."}]).tokens).partition("message.")[2]
-
-
-def test_analysis_of_an_unfinished_tool_call_is_kept() -> None:
-    assert "Hm." in text_after([THOUGHT, CALLING], OUTPUT)
 
 
 def test_a_call_on_the_analysis_channel_outlives_the_final_answer() -> None:
@@ -63,10 +58,6 @@ def test_a_developer_item_belongs_to_the_chain() -> None:
     assert "rhyme" in decode(prompt(first.messages, input="Go on.").tokens)
 
 
-def test_the_effort_is_that_of_the_request() -> None:
-    assert "Reasoning: high" in decode(prompt(input="Hi", reasoning={"effort": "high"}).tokens)
-
-
 # --- what is refused ---
 
 
@@ -82,12 +73,6 @@ def test_an_output_without_its_call_is_refused_by_its_call_id() -> None:
     assert (error.status, error.param, error.code) == (400, "input", None)
     assert "call_1" in error.message
     assert "input[0]" in error.message
-
-
-def test_an_output_finds_its_call_anywhere_in_the_chain() -> None:
-    made = prompt([CALLING, PREAMBLE], input=[OUTPUT])
-
-    assert made.messages[0].name == "functions.lookup"
 
 
 def test_a_call_left_without_output_is_refused_by_its_call_id() -> None:

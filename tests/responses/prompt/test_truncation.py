@@ -57,17 +57,6 @@ def test_what_is_not_shown_is_kept_in_the_chain() -> None:
     assert shown.partial
 
 
-def test_a_prompt_that_shows_everything_says_so() -> None:
-    assert not made(*turn(1), {"role": "user", "content": "Now?"}).partial
-
-
-def test_a_chain_is_shortened_like_an_input() -> None:
-    chain = prompt(input=[*turn(1), *turn(2), *turn(3)]).messages
-    now = {"role": "user", "content": "Now?"}
-
-    assert made(now, chain=chain).tokens == made(*turn(1), *turn(2), *turn(3), now).tokens
-
-
 def test_instructions_and_a_developer_s_opening_words_stay() -> None:
     opening = {"role": "developer", "content": "Be kind."}
     text = text_of(made(opening, *turn(1), *turn(2), *turn(3), *turn(4), instructions="Be brief."))
@@ -107,16 +96,6 @@ def test_a_newest_turn_that_fits_only_without_the_reserve_is_taken() -> None:
     words = "word " * (CONTEXT - 200)
 
     assert len(made(*turn(1), {"role": "user", "content": words}).tokens) > CONTEXT - reserve(CONTEXT, None)
-
-
-def test_what_fits_is_left_alone() -> None:
-    items = [*turn(1), {"role": "user", "content": "Now?"}]
-
-    assert made(*items).tokens == prompt(input=items).tokens
-
-
-def test_an_old_message_longer_than_the_context_goes_too() -> None:
-    assert len(made(*turn(1, "word " * 3 * CONTEXT), {"role": "user", "content": "Now?"}).shown) == 1
 
 
 def test_truncation_is_disabled_unless_asked_for() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +15,6 @@ from service.settings.settings import Settings
 from tests.responses.tools.test_code_interpreter import OUTPUTS, code
 from tests.responses.tools.test_mcp_responses import call, server
 from tests.responses.tools.test_web_search import SEARCHED
-from tests.support.chaos.aftermath import Aftermath
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all
 from tests.support.search.site import Site, searched_site
 from tests.support.service.inside import Inside, answer, scripted, serving
@@ -126,19 +125,6 @@ def body(tool: Tool, **members: Any) -> dict[str, Any]:
 # --- ways to break a response off ---
 
 
-async def hang_up(world: World, tool: Tool) -> dict[str, Any]:
-    """The client of an answer in one piece is gone."""
-    async with world.inside.http() as http:
-        asking = asyncio.create_task(http.post(ADDRESS, json=body(tool)))
-        await until(tool.began)
-        asking.cancel()
-        with suppress(asyncio.CancelledError):
-            await asking
-    async with Aftermath(world.settings) as aftermath:
-        (id,) = await until(aftermath.ids, SOON_SECONDS)
-    return await ended(world, id)
-
-
 async def hang_up_a_stream(world: World, tool: Tool) -> dict[str, Any]:
     """The client of a stream is gone."""
     async with world.inside.http() as http:
@@ -161,15 +147,6 @@ async def cancel(world: World, tool: Tool) -> dict[str, Any]:
     return await ended(world, id)
 
 
-async def cancel_over_a_socket(world: World, tool: Tool) -> dict[str, Any]:
-    """A response of a WebSocket is cancelled."""
-    async with socket(world.inside.url) as ws:
-        await ws.send(**body(tool))
-        await until(tool.began)
-        await ws.send("response.cancel")
-        return (await ws.rest())[-1]["response"]
-
-
 async def close_a_socket(world: World, tool: Tool) -> dict[str, Any]:
     async with socket(world.inside.url) as ws:
         await ws.send(**body(tool))
@@ -189,26 +166,15 @@ async def wait_for_the_limit(world: World, tool: Tool) -> dict[str, Any]:
     return json.loads(last.removeprefix("data: "))["response"]
 
 
-async def wait_in_the_background(world: World, tool: Tool) -> dict[str, Any]:
-    """The time of a response in the background is up."""
-    async with world.inside.http() as http:
-        id = (await http.post(ADDRESS, json=body(tool, background=True))).json()["id"]
-    return await ended(world, id)
-
-
 Way = Callable[[World, Tool], Awaitable[dict[str, Any]]]
 WAYS: dict[Way, str] = {
-    hang_up: "cancelled",
     hang_up_a_stream: "cancelled",
     cancel: "cancelled",
-    cancel_over_a_socket: "cancelled",
     close_a_socket: "cancelled",
     wait_for_the_limit: "failed",
-    wait_in_the_background: "failed",
 }
 LIMITS: dict[Way, dict[str, float]] = {
     wait_for_the_limit: {"request_seconds": LIMIT_SECONDS},
-    wait_in_the_background: {"max_run_seconds": LIMIT_SECONDS},
 }
 
 

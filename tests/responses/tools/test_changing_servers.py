@@ -1,6 +1,5 @@
 """Servers that aren't what they were: they forget sessions, speak in another era, or want another authorization."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from service.tools.port import ListedTool, ToolFailure
-from service.tools.session import Session, pass_turnstile
+from service.tools.session import Session
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
 
 MODERN = "2026-07-28"
@@ -111,41 +110,15 @@ async def test_a_server_may_change_its_era_amid_a_session(modern: bool) -> None:
     assert changing.calls == 2
 
 
-@pytest.mark.parametrize("modern", [False, True])
-async def test_a_server_may_change_its_era_between_two_sessions(modern: bool) -> None:
-    changing = Changing(modern=modern)
-    async with asking(changing) as session:
-        before = await session.call("t", {})
-        await session.close()
-        changing.restart(modern=not modern)
-        another = Session(session.connection, session.limits)
-        try:
-            after = await another.call("t", {})
-        finally:
-            await another.close()
-
-    assert {before.text, after.text} == {"fine", "modern"}
-
-
-async def test_a_tool_that_is_refused_by_name_says_so_and_is_asked_for_once() -> None:
-    asked_for = 0
-
-    async def unknown(_: web.Request, asked: Any) -> web.StreamResponse:
-        nonlocal asked_for
-        asked_for += 1
-        return refusal(asked, -32602, "Unknown tool: t", 400)
-
-    async with server(instead("tools/call", unknown)) as session:
-        with pytest.raises(ToolFailure, match="Unknown tool: t"):
-            await session.call("t", {})
-    assert asked_for == 1
-
-
 @pytest.mark.parametrize("repeatable", [False, True])
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     ("code", "status"),
-    [*((code, 400) for code in (-32000, -32001, -32603)), *((code, 404) for code in (-32001, -32603)), (-32022, 200)],
+    [
+        *((code, 400) for code in (-32000, -32001, -32602, -32603)),
+        *((code, 404) for code in (-32001, -32603)),
+        (-32022, 200),
+    ],
 )
 async def test_an_error_that_comes_after_the_effect_is_no_forgotten_session(
     code: int, status: int, named: bool, repeatable: bool
@@ -246,27 +219,3 @@ async def test_an_error_and_a_list_that_quote_what_signs_in_do_not_tell_it() -> 
     schema = {"type": "object", "default": ["<redacted>"]}
     assert listing.tools == (ListedTool("t", "For <redacted>.", schema),)
     assert KEY[:9] not in f"{failure.value} {failure.value.error}"
-
-
-async def test_sessions_begin_one_at_a_time_and_one_that_is_cancelled_leaves_its_turn() -> None:
-    turnstile = asyncio.Lock()
-    rounds, passed = 0, list[int]()
-
-    async def count() -> None:
-        nonlocal rounds
-        while True:
-            rounds += 1
-            await asyncio.sleep(0)
-
-    async def begin() -> None:
-        await pass_turnstile(turnstile)
-        passed.append(rounds)
-
-    counting = asyncio.create_task(count())
-    begun = [asyncio.create_task(begin()) for _ in range(20)]
-    begun[5].cancel()
-    await asyncio.wait(begun)
-    counting.cancel()
-
-    assert len(passed) == 19
-    assert passed == sorted(set(passed))  # no two of them in one round

@@ -10,7 +10,6 @@ from openai import BadRequestError, NotFoundError
 from service.harmony.tokens import decode
 from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
-from tests.support.engine.scripted import Stall
 from tests.support.responses.samples import harmony
 from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving, then, thought
@@ -115,17 +114,6 @@ async def test_a_container_may_be_named_without_a_stored_history(settings: Setti
     assert {ran(each)[0].container_id for each in (second, third)} == {id}
 
 
-async def test_what_a_cell_raises_is_shown_and_the_call_completes(settings: Settings, sandbox: LocalSandbox) -> None:
-    engine = scripted([code("1 / 0")], [answer("It can't be.")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await ask(client, input="1/0?", include=OUTPUTS)
-
-    (call,) = ran(response)
-    assert call.status == "completed"
-    assert "ZeroDivisionError" in call.outputs[0].logs
-    assert "ZeroDivisionError" in prompts(engine)[1]
-
-
 async def test_a_lost_container_is_told_and_another_is_made(settings: Settings, sandbox: LocalSandbox) -> None:
     crash = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
     engine = scripted([code("x = 1")], [code(crash)], [code("'x' in globals()")], [answer("Gone.")])
@@ -167,24 +155,6 @@ async def test_a_container_that_is_deleted_amid_a_response_is_not_made_anew(
     assert (first.container_id, second.container_id, third.container_id) == (used.id, used.id, left)
     assert third.outputs[0].logs == "False\n"
     assert "The container was lost, with its variables and files." in prompts(engine)[3]
-
-
-async def test_a_container_named_and_deleted_meanwhile_is_gone(settings: Settings, sandbox: LocalSandbox) -> None:
-    go = asyncio.Event()
-    engine = scripted([Stall(go), code("1 + 1")], [answer("2")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        made = await client.containers.create(name="mine")
-        named: Any = {"type": "code_interpreter", "container": made.id}
-        response = asyncio.create_task(ask(client, input="1 + 1?", tools=[named]))
-        await until(lambda: len(engine.generations) == 1, SECONDS)
-        await client.containers.delete(made.id)
-        go.set()
-        (call,) = ran(await response)
-        with pytest.raises(NotFoundError):
-            await client.containers.retrieve(made.id)
-
-    assert (call.status, call.container_id != made.id) == ("completed", True)
-    assert "The container was lost" in prompts(engine)[1]
 
 
 async def test_the_file_that_code_wrote_is_cited_in_the_stream(settings: Settings, sandbox: LocalSandbox) -> None:
@@ -234,14 +204,3 @@ async def test_without_a_sandbox_it_is_left_out_as_before(settings: Settings) ->
             await ask(client, input="Run.", tool_choice={"type": "code_interpreter"})
 
     assert made.headers["x-harmonium-tools-left-out"] == "code_interpreter"
-
-
-async def test_a_choice_of_it_makes_the_model_run_something(settings: Settings, sandbox: LocalSandbox) -> None:
-    async with serving(settings, sandbox=sandbox) as service, service.client() as client:
-        response = await ask(
-            client, input="Use python: 6 * 7", tool_choice={"type": "code_interpreter"}, include=OUTPUTS
-        )
-        plain = await ask(client, input="Use python: 6 * 8", include=OUTPUTS)
-
-    assert [each.outputs[0].logs for each in (*ran(response), *ran(plain))] == ["42\n", "48\n"]
-    assert "48" in plain.output_text

@@ -20,7 +20,6 @@ from service.tools.port import Listing, ToolResult
 from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
-from tests.support.service.process import MODEL
 from tests.support.service.seen import asking, prompts, streamed
 from tests.support.tools import library
 from tests.support.tools.library import MOON, TIDES
@@ -167,20 +166,6 @@ async def test_a_search_that_fails_is_shown_as_failed_and_told(
     assert "index is being built" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "arguments", ['{"queries": ["a"], "vector_store_ids": ["vs_of_another"]}', '{"queries": []}', "{}"]
-)
-async def test_a_model_that_says_something_else_does_nothing(searching: Settings, folder: Path, arguments: str) -> None:
-    before = library.given(folder)
-    engine = scripted([call(arguments=arguments)], [answer("Oh.")])
-    async with serving(searching, engine) as service, service.client() as client:
-        response = await ask(client)
-
-    assert response.status == "failed"
-    assert "does not match the format" in response.to_dict()["error"]["message"]
-    assert library.given(folder) == before
-
-
 @pytest.mark.parametrize("arguments", ["", "tides", "{}", '{"queries": []}', '{"queries": [1]}', '{"queries": "x"}'])
 async def test_arguments_that_no_engine_held_to_the_form_are_told_and_nothing_is_searched(arguments: str) -> None:
     tool = Hosted("library", "search", True, "file_search", '{"vector_store_ids":["vs_1"]}')
@@ -239,27 +224,6 @@ async def test_a_server_that_can_not_stand_for_it_is_a_424_that_says_why(
     assert why in refused.value.message
 
 
-async def test_a_server_that_is_away_is_a_424_before_anything_is_sampled(settings: Settings, tmp_path: Path) -> None:
-    away = standing(settings, tmp_path, "http://127.0.0.1:9/mcp")
-    async with serving(away, scripted([answer("Hi.")])) as service, service.client() as client:
-        with pytest.raises(openai.APIStatusError) as refused:
-            await ask(client)
-        other = await client.responses.create(model=MODEL, input="Hi.")
-
-    assert (refused.value.status_code, refused.value.code) == (424, "http_error")
-    assert other.output_text == "Hi."
-
-
-async def test_what_signs_in_to_the_server_stays_secret(settings: Settings, shelf: McpServer, tmp_path: Path) -> None:
-    secret = standing(settings, tmp_path, shelf.url, more='[library.headers]\nX-Key = "hunter2-hunter2"\n')
-    engine = scripted([call("secret")], [answer("Hm.")])
-    async with serving(secret, engine) as service, service.client() as client:
-        response = await ask(client, include=INCLUDE)
-
-    assert response.output[0].to_dict()["results"][0]["text"] == "It says <redacted>."
-    assert "hunter2" not in prompts(engine)[-1]
-
-
 async def test_it_is_named_by_its_type_alone_whatever_a_request_labels(
     searching: Settings, shelf: McpServer, folder: Path
 ) -> None:
@@ -301,20 +265,6 @@ async def test_a_declaration_that_is_wrong_is_refused(searching: Settings, membe
             await ask(client, tools=[FILES | members])  # type: ignore[list-item]
 
     assert refused.value.param == param
-
-
-async def test_a_background_response_searches_and_its_conversation_goes_on(searching: Settings) -> None:
-    engine = scripted([call("tides")], [answer("At ten.")], [answer("Still at ten.")])
-    async with serving(searching, engine) as service, service.client() as client:
-        begun = await ask(client, include=INCLUDE, background=True, stream=True)
-        told = [event async for event in begun]
-        response = await client.responses.retrieve(told[0].to_dict()["response"]["id"])
-        again = [event async for event in await client.responses.retrieve(response.id, stream=True)]
-        await ask(client, input="Sure?", previous_response_id=response.id)
-
-    assert [event.to_dict() for event in again] == [event.to_dict() for event in told]
-    assert response.output[0].to_dict()["results"] == SHOWN
-    assert "<|start|>file_search.msearch to=assistant" in prompts(engine)[-1]
 
 
 async def test_a_client_that_keeps_its_conversation_sends_the_call_back(searching: Settings) -> None:

@@ -157,17 +157,3 @@ async def test_no_redirect_is_followed_not_even_to_the_same_server(status: int) 
         with pytest.raises(ToolFailure, match=f"HTTP {status}"):
             await session.call("t", {})
     assert "/other" not in paths
-
-
-async def test_an_authorization_that_ends_amid_a_session_is_said_and_asked_for_once() -> None:
-    asked_for = 0
-
-    async def expired(_: web.Request, asked: Any) -> web.StreamResponse:
-        nonlocal asked_for
-        asked_for += 1
-        return web.Response(status=401, headers={"www-authenticate": 'Bearer error="invalid_token"'})
-
-    async with server(instead("tools/call", expired), BOUNDS) as session:
-        with pytest.raises(ToolFailure, match="another authorization"):
-            await session.call("t", {})
-    assert asked_for == 1

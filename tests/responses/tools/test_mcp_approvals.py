@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from service.settings.settings import Settings
 from store.errors import StoreUnavailable
 from store.history.approvals import Approvals
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
-from tests.support.service.background import ended, submitted
+from tests.support.service.background import ended
 from tests.support.service.inside import CARD, Inside, ScriptedEngine, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed
@@ -180,20 +179,6 @@ async def test_several_calls_are_asked_for_at_once_and_made_in_order(settings: S
     assert places == sorted(places)
 
 
-async def test_calls_without_approval_are_made_before_one_that_needs_it(settings: Settings, fixture: McpServer) -> None:
-    some = asking(fixture, require_approval={"never": {"tool_names": ["add"]}})
-    engine = scripted([call("add", ADD)], [call("fail", "{}")], [answer("So.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="Go.", tools=[some])
-        second = await client.responses.create(
-            model=MODEL, previous_response_id=first.id, tools=[some], input=[says(first.output[-1])]
-        )
-
-    assert kinds(first) == ["mcp_list_tools", "mcp_call", "mcp_approval_request"]
-    assert kinds(second) == ["mcp_call", "message"]
-    assert second.output[0].to_dict()["status"] == "failed"
-
-
 async def test_a_call_that_is_cut_short_asks_for_nothing(settings: Settings, fixture: McpServer) -> None:
     half = call("add", ADD)[:-3]
     engine = scripted([half], [answer("So.")])
@@ -291,24 +276,6 @@ async def test_a_request_is_answered_once_and_not_sent_beside_its_turn(settings:
     )
 
 
-async def test_what_was_denied_stays_so_whatever_an_input_refers_to(settings: Settings, fixture: McpServer) -> None:
-    before = fixture.began("add")
-    async with waiting(settings, fixture, "So.") as (_, client, _, first):
-        request = first.output[-1]
-        wanted: Any = {"model": MODEL, "tools": [asking(fixture)]}
-        second = await client.responses.create(
-            **wanted, previous_response_id=first.id, input=[says(request, approve=False)]
-        )
-        named: Any = [{"type": "item_reference", "id": request.id}, says(request)]
-        error = await refused(client.responses.create(**wanted, previous_response_id=second.id, input=named))
-        began = fixture.began("add")
-        third = await client.responses.create(**wanted, input=named)
-
-    assert (error["param"], "Duplicate item" in error["message"]) == ("input", True)
-    assert began == before
-    assert kinds(third)[-2:] == ["mcp_call", "message"]
-
-
 @pytest.mark.parametrize("tools", ["none", "filtered"])
 async def test_an_approval_of_a_tool_not_offered_is_refused(settings: Settings, fixture: McpServer, tools: str) -> None:
     async with waiting(settings, fixture, "42.") as (_, client, _, first):
@@ -339,36 +306,6 @@ async def test_an_approval_is_for_the_server_that_was_shown_and_no_other_with_it
     assert (error["param"], "server" in error["message"]) == ("input" if by_items else "tools", True)
     assert began == before
     assert next(item for item in second.output if item.type == "mcp_call").to_dict()["output"] == "42"
-
-
-@pytest.mark.parametrize("by_items", [False, True])
-async def test_an_operators_server_that_was_moved_meanwhile_is_another_one(
-    settings: Settings, fixture: McpServer, tmp_path: Path, by_items: bool
-) -> None:
-    before, path = fixture.began("add"), tmp_path / "mcp.toml"
-    named = settings.model_copy(update={"mcp_servers": str(path)})
-    tools: Any = [{"type": "mcp", "server_label": "maths"}]
-    ends: list[Any] = []
-    first: Any = None
-    for url in (fixture.url, f"{fixture.url}?moved", fixture.url):
-        path.write_text(f'[maths]\nurl = "{url}"\n')
-        engine = scripted([answer("42.")] if first else [call("add", ADD)], [answer("42.")])
-        async with serving(named, engine) as inside, inside.client() as client:
-            if first is None:
-                first = await asked(client, fixture, tools=tools)
-                continue
-            items: Any = resent(first) if by_items else []
-            wanted: Any = {"model": MODEL, "tools": tools, "input": [*items, says(first.output[-1])]}
-            wanted["previous_response_id"] = None if by_items else first.id
-            try:
-                ends.append(await client.responses.create(**wanted))
-            except openai.BadRequestError as refusal:
-                ends.append(refusal.body)
-                assert fixture.began("add") == before
-
-    refused, done = ends
-    assert (refused["param"], "server" in refused["message"]) == ("input" if by_items else "tools", True)
-    assert next(item for item in done.output if item.type == "mcp_call").to_dict()["output"] == "42"
 
 
 # --- clients that keep their history themselves ---
@@ -427,17 +364,6 @@ async def test_a_history_whose_call_is_another_one_by_now_is_refused(settings: S
     assert fixture.began("add") == before + 1
 
 
-async def test_a_history_with_a_denial_or_no_answer_is_told(settings: Settings, fixture: McpServer) -> None:
-    async with waiting(settings, fixture, "Fine.") as (_, client, engine, first):
-        request = first.output[-1]
-        for said in ([says(request, approve=False)], []):
-            sent_back: Any = [request.to_dict(), *said, {"role": "user", "content": "So?"}]
-            await ask(client, fixture, input=sent_back)
-            assert prompts(engine)[-1].endswith(
-                f"{CALL}{ADD}<|call|>{TOLD}{DENIED}<|end|><|start|>user<|message|>So?<|end|><|start|>assistant"
-            )
-
-
 async def test_another_tenant_can_approve_nothing(settings: Settings, fixture: McpServer) -> None:
     keys = parse_api_keys(f"one:{KEYS[0]},two:{KEYS[1]}")
     keyed = settings.model_copy(update={"api_keys": keys})
@@ -457,52 +383,6 @@ async def test_another_tenant_can_approve_nothing(settings: Settings, fixture: M
 
 
 # --- everywhere ---
-
-
-async def test_in_the_background_an_approved_call_is_made_by_a_worker(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        queued = await submitted(client, "2 + 40?", tools=[asking(fixture)], parallel_tool_calls=False)
-        first = await ended(client, queued.id)
-        answered = await goes_on(client, first, fixture, background=True)
-        second = await ended(client, answered.id)
-        third = await goes_on(client, second, fixture, input="Sure?")
-
-    assert (first.status, kinds(first)) == ("completed", ["mcp_list_tools", "mcp_approval_request"])
-    assert (second.status, kinds(second)) == ("completed", ["mcp_call", "message"])
-    assert second.output[0].to_dict()["output"] == "42"
-    assert third.status == "completed"
-    assert prompts(engine)[-1].startswith(prompts(engine)[-2].removesuffix("<|start|>assistant"))
-
-
-async def test_a_deleted_response_can_be_approved_by_its_items_alone(settings: Settings, fixture: McpServer) -> None:
-    async with waiting(settings, fixture, "42.") as (_, client, _, first):
-        await client.responses.delete(first.id)
-        wanted: Any = {"model": MODEL, "tools": [asking(fixture)]}
-        gone = await refused(
-            client.responses.create(**wanted, previous_response_id=first.id, input=[says(first.output[-1])])
-        )
-        second = await client.responses.create(**wanted, input=[*resent(first), says(first.output[-1])])
-
-    assert "not found" in gone["message"]
-    assert kinds(second) == ["mcp_call", "message"]
-
-
-async def test_what_is_said_beside_an_approval_is_counted_and_kept(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Yes.")])
-    said: Any = {"role": "user", "content": "Be brief."}
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
-        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
-        bare = await client.responses.input_tokens.count(**wanted, input=[says(first.output[-1])])
-        more = await client.responses.input_tokens.count(**wanted, input=[says(first.output[-1]), said])
-        second = await client.responses.create(**wanted, input=[says(first.output[-1]), said])
-        await goes_on(client, second, fixture, input="Sure?")
-
-    assert bare.input_tokens < more.input_tokens < len(engine.generations[-2].prompt)
-    two, three = prompts(engine)[-2:]
-    assert "Be brief." in two
-    assert three.startswith(two.removesuffix("<|start|>assistant"))
 
 
 async def test_a_conversation_is_shortened_but_for_the_call_that_waits(settings: Settings, fixture: McpServer) -> None:

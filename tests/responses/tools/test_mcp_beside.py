@@ -8,7 +8,6 @@ from service.settings.settings import Settings
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended
 from tests.support.service.inside import answer, scripted, serving, then, thought
-from tests.support.service.process import MODEL
 from tests.support.service.seen import ask, prompts
 from tests.support.tools.server import McpServer
 
@@ -45,23 +44,3 @@ async def test_a_conversation_that_compacts_itself_calls_tools_behind_that(
     behind, last = prompts(engine)[-2:]
     assert SUMMARY in behind
     assert last.startswith(behind)
-
-
-async def test_the_sdk_folds_the_stream_into_what_is_stored(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([[*thought("I add."), *then(call("add", ADD))]], [answer("It is 42.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        async with client.responses.stream(
-            model=MODEL,
-            input="2 + 40?",
-            tools=[server(fixture)],
-            include=["message.output_text.logprobs"],
-            top_logprobs=2,
-        ) as stream:
-            numbers = [event.sequence_number async for event in stream if hasattr(event, "sequence_number")]
-            folded = await stream.get_final_response()
-        stored = await client.responses.retrieve(folded.id)
-
-    assert sorted(set(numbers)) == list(range(max(numbers) + 1))
-    assert kinds(folded) == ["mcp_list_tools", "reasoning", "mcp_call", "message"]
-    assert stored.output[2].to_dict() == folded.output[2].to_dict()
-    assert stored.output_text == folded.output_text == "It is 42."

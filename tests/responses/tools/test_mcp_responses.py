@@ -105,31 +105,6 @@ async def test_a_conversation_goes_on_and_lists_the_tools_once(settings: Setting
     assert "maths.add to=assistant" in last
 
 
-async def test_what_was_cancelled_before_it_began_showed_no_tools(settings: Settings, fixture: McpServer) -> None:
-    tools, off = [server(fixture)], allowing(settings, fixture, worker=False)
-    async with serving(off, scripted([answer("So.")])) as service, service.client() as client:
-        queued = await ask(client, fixture, input="Go.", tools=tools, background=True)
-        await client.responses.cancel(queued.id)
-        await until(lambda: client.responses.retrieve(queued.id), wanted=lambda each: each.status == "cancelled")
-        then = await ask(client, fixture, input="On.", tools=tools, previous_response_id=queued.id)
-
-    assert kinds(then) == ["mcp_list_tools", "message"]
-
-
-async def test_a_client_that_keeps_the_history_sends_the_items_back(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")], [answer("Yes.")])
-    question: Any = {"role": "user", "content": "2 + 40?"}
-    async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        first = await ask(client, fixture, input=[question], store=False)
-        history: Any = [question, *(item.to_dict() for item in first.output), {"role": "user", "content": "Sure?"}]
-        second = await ask(client, fixture, input=history)
-        third = await ask(client, fixture, input="Sure?", previous_response_id=second.id)
-
-    assert [kinds(second), kinds(third)] == [["message"], ["message"]]
-    assert second.output_text == "Still 42."
-    assert "42<|end|>" in prompts(engine)[-2].partition("Sure?")[0]
-
-
 async def test_what_signs_in_to_a_server_is_stored_and_told_nowhere(
     settings: Settings, fixture: McpServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,22 +178,6 @@ async def test_what_tools_answer_is_text(
             "type": "mcp_tool_execution_error",
             "content": [{"type": "text", "text": told}],
         }
-
-
-async def test_a_background_response_is_cancelled_amid_a_call(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("look_up", '{"word":"a"}')], [answer("So.")])
-    before = fixture.began("look_up")
-    async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
-        queued = await ask(client, fixture, input="Go.", background=True)
-        await until(lambda: fixture.began("look_up") > before)
-        cancelled = await client.responses.cancel(queued.id)
-        await until(lambda: client.responses.retrieve(queued.id), wanted=lambda each: each.status == "cancelled")
-        ended = await client.responses.retrieve(queued.id)
-
-    assert cancelled.status == "cancelled"
-    item = ended.output[-1]
-    assert item.type == "mcp_call"
-    assert (item.status, item.output) == ("incomplete", None)
 
 
 # --- what is allowed, and what is refused ---

@@ -1,25 +1,12 @@
 """Tools of MCP servers over WebSockets."""
 
 from service.settings.settings import Settings
-from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
+from tests.responses.tools.test_mcp_responses import allowing, call, kinds, server
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.seen import prompts
 from tests.support.service.sockets import socket
 from tests.support.tools.server import McpServer
 from tests.support.waiting import until
-
-
-async def test_what_is_not_stored_goes_on_and_lists_the_tools_once(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")])
-    tools = [server(fixture)]
-    async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:
-        first = await ws.answer("2 + 40?", tools=tools, store=False)
-        second = await ws.answer("Sure?", tools=tools, store=False, previous_response_id=first["id"])
-
-    assert kinds(first) == ["mcp_list_tools", "mcp_call", "message"]
-    assert kinds(second) == ["message"]
-    *_, before, last = prompts(engine)
-    assert last.removesuffix("<|start|>assistant").startswith(before)
 
 
 async def test_a_warm_up_shows_no_tools_so_that_the_next_response_does(settings: Settings, fixture: McpServer) -> None:

@@ -1,6 +1,5 @@
 """Calls of tools and the store: no call is made that isn't in the log, and what a conversation has shown is kept."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,16 +8,12 @@ from service.harmony.tokens import CALL, unpack
 from service.responses.output.journal import decode_sampled
 from service.settings.settings import Settings
 from store.errors import LeaseLost, StoreUnavailable
-from store.fsck.check import Fsck, Report
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import Lease
-from store.redis.connection import connect
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, scripted, serving, then, thought
-from tests.support.service.seen import ask
-from tests.support.store.backups import back_up, bring_back
 from tests.support.tools.server import McpServer
 
 WORDS = " ".join(str(number**3) for number in range(1_000))
@@ -78,38 +73,3 @@ async def test_a_call_that_the_store_could_not_keep_is_made_once_it_can(
     assert (found.status, found.output_text, refused) == ("completed", "It is 42.", [id])
     assert kinds(found) == ["mcp_list_tools", "mcp_call", "message"]
     assert fixture.began("add") == before + 1
-
-
-async def test_what_a_conversation_has_shown_of_servers_is_sound_and_outlives_a_backup(
-    settings: Settings, fixture: McpServer, tmp_path: Path
-) -> None:
-    allowed, file, tools = allowing(settings, fixture), tmp_path / "backup", [server(fixture)]
-    engine = scripted([call("add", ADD)], [answer("42.")], [answer("Still 42.")], [answer("Yes.")])
-    async with serving(allowed, engine) as inside, inside.client() as client:
-        first = await ask(client, input="2 + 40?", tools=tools)
-        second = await ask(client, input="Sure?", tools=tools, previous_response_id=first.id)
-        await back_up(settings.redis_url, settings.key_prefix, file)
-        report = await checked(settings)
-
-    moved = allowed.model_copy(update={"key_prefix": f"{settings.key_prefix}-restored"})
-    await bring_back(moved.redis_url, moved.key_prefix, file)
-    async with serving(moved, engine) as inside, inside.client() as client:
-        stored = await client.responses.retrieve(first.id)
-        third = await ask(client, input="So?", tools=tools, previous_response_id=second.id)
-
-    assert (report.found, report.unjudged, report.unknown) == (0, [], 0)
-    assert (await checked(moved)).found == 0
-    assert kinds(first) == ["mcp_list_tools", "mcp_call", "message"]
-    assert stored.output == first.output
-    assert (kinds(second), kinds(third)) == (["message"], ["message"])
-
-
-async def checked(settings: Settings) -> Report:
-    """What fsck finds in the store."""
-    fsck = Fsck(connect(settings.redis_url), prefix=settings.key_prefix, shards=1)
-    try:
-        *_, report = [step async for step in fsck.run(repair=False)]
-    finally:
-        await fsck.close()
-    assert isinstance(report, Report)
-    return report

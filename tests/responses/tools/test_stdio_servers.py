@@ -74,17 +74,6 @@ def lives(pid: int) -> bool:
     return state != "Z"
 
 
-async def test_a_program_lists_and_answers_in_one_process() -> None:
-    async with running(program(during="text = str(os.getpid())")) as session:
-        listing = await session.list_tools()
-        pids = {(await session.call("t", {})).text for _ in range(3)}
-        assert lives(int(next(iter(pids))))
-
-    assert [tool.name for tool in listing.tools] == ["t"]
-    (pid,) = pids
-    await until(lambda: not lives(int(pid)))
-
-
 async def test_a_program_knows_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HARMONIUM_API_KEYS", "not for servers")
     said = "text = json.dumps([sorted(os.environ), os.environ.get('MINE'), os.getcwd()])"

@@ -14,7 +14,6 @@ from service.errors import ApiError
 from service.settings.mcp import Connection
 from service.tools.port import ListedTool, Listing, ToolResult, Unreachable
 from service.tools.toolbox import Toolbox, no_server
-from tests.support.tools.interpreter import Interpreter
 
 CALL = HostedCall("mcp_1", Hosted("maths", "add", False), "{}")
 URL = "https://a.example/mcp"
@@ -96,15 +95,6 @@ async def test_a_list_is_kept_for_a_tenant_and_for_what_signs_in_and_for_nobody_
     assert len(stubs.opened) == 5
 
 
-async def test_a_list_that_could_not_be_had_is_asked_for_again() -> None:
-    stubs = Stubs()
-    for _ in range(2):
-        with pytest.raises(ApiError):
-            await stubs.toolbox.discover("a", declared("away"))
-
-    assert len(stubs.opened) == 2
-
-
 async def test_a_process_without_servers_says_so_where_another_one_planned_a_call() -> None:
     run = Toolbox({}, (), no_server, allowing="").run("acme", [Connection("maths", "https://a.example/mcp")])
     outcome = await run.call(CALL)
@@ -117,16 +107,6 @@ async def test_a_server_that_the_operator_took_away_meanwhile_fails_the_call() -
     outcome = await Toolbox({}, (), no_server, allowing="").run("acme").call(CALL)
 
     assert "no server 'maths' any more" in outcome.told
-
-
-async def test_a_call_of_a_tool_that_the_model_was_trained_with_goes_to_its_back_end() -> None:
-    toolbox = Toolbox({}, (), no_server, allowing="", back_ends=[Interpreter()])
-    (callee,) = callees("python", "{}")
-    assert callee.hosted is not None
-    outcome = await toolbox.run("acme").call(HostedCall("ci_1", callee.hosted, "print(1)"))
-
-    assert [each.kind for each in toolbox.builtins] == ["python"]
-    assert outcome.told == "acme: print(1)"
 
 
 async def test_a_process_without_that_back_end_says_so_where_another_one_planned_a_call() -> None:

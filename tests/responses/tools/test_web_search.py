@@ -8,7 +8,6 @@ import pytest
 from service.harmony import tokens
 from service.settings.settings import Settings
 from tests.support.service.inside import answer, scripted, serving, then, thought
-from tests.support.service.process import MODEL
 from tests.support.service.seen import asking, prompts, streamed
 
 TIDES = "https://docs.invalid/tides.html"
@@ -125,28 +124,6 @@ async def test_pages_and_cursors_go_on_with_the_conversation(searching: Settings
     assert scrolled.removesuffix("<|start|>assistant") in opened
     assert f"[2] {'moon.md'} ({MOON})" in last
     assert second.output_text == f"Still {SHOWN} and ([docs.invalid]({MOON}))."
-
-
-async def test_the_history_keeps_what_the_model_said(searching: Settings) -> None:
-    engine = scripted([call("open", f'{{"id": "{TIDES}"}}')], [answer("At ten【0†L2】.")], [answer("Yes.")])
-    async with serving(searching, engine) as service, service.client() as client:
-        first = await ask(client)
-        await client.responses.create(model=MODEL, input="Sure?", previous_response_id=first.id)
-
-    *_, last = prompts(engine)
-    assert "At ten【0†L2】." in last
-    assert SHOWN not in last
-    assert "browser_display" not in last
-
-
-async def test_another_tenant_has_its_own_pages(searching: Settings) -> None:
-    engine = scripted([call("open", '{"cursor": 0}')], [answer("No.")])
-    async with serving(searching, engine) as service, service.client() as client:
-        response = await ask(client)
-
-    assert response.output[0].to_dict()["status"] == "failed"
-    assert response.output[0].to_dict()["action"] == {"type": "open_page", "url": None}
-    assert "No pages to access!" in prompts(engine)[-1]
 
 
 @pytest.mark.parametrize(
@@ -267,15 +244,3 @@ async def test_an_answer_in_a_format_is_left_as_it_is(searching: Settings) -> No
         response = await ask(client, text=form)
 
     assert response.output_text == '{"at": "ten【0†L2】"}'
-
-
-async def test_the_demo_engine_searches_opens_a_page_and_cites_it(searching: Settings) -> None:
-    async with serving(searching) as service, service.client() as client:
-        response = await ask(client, input='Search the web for "high water ten" please')
-        more = await ask(client, input="Count to 3.", previous_response_id=response.id)
-
-    actions = [item.to_dict()["action"] for item in response.output if item.type == "web_search_call"]
-    assert [action["type"] for action in actions] == ["search", "open_page"]
-    assert actions[0]["query"] == "high water ten"
-    assert response.output_text == f"It makes high water ([docs.invalid]({MOON}))."
-    assert "3" in more.output_text
