@@ -20,8 +20,7 @@ from service.responses.output.journal import Batch, encode_batch
 from service.settings.settings import Settings
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import JobLimits
-from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine, Stall
+from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service import inside
 from tests.support.service.background import (
@@ -184,32 +183,6 @@ async def test_while_the_engine_is_away_jobs_wait_and_then_all_complete(settings
         back.set()
         engine.unready = None
         assert {(await ended(client, id)).output_text for id in (first, *others)} == {WORDS}
-
-
-async def test_one_that_fails_leaves_those_beside_it_alone(settings: Settings) -> None:
-    go = asyncio.Event()
-    engine = scripted([opened("Still "), Stall(go), answer("here.")[3:]], [Die(EngineRefused("no"))])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        first = (await submitted(client)).id
-        await said(client, first, "Still")
-        assert (await ended(client, (await submitted(client)).id)).status == "failed"
-        go.set()
-        assert (await ended(client, first)).output_text == "Still here."
-
-
-async def test_a_response_of_which_workers_die_is_not_tried_for_ever(settings: Settings) -> None:
-    idle = changed(settings, worker=False)
-    async with serving(idle, scripted([])) as inside, inside.client() as client, opened_stream(client) as (id, _):
-        dying = Jobs(inside.store, JobLimits(lease_seconds=0.001))
-        taken = 0
-        while taken < 3:
-            jobs = (await dying.claim(0, 1)).jobs
-            taken += len(jobs) - len((await dying.renew([job.lease for job in jobs])).lost)
-        async with serving(settings, scripted([answer("never")])) as working:
-            found = await ended(client, id)
-            assert check_stream(await streamed(working, id)) == found.to_dict()
-    assert found.error
-    assert found.error.message.startswith("3 workers in a row died or failed on it")
 
 
 async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -> None:

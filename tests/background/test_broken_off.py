@@ -1,6 +1,5 @@
 """Streams of background responses that can't go on, can't begin, or are too many: nobody takes a part for the whole."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +17,6 @@ from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, opened_stream, said
 from tests.support.service.inside import Inside, opened, scripted, serving
-from tests.support.service.process import raw_request
 from tests.support.service.seen import ask
 from tests.support.store.counted import usage
 
@@ -48,17 +46,6 @@ async def test_a_stream_that_is_broken_off_is_an_error_to_its_client_and_no_faul
                 pass
     assert "a stream was broken off" in caplog.text
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-
-async def test_a_connection_is_not_left_open_behind_what_was_broken_off(settings: Settings) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as inside:
-        reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
-        writer.write(raw_request(background=True, stream=True))
-        begun = await reader.readuntil(b"response.queued")
-        await delete_log(inside, "resp_" + begun.partition(b'"id":"resp_')[2][:48].decode())
-        rest = await asyncio.wait_for(reader.read(), 10)
-        writer.close()
-    assert not rest.endswith(b"0\r\n\r\n")
 
 
 async def test_a_stream_that_is_queued_begins_whatever_its_channel_does(

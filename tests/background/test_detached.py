@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -17,13 +15,9 @@ from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, said, streamed, submitted
 from tests.support.service.inside import answer, opened, scripted, serving
-from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.service.streams import sent
-from tests.support.waiting import until, wait_until
+from tests.support.service.process import MODEL
 
 DETACHED = {"X-Detach": "true"}
-FAST = 30
-"""How many tokens a second the demo engine says where it is to be killed amid an answer."""
 
 
 async def left(client: AsyncOpenAI, **more: Any) -> tuple[str, int]:
@@ -65,14 +59,6 @@ async def test_a_stream_goes_on_without_its_client_and_is_followed_on_another_re
     assert other.generations == []
 
 
-async def test_a_client_that_stays_sees_all_of_it(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        stream = await client.responses.create(model=MODEL, input="hi", stream=True, extra_headers=DETACHED)
-        events = [event async for event in stream]
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert events[-1].response.output_text == "Hello."
-
-
 async def test_with_a_key_it_is_made_once_and_a_repeat_is_told_its_events_with_the_header_or_without(
     settings: Settings,
 ) -> None:
@@ -92,15 +78,6 @@ async def test_with_a_key_it_is_made_once_and_a_repeat_is_told_its_events_with_t
         assert [event.to_dict() async for event in again.parse()] == events
         assert again.headers["idempotent-replayed"] == "true"
     assert len(engine.generations) == 1
-
-
-async def test_it_is_cancelled_by_its_id(settings: Settings) -> None:
-    engine = scripted([opened("One, "), Stall(asyncio.Event())])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id, _ = await left(client)
-        cancelled = await client.responses.cancel(id)
-        assert (cancelled.status, cancelled.output_text) == ("cancelled", "One, ")
-        await until(lambda: engine.running == 0)
 
 
 @pytest.mark.parametrize(
@@ -142,20 +119,6 @@ async def test_it_is_limited_as_all_background_work(settings: Settings) -> None:
         assert refused.value.response.headers["retry-after"]
 
 
-async def test_a_store_that_is_full_of_what_is_needed_refuses_one_before_anything_is_sampled(
-    settings: Settings,
-) -> None:
-    engine = scripted([opened("One, "), Stall(asyncio.Event())])
-    full = changed(settings, max_responses=1, archive_url="none")
-    async with serving(full, engine) as inside, inside.client() as client:
-        id, _ = await left(client)
-        with pytest.raises(openai.InternalServerError) as refused:
-            await left(client)
-        await client.responses.cancel(id)
-    assert (refused.value.status_code, refused.value.code) == (503, "store_full")
-    assert len(engine.generations) == 1
-
-
 @pytest.mark.parametrize(("tier", "level"), [("default", Priority.PRIORITY), ("flex", Priority.FLEX)])
 async def test_somebody_looks_on_so_it_begins_before_what_nobody_looks_at(
     settings: Settings, tier: Any, level: Priority, monkeypatch: pytest.MonkeyPatch
@@ -174,32 +137,3 @@ async def test_somebody_looks_on_so_it_begins_before_what_nobody_looks_at(
         )
         assert [event async for event in stream][-1].type == "response.completed"
     assert levels == [level]
-
-
-def follow_until_killed(service: ServiceProcess, seen: list[dict[str, Any]]) -> None:
-    """Reads a detached stream, and kills its service amid it. Raises HTTPError."""
-    body = {"model": MODEL, "input": "Count to 12.", "stream": True}
-    with service.http() as http, http.stream("POST", "/v1/responses", json=body, headers=DETACHED) as answering:
-        for line in answering.iter_lines():
-            if line.startswith("data: "):
-                seen.append(json.loads(line.removeprefix("data: ")))
-                if sum("delta" in each for each in seen) == 5:
-                    service.kill()
-
-
-def test_a_service_that_is_killed_amid_it_goes_on_where_it_was(start: Callable[..., ServiceProcess]) -> None:
-    service = start(demo_tokens_per_second=FAST, lease_seconds=4.0, store_timeout_seconds=1.3)
-    seen: list[dict[str, Any]] = []
-    with pytest.raises(httpx.HTTPError):
-        follow_until_killed(service, seen)
-    service.start()
-    id, last = seen[0]["response"]["id"], seen[-1]["sequence_number"]
-    client = service.client()
-    wait_until(lambda: client.responses.retrieve(id).status not in ("queued", "in_progress"), 60)
-    assert client.responses.retrieve(id).status == "completed"
-    with service.http() as http:
-        told = http.get(f"/v1/responses/{id}", params={"stream": "true", "starting_after": last}).text
-    rest = sent(told)
-    assert [each["sequence_number"] for each in rest] == list(range(last + 1, last + 1 + len(rest)))
-    whole = "".join(each["delta"] for each in [*seen, *rest] if each["type"] == "response.output_text.delta")
-    assert whole == client.responses.retrieve(id).output_text

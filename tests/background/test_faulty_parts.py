@@ -13,12 +13,11 @@ import pytest
 
 from service.background import tasks
 from service.background.worker import Worker
-from service.metrics.scrape import SHARDS_AT_ONCE, read_shards
+from service.metrics.scrape import read_shards
 from service.process import close_service, open_service
 from service.settings.settings import Settings, variable
 from store.errors import StoreUnavailable
 from store.layout import Layout
-from store.redis.connection import connect
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.waiting import until
@@ -128,22 +127,6 @@ def test_a_worker_that_is_stopped_while_its_engine_loads_leaves_at_once_and_clos
         process.send_signal(signal.SIGTERM)
         log, _ = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, log) == (0, "closed\n")
-
-
-async def test_all_shards_are_read_for_a_scrape_with_a_round_trip_each(settings: Settings) -> None:
-    service = open_service(changed(settings, shards=256))
-    async with contextlib.aclosing(connect(settings.redis_url)) as redis:
-
-        async def reads() -> int:
-            return int((await redis.info("stats"))["total_reads_processed"])
-
-        await read_shards(service.jobs)  # which connects, and loads the script
-        before = await reads()
-        found = await read_shards(service.jobs)
-        asked = await reads() - before - 1
-    await close_service(service)
-    assert list(found) == list(range(256))
-    assert asked <= 256 + SHARDS_AT_ONCE
 
 
 async def test_a_shard_that_can_not_be_read_costs_the_scrape_and_leaves_nobody_at_it(settings: Settings) -> None:

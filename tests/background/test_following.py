@@ -1,16 +1,14 @@
 """Followers: whatever becomes of the channel and the store, each event comes once and in order, and the end is seen."""
 
-import asyncio
 from contextlib import aclosing
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.api.events import ResponseCompleted
 from service.background.follow import BATCH_EVENTS, READ_ENTRIES, EndGone, LogGone
 from store.jobs.log import GONE
-from tests.support.service.followed import World, entry_of, events_of, following, message_of, numbers
+from tests.support.service.followed import World, entry_of, events_of, following, message_of
 
 FATES = ["said", "said", "said", "lost", "twice", "late", "early", "dropped", "away", "silence"]
 """What becomes of a batch's message: mostly what should."""
@@ -90,15 +88,6 @@ async def test_what_is_said_needs_no_look_at_the_log() -> None:
     assert world.asked == asked
 
 
-async def test_a_long_log_is_read_bit_by_bit() -> None:
-    world = World()
-    for event in events_of(3 * READ_ENTRIES):
-        world.write([event], says=0)
-    sizes = [len(batch) async for batch in following(world).events()]
-    assert sizes == [READ_ENTRIES] * 3
-    assert not world.silences
-
-
 @pytest.mark.parametrize("said", [True, False], ids=["said", "read"])
 @pytest.mark.parametrize("size", [BATCH_EVENTS // 3, BATCH_EVENTS])
 async def test_entries_with_many_events_are_handed_on_a_few_at_a_time(size: int, said: bool) -> None:
@@ -130,18 +119,6 @@ async def test_what_was_missed_is_read_at_once_when_that_is_known(gap: bool) -> 
     assert not world.silences
 
 
-async def test_the_first_batch_says_that_following_has_begun() -> None:
-    world = World()
-    world.write(events_of(5, ended=False))
-    follower = following(world, after=4)
-    async with aclosing(follower.events()) as batches:
-        assert await anext(batches) == []
-        world.write(events_of(6)[5:])
-        assert isinstance((await anext(batches))[0], ResponseCompleted)
-        assert [batch async for batch in batches] == []
-    assert follower.over
-
-
 @pytest.mark.parametrize("after", [4, 5, 1000])
 async def test_who_has_seen_the_end_is_told_that_it_is_over(after: int) -> None:
     world = World()
@@ -164,32 +141,6 @@ async def test_an_end_that_is_not_behind_what_was_handed_over_is_none(ends_at: i
         with pytest.raises(EndGone):
             await anext(batches)
     assert not follower.over
-
-
-async def test_a_server_that_is_told_again_what_it_lost_is_waited_for() -> None:
-    world = World()
-    said = events_of(30)
-    world.write(said[:20])
-    lost = iter([said[:10], said[:20], said])
-
-    def tell() -> None:
-        if world.silences:
-            world.silences = 0
-            world.entries = [entry_of(next(lost))]
-
-    async with aclosing(following(world).events()) as batches:
-        await anext(batches)
-        world.turn = tell
-        assert await anext(batches) == said[20:]
-
-
-async def test_a_log_that_is_not_there_cannot_be_followed() -> None:
-    world = World()
-    world.entries = None
-    with pytest.raises(LogGone):
-        await numbers(following(world))
-    assert not world.listening
-    assert not world.silences
 
 
 @pytest.mark.parametrize(("said", "silences"), [([], 1), ([GONE], 0)], ids=["silently", "and says so"])
@@ -227,17 +178,3 @@ async def test_a_log_with_a_hole_is_followed_up_to_it() -> None:
         assert await anext(batches) == said[:3]
         with pytest.raises(LogGone):
             await anext(batches)
-
-
-async def test_one_that_is_stopped_ends() -> None:
-    world = World()
-    world.write(events_of(5, ended=False))
-    follower = following(world)
-    async with aclosing(follower.events()) as batches:
-        await anext(batches)
-        waiting = asyncio.ensure_future(anext(batches, None))
-        await asyncio.sleep(0)
-        follower.stop()
-        assert await waiting is None
-    assert not follower.over
-    assert not world.listening

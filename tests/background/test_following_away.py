@@ -19,14 +19,6 @@ async def test_a_store_that_is_away_at_first_is_said_at_once() -> None:
     assert world.asked == 1
 
 
-async def test_one_that_cannot_listen_at_first_says_so_at_once() -> None:
-    world = World()
-    world.write(events_of(5))
-    world.deaf = 1
-    with pytest.raises(StoreUnavailable):
-        await numbers(following(world))
-
-
 async def test_whoever_has_the_first_events_is_handed_them_at_once_and_the_rest_when_the_store_is_back() -> None:
     world = World()
     said = events_of(9)
@@ -39,17 +31,6 @@ async def test_whoever_has_the_first_events_is_handed_them_at_once_and_the_rest_
         world.write(said[2:])
         assert [event async for batch in batches for event in batch] == said[2:]
     assert follower.over
-
-
-async def test_a_store_that_is_away_for_too_long_at_first_is_given_up() -> None:
-    world, now = World(), iter(range(1_000))
-    world.deaf = 1_000
-    follower = following(world, begun=events_of(2, ended=False), clock=lambda: next(now))
-    async with aclosing(follower.events()) as batches:
-        await anext(batches)
-        with pytest.raises(StoreUnavailable):
-            await anext(batches)
-    assert 1_000 - world.deaf == AWAY_SECONDS + 1
 
 
 async def test_a_store_that_stays_away_is_given_up() -> None:

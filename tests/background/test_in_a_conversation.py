@@ -12,7 +12,7 @@ from service.harmony.tokens import RETURN, encode
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, ended, said, submitted
-from tests.support.service.inside import answer, called, opened, scripted, serving
+from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.seen import ask
 
 WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
@@ -74,29 +74,6 @@ async def test_a_stream_of_it_ends_once_it_has_joined(settings: Settings) -> Non
             assert await roles(client, id) == ["user", "assistant"] * number
 
 
-async def test_what_is_cancelled_amid_its_work_joins_with_what_was_said(settings: Settings) -> None:
-    engine = scripted([opened("Said so far."), Stall()], [answer("Next.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id = await begun(client)
-        made = await submitted(client, conversation=id)
-        await said(client, made.id, "Said so far")
-        await client.responses.cancel(made.id)
-        assert await roles(client, id) == ["user", "assistant"]
-        await ask(client, input="hi", conversation=id)
-
-
-async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> None:
-    engine = scripted([called("get_weather", "{}")], [answer("Sunny.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id = await begun(client)
-        first = await ended(client, (await submitted(client, conversation=id, tools=[WEATHER])).id)
-        (call,) = [item for item in first.output if item.type == "function_call"]
-        output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "sun"}]
-        last = await ended(client, (await submitted(client, output, conversation=id, tools=[WEATHER])).id)
-        assert last.output_text == "Sunny."
-        assert await roles(client, id) == ["user", "function_call", "function_call_output", "assistant"]
-
-
 async def test_what_is_refused_lets_go(settings: Settings) -> None:
     async with (
         serving(changed(settings, worker=False, max_queued=1), scripted([])) as inside,
@@ -111,17 +88,3 @@ async def test_what_is_refused_lets_go(settings: Settings) -> None:
         with pytest.raises(openai.RateLimitError):
             await submitted(client, conversation=id)
         await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])
-
-
-async def test_one_whose_worker_leaves_is_gone_on_with_and_joins_once(settings: Settings) -> None:
-    first, second = scripted([opened("Said so far."), Stall()]), scripted([[*encode(" Rest."), RETURN]])
-    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as client:
-        id = await begun(client)
-        async with serving(settings, first):
-            made = await submitted(client, conversation=id)
-            await said(client, made.id, "Said so far")
-        assert (await client.responses.retrieve(made.id)).status == "in_progress"
-        await refuse(client, id)
-        async with serving(settings, second):
-            assert (await ended(client, made.id)).output_text == "Said so far. Rest."
-        assert await roles(client, id) == ["user", "assistant"]

@@ -146,19 +146,6 @@ async def test_it_is_in_progress_before_the_first_token(settings: Settings) -> N
         assert (await ended(client, id)).output_text == "Hello."
 
 
-async def test_conversations_go_on_in_the_background_and_back(settings: Settings) -> None:
-    async with serving(settings) as inside, inside.client() as client:
-        first = await ask(client, input="My name is Ada.")
-        second = await ended(client, (await submitted(client, "My boat is called Vesper.", first.id)).id)
-        third = await submitted(client, "What is my name?", second.id)
-        fourth = await submitted(client, "What is my boat called?", second.id)
-        fifth = await ask(client, input="What is my boat?", previous_response_id=second.id)
-        assert "Ada" in (await ended(client, third.id)).output_text
-        assert "Vesper" in (await ended(client, fourth.id)).output_text
-        assert "Vesper" in fifth.output_text
-        assert (third.previous_response_id, fourth.previous_response_id) == (second.id, second.id)
-
-
 async def test_a_parent_that_is_deleted_meanwhile_is_remembered(settings: Settings) -> None:
     go = asyncio.Event()
     engine = scripted([answer("Hello.")], [Stall(go), answer("Still here.")], [answer("So am I.")])

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from service.background.attempt import Attempt, Outcome
 from service.background.control import cancel
 from service.background.timing import Timing
 from service.background.worker import Worker
@@ -115,34 +114,6 @@ async def test_one_that_is_cancelled_ran_from_its_first_claim_on(stage: Stage) -
         await cancel(scene.service, DEFAULT_TENANT, scene.id)
         assert scene.counted.value("harmonium_job_run_seconds_count") == 1
         assert RAN_SECONDS <= scene.counted.value("harmonium_job_run_seconds_sum") < 10 * RAN_SECONDS
-
-
-async def test_one_that_is_cancelled_in_the_queue_never_ran(settings: Settings) -> None:
-    service = open_service(settings, scripted([]))
-    await cancel(service, DEFAULT_TENANT, await queue(service, "hi"))
-    counted = Scraped(generate_latest(service.metrics.registry).decode())
-    assert counted.value("harmonium_responses_total", mode="background", status="cancelled") == 1
-    assert counted.value("harmonium_job_run_seconds_count") == 0
-    await close_service(service)
-
-
-async def test_a_refused_write_that_is_the_first_word_of_a_cancel_is_no_lost_lease(stage: Stage) -> None:
-    async with stage() as scene:
-        await said(scene)
-        await cancel(scene.service, DEFAULT_TENANT, scene.id)
-        scene.go.set()
-        await until(lambda: not scene.working.running)
-        assert scene.counted.value("harmonium_leases_lost_total") == 0
-
-
-async def test_a_canceller_that_somebody_else_overtook_has_lost_no_worker_s_lease(stage: Stage) -> None:
-    async with stage() as scene:
-        await said(scene)
-        job = await scene.service.jobs.cancel(DEFAULT_TENANT, scene.id)
-        assert job is not None
-        await scene.taken()
-        assert await Attempt(scene.service, job).make() is Outcome.LOST
-        assert scene.counted.value("harmonium_leases_lost_total") == 0
 
 
 async def test_a_lease_that_somebody_else_took_over_is_a_lost_one(stage: Stage) -> None:

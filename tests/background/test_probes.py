@@ -67,12 +67,6 @@ async def test_a_worker_without_its_store_or_engine_is_alive_and_says_what_is_mi
     assert found.values("harmonium_store_responses") == []
 
 
-async def test_a_worker_serves_no_api(worker: Worker) -> None:
-    refusal = await worker.get("/v1/models")
-    assert (refusal.status_code, refusal.json()["error"]["type"]) == (404, "invalid_request_error")
-    assert (await worker.get("/openapi.json")).status_code == 404
-
-
 async def test_a_worker_s_metrics_are_guarded_as_the_service_s_are(worker: Worker) -> None:
     guarded = Worker(worker.server, api_keys="sk-anybody", metrics_key="sk-metrics")
     assert (await guarded.get("/metrics")).status_code == 401

@@ -89,13 +89,6 @@ async def test_what_waits_for_too_long_fails_without_a_token(
     assert engine.generations == []
 
 
-async def test_a_job_outlives_the_service_that_accepted_it(settings: Settings) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
-        id = (await submitted(client)).id
-    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        assert (await ended(client, id)).output_text == "Hello."
-
-
 async def test_a_service_that_stops_hands_back_what_others_then_go_on_with(settings: Settings) -> None:
     settings = changed(settings, lease_seconds=600)  # nobody waits for its end
     ids = answer("One, two, three.")

@@ -10,7 +10,6 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseSteerAcceptedEvent
 
-from service.harmony import tokens
 from service.settings.settings import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
 from store.limits import Check, Limits
@@ -182,22 +181,6 @@ async def test_what_waits_is_steered_once_a_worker_has_it(settings: Settings) ->
             await ended(client, await successor_of(client, id))
     assert (target.output, target.incomplete_details and target.incomplete_details.reason) == ([], "steered")
     assert "Why?<|end|><|start|>user<|message|>Be brief.<|end|>" in answers.text
-
-
-async def test_what_was_handed_back_is_steered_by_whoever_goes_on(settings: Settings) -> None:
-    before = thought("Let me think")[:-1]
-    paused, answers = Paused(before), Answers()
-    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as client:
-        async with serving(settings, scripted(paused)):
-            id = (await submitted(client)).id
-            await said(client, id, "think")
-            await accepted(idle, id)
-        assert (await client.responses.retrieve(id)).status == "in_progress"
-        async with serving(settings, scripted([[tokens.END]], answers)):
-            target = await ended(client, id)
-            await ended(client, await successor_of(client, id))
-    assert [item.type for item in target.output] == ["reasoning"]
-    assert "Be brief." in answers.text
 
 
 async def test_what_is_complete_by_itself_is_succeeded_in_the_same_way(settings: Settings) -> None:

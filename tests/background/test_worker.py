@@ -266,18 +266,6 @@ class Asked(Jobs):
         return await super().claim(shard, most, level)
 
 
-async def test_shards_in_which_nothing_happens_are_looked_into_by_turns(redis_url: str) -> None:
-    many = 20
-    async with opened_service(redis_url, scripted([]), shards=many) as opened:
-        asked = Asked(opened.store, opened.jobs.limits)
-        began = time.monotonic()
-        async with working(msgspec.structs.replace(opened, jobs=asked), Timing(poll_seconds=0.1, polled_shards=4)):
-            await until(lambda: len(asked.shards_asked) >= 3 * many, SECONDS)
-        rounds = (time.monotonic() - began) / 0.05
-    assert sorted(asked.shards_asked[:many]) == sorted(asked.shards_asked[many : 2 * many]) == list(range(many))
-    assert len(asked.shards_asked) <= many + 4 * (rounds + 1)
-
-
 async def test_a_shard_in_which_somebody_works_is_looked_into_each_time(redis_url: str) -> None:
     many = 20
     async with opened_service(redis_url, scripted([answer("hi")]), shards=many, lease_seconds=LEASE_SECONDS) as opened:

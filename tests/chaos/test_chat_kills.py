@@ -21,22 +21,7 @@ from tests.support.waiting import wait_until
 SECONDS = 60.0
 """How long an answer may take, over all workers, on a busy machine."""
 
-STRINGS = {"type": "array", "items": {"type": "string"}}
-CITY: Any = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "maxLength": 200}, "reasons": STRINGS},
-    "required": ["city", "reasons"],
-    "additionalProperties": False,
-}
-ASKED: dict[str, dict[str, Any]] = {
-    "an answer": {"input": "Tell me a long story of a fox.", "max_output_tokens": 80},
-    "the arguments of a call": {
-        "input": "Where should I go, and why? Give many reasons.",
-        "tools": [{"type": "function", "name": "travel", "parameters": CITY}],
-        "tool_choice": "required",
-        "max_output_tokens": 80,
-    },
-}
+ASKED: dict[str, Any] = {"input": "Tell me a long story of a fox.", "max_output_tokens": 80}
 
 
 @pytest.fixture(scope="module")
@@ -87,29 +72,22 @@ def stage(folder: Path, llama: str, *, by_server: bool, **settings: Any) -> Iter
             each.stop()
 
 
-@pytest.mark.parametrize(
-    "asked", [ASKED["an answer"], pytest.param(ASKED["the arguments of a call"], marks=pytest.mark.full)], ids=ASKED
-)
-def test_what_a_dead_worker_began_is_said_to_its_end_and_nothing_twice(
-    tmp_path: Path, llama: str, asked: dict[str, Any]
-) -> None:
+def test_what_a_dead_worker_began_is_said_to_its_end_and_nothing_twice(tmp_path: Path, llama: str) -> None:
     with stage(tmp_path, llama, by_server=False) as made:
 
         def seen(events: list[Any]) -> None:
             if events[-1]["type"].endswith(".delta") and len(events) in (10, 24):
                 made.next_worker()
 
-        expected = made.client.responses.create(model="smol", temperature=0, **asked)
-        events = made.streamed(asked, seen)
+        expected = made.client.responses.create(model="smol", temperature=0, **ASKED)
+        events = made.streamed(ASKED, seen)
         check_stream(events)
         ended = wait_until(lambda: made.client.responses.retrieve(events[0]["response"]["id"]), SECONDS)
         assert len(made.workers) == 3
-    assert ended.output[0].type == expected.output[0].type
-    if "tools" not in asked:  # behind a death, nothing holds arguments to their format but the check at the end
-        assert ended.output_text == expected.output_text
-        assert ended.usage is not None
-        assert expected.usage is not None
-        assert ended.usage.output_tokens == expected.usage.output_tokens
+    assert ended.output_text == expected.output_text
+    assert ended.usage is not None
+    assert expected.usage is not None
+    assert ended.usage.output_tokens == expected.usage.output_tokens
 
 
 def test_killed_behind_the_first_words_that_its_server_reads_it_fails_and_says_so(tmp_path: Path, llama: str) -> None:
@@ -123,20 +101,6 @@ def test_killed_behind_the_first_words_that_its_server_reads_it_fails_and_says_s
     assert response["status"] == "failed"
     assert "stopped in the middle of an answer" in response["error"]["message"]
     assert response["output"][0]["content"][0]["text"]
-
-
-@pytest.mark.full
-def test_killed_before_its_first_words_it_is_answered_by_another(tmp_path: Path, llama: str) -> None:
-    with stage(tmp_path, llama, by_server=True) as made:
-
-        def seen(events: list[Any]) -> None:
-            if events[-1]["type"] == "response.in_progress":
-                made.next_worker()
-
-        long = {"input": "Once upon a time there was a fox. " * 60, "max_output_tokens": 16}
-        response = check_stream(made.streamed(long, seen))
-        assert len(made.workers) == 2
-    assert response["status"] in ("completed", "incomplete")
 
 
 def test_a_worker_that_leaves_says_its_answer_to_the_end_first(tmp_path: Path, llama: str) -> None:

@@ -81,11 +81,6 @@ class World:
 
 
 @pytest.fixture
-def timing() -> Timing:
-    return TIMING
-
-
-@pytest.fixture
 async def world(tmp_path: Path, timing: Timing) -> AsyncIterator[World]:
     with EmbeddedServer(tmp_path / "store") as server:
         settings = load_settings(redis_url=server.url, **QUICK)
@@ -99,36 +94,25 @@ async def world(tmp_path: Path, timing: Timing) -> AsyncIterator[World]:
         await redis.aclose()
 
 
-async def test_what_a_store_forgot_is_written_again(world: World) -> None:
-    await world.see(60)
+@pytest.mark.parametrize(
+    ("timing", "before", "until_its_end", "asked"),
+    [
+        (TIMING, 60, False, 1),
+        (Timing(kept_seconds=0.0), 60, False, 2),
+        (TIMING, 60, True, 2),
+        (TIMING, 0, False, None),
+    ],
+    ids=["written again", "sampled again, as nobody has it", "an end comes again", "a claim is nobody's"],
+)
+async def test_what_a_store_forgot_comes_again(
+    world: World, before: int, until_its_end: bool, asked: int | None
+) -> None:
+    await world.see(before)
     picture = await world.picture()
-    await world.see(60)
+    if until_its_end:
+        await world.following
+    else:
+        await world.see(60)
     await world.put_back(picture)
     await world.is_whole()
-    assert world.engine.asked[world.id] == 1
-
-
-@pytest.mark.parametrize("timing", [Timing(kept_seconds=0.0)], ids=["nothing kept"])
-async def test_what_nobody_has_any_more_is_sampled_again(world: World) -> None:
-    await world.see(60)
-    picture = await world.picture()
-    await world.see(60)
-    await world.put_back(picture)
-    await world.is_whole()
-    assert world.engine.asked[world.id] == 2
-
-
-async def test_an_end_that_was_forgotten_comes_again(world: World) -> None:
-    await world.see(60)
-    picture = await world.picture()
-    await world.following
-    await world.put_back(picture)
-    await world.is_whole()
-    assert world.engine.asked[world.id] == 2
-
-
-async def test_a_claim_that_was_forgotten_is_nobody_s(world: World) -> None:
-    picture = await world.picture()
-    await world.see(60)
-    await world.put_back(picture)
-    await world.is_whole()
+    assert asked in (None, world.engine.asked[world.id])

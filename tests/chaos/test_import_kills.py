@@ -43,8 +43,8 @@ def turns_of(text: str) -> list[dict[str, Any]]:
     return [{**json.loads(line), "seal": None} for line in text.splitlines()[1:]]
 
 
-def killed_on_its_way(service: ServiceProcess, root: str, file: Path, turns: int, *, store_too: bool) -> int:
-    """Have a tree be imported until so many turns of it are there, and kill the service; how the import ended.
+def killed_on_its_way(service: ServiceProcess, root: str, file: Path, turns: int) -> int:
+    """Have a tree be imported until so many turns of it are there, and kill the service and its store; how that ended.
 
     The import gets the last turn after the kill, so that it has not ended before, however quick it is.
     """
@@ -65,33 +65,25 @@ def killed_on_its_way(service: ServiceProcess, root: str, file: Path, turns: int
         importing.stdin.write(b"".join(lines))
         importing.stdin.flush()
         wait_until(there, 60, "too few turns came")
-        if store_too:
-            service.process.send_signal(
-                signal.SIGSTOP
-            )  # the store dies first: it would end by itself without its owner
-            os.kill(service.redis_pid(), signal.SIGKILL)
+        service.process.send_signal(signal.SIGSTOP)  # the store dies first: it would end by itself without its owner
+        os.kill(service.redis_pid(), signal.SIGKILL)
         service.kill()
         importing.communicate(last, 60)
         return importing.returncode
 
 
-@pytest.mark.parametrize(
-    "store_too", [pytest.param(False, marks=pytest.mark.full), True], ids=["the service", "the store too"]
-)
 def test_an_import_that_a_kill_cut_off_is_whole_once_it_is_repeated(
-    start: Callable[..., ServiceProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_too: bool
+    start: Callable[..., ServiceProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = start(seal_keys=SEAL_KEY), start(seal_keys=SEAL_KEY, data_dir=tmp_path / "data")
     root = grown(one)
     file = tmp_path / "tree.jsonl"
     file.write_text(said("export", root, "--url", one.url))
     for turns in KILLED_AT:
-        assert killed_on_its_way(other, root, file, turns, store_too=store_too) == UNREACHABLE
+        assert killed_on_its_way(other, root, file, turns) == UNREACHABLE
         other.start()
     outcome = json.loads(said("import", str(file), "--url", other.url, "--json"))
     assert (outcome["imported"] > 0, outcome["imported"] + outcome["kept"]) == (True, TURNS)
-    if not store_too:
-        assert outcome["kept"] >= KILLED_AT[-1]
     assert turns_of(said("export", root, "--url", other.url)) == turns_of(file.read_text())
     assert said("tree", root, "--url", other.url) == said("tree", root, "--url", one.url)
     leaf = json.loads(file.read_text().splitlines()[-1])["id"]

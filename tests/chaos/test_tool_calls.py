@@ -147,21 +147,17 @@ def test_code_that_runs_when_its_worker_dies_runs_once_and_its_end_is_waited_for
     assert call_of(done).outputs[0].logs == "1\n"
 
 
-@pytest.mark.parametrize("alone", [pytest.param(True, marks=pytest.mark.full), False])
 def test_code_whose_sandbox_dies_is_not_run_again_and_the_next_call_gets_another_container(
-    stage: Stage, sandbox: SandboxProcess, alone: bool
+    stage: Stage, sandbox: SandboxProcess
 ) -> None:
     worker = stage.worker()
     id = stage.ask(f"Use python: {LASTING}", AUTO, **SHOWN)
     wait_until(lambda: runs(stage, id), SECONDS, "it doesn't run")
     sandbox.kill()
-    if not alone:
-        worker.kill()
-        sandbox.start()
-        stage.worker()
+    worker.kill()
+    sandbox.start()
+    stage.worker()
     lost = stage.done(id)
-    if alone:
-        sandbox.start()
     next_one = stage.done(stage.ask("Use python: print('again')", AUTO, **SHOWN, previous_response_id=lost.id))
 
     assert (lost.status, call_of(lost).status) == ("completed", "failed")

@@ -1,10 +1,8 @@
 """Anthropic's client for Python, with messages, which are passed on to a stand-in that says what it is told."""
 
-import asyncio
-import json
 import os
 
-from anthropic import Anthropic, AsyncAnthropic, AuthenticationError, BadRequestError, NotFoundError, beta_tool
+from anthropic import Anthropic, AuthenticationError, BadRequestError, NotFoundError
 
 MODEL = os.environ["MODEL"]
 client = Anthropic(max_retries=0)
@@ -35,16 +33,6 @@ def test_a_stream_adds_up_to_the_same_message():
     assert (message.stop_reason, message.usage.output_tokens) == ("end_turn", 3)
 
 
-async def test_a_stream_can_be_left():
-    async with AsyncAnthropic(max_retries=0) as other:
-        async with await other.messages.create(**asked("for ever", stream=True)) as stream:
-            async for event in stream:
-                if event.type == "content_block_delta":
-                    break
-        again = await asyncio.gather(*(other.messages.create(**asked("hello")) for _ in range(3)))
-    assert [message.content[0].text for message in again] == ["hello"] * 3
-
-
 def test_a_tool_is_called_and_its_result_is_read():
     request = asked(WANTED, tools=[WEATHER], tool_choice={"type": "auto"})
     message = client.messages.create(**request)
@@ -53,23 +41,6 @@ def test_a_tool_is_called_and_its_result_is_read():
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "18 degrees"}
     request["messages"] += [{"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
     assert client.messages.create(**request).content[0].text == "18 degrees"
-
-
-def test_a_call_may_be_streamed():
-    with client.messages.stream(**asked(WANTED, tools=[WEATHER])) as stream:
-        pieces = [event.partial_json for event in stream if event.type == "input_json"]
-        (call,) = stream.get_final_message().content
-    assert json.loads("".join(pieces)) == call.input == {"city": "Paris"}
-
-
-def test_a_runner_of_tools_of_the_beta_comes_to_its_end():
-    @beta_tool
-    def get_weather(city: str) -> str:
-        """The weather of a city."""
-        return f"18 degrees in {city}"
-
-    runner = client.beta.messages.tool_runner(**asked(WANTED), tools=[get_weather], thread=False)
-    assert runner.until_done().content[0].text == "18 degrees in Paris"
 
 
 def test_tokens_are_counted():

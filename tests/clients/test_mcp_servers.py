@@ -16,7 +16,7 @@ from service.harmony import tokens
 from service.settings.settings import Settings
 from tests.support.clients.clients import PACKAGES, PYTHON, node
 from tests.support.ports import free_port
-from tests.support.service.inside import CARD, answer, called, scripted, serving
+from tests.support.service.inside import answer, called, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.service.seen import prompts
 from tests.support.waiting import wait_until
@@ -155,14 +155,3 @@ async def test_a_program_is_the_same_one_for_all_calls_of_a_response(operated: S
     calls = [item for item in ended["output"] if item["type"] == "mcp_call"]
     assert [item["status"] for item in calls] == ["completed", "completed"]
     assert "tides" in calls[1]["output"]
-
-
-async def test_the_demo_engine_calls_them_as_it_is_asked_to(operated: Settings) -> None:
-    tool: Any = {"type": "mcp", "server_label": "time", "allowed_tools": ["get_current_time"]}
-    async with serving(operated) as inside, inside.client() as client:
-        response = await client.responses.create(
-            model=CARD.id, input="Use the tool get_current_time, please.", tools=[tool]
-        )
-
-    assert [item.type for item in response.output if item.type != "reasoning"][:2] == ["mcp_list_tools", "mcp_call"]
-    assert response.status == "completed"

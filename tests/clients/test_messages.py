@@ -13,14 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.port import Generation
-from service.harmony.tokens import decode
 from tests.support.clients.clients import CASES as FOLDER
 from tests.support.clients.clients import PACKAGES, ClientProcess, cases, environment, node
 from tests.support.engine.connected import scripted
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
-from tests.support.service.inside import answer, called, then, thought
 from tests.support.service.process import ACME_KEY, ServiceProcess
 from tests.support.service.process import MODEL as SERVED
 
@@ -119,32 +116,6 @@ def test_the_command_line_runs_a_command_and_reads_what_that_says(url: str, serv
     turns = [each for each in server.asked if each.body.get("tools") and each.headers.get("anthropic-beta")]
     assert [turn.body["model"] for turn in turns[-2:]] == [MODEL] * 2
     assert "thinking" in turns[-1].headers["anthropic-beta"]
-
-
-def test_the_command_line_runs_a_command_in_one_chain_where_conversations_are_remembered(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    (work / "notes.txt").write_text("the secret word is cobalt\n")
-
-    def play(generation: Generation) -> list[list[int]]:
-        if "cobalt" in decode(generation.prompt):
-            return [answer("It is cobalt.")]
-        looks = called("Bash", '{"command": "cat notes.txt", "description": "Read the notes"}')
-        return [[*thought("The notes have it."), *then(looks)]]
-
-    engine = scripted(play)
-    with beside(engine) as server:
-        made = ServiceProcess(
-            tmp_path, engine="vllm", engine_url=server.url, chats="remembered", api_keys=f"acme:{ACME_KEY}"
-        )
-        try:
-            result = said(made.url, tmp_path, work, "What is the secret word?", "--allowedTools", "Bash(cat:*)")
-        finally:
-            made.stop()
-    assert (result["is_error"], result["num_turns"], result["result"]) == (False, 2, "It is cobalt.")
-    first, *_, second = engine.generations
-    begun = [*first.prompt, *thought("The notes have it.")]
-    assert list(second.prompt)[: len(begun)] == begun
 
 
 def test_turns_of_the_command_line_are_one_chain_where_conversations_are_remembered(tmp_path: Path) -> None:

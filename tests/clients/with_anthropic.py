@@ -3,7 +3,7 @@
 import json
 import os
 
-from anthropic import Anthropic, APIStatusError, AsyncAnthropic, BadRequestError, NotFoundError, beta_tool
+from anthropic import Anthropic, APIStatusError, AsyncAnthropic, BadRequestError, NotFoundError
 from openai import OpenAI
 
 MODEL = os.environ["MODEL"]
@@ -87,23 +87,6 @@ def test_a_tool_is_called_with_thinking_and_the_conversation_goes_on_in_another_
     assert chat.responses.retrieve(kept.previous_response_id).previous_response_id == message.id.replace(
         "msg_", "resp_"
     )
-
-
-def test_a_choice_is_kept():
-    request = asked("Hello.", tools=[WEATHER], tool_choice={"type": "tool", "name": "get_weather"})
-    assert client.messages.create(**request).content[-1].name == "get_weather"
-    request["tool_choice"] = {"type": "none"}
-    assert client.messages.create(**request).stop_reason == "end_turn"
-
-
-def test_a_runner_of_tools_of_the_beta_comes_to_its_end():
-    @beta_tool
-    def get_weather(city: str) -> str:
-        """The weather of a city."""
-        return f"18 degrees in {city}"
-
-    runner = client.beta.messages.tool_runner(**asked(RAIN), tools=[get_weather], thread=False)
-    assert "18 degrees in Paris" in runner.until_done().content[-1].text
 
 
 def refused(kind, **request):

@@ -63,11 +63,6 @@ def test_sealed_reasoning_is_sent_back():
     assert said(sealed, asked, reply, ChatMessage.from_user("What is my name?")).text == "Your name is Ada."
 
 
-def test_an_agent_calls_a_tool():
-    agent = Agent(chat_generator=generator(), tools=[get_weather])
-    assert "18 degrees in Paris" in agent.run([WEATHER])["last_message"].text
-
-
 def test_an_agent_calls_a_tool_in_a_stream():
     pieces = []
     agent = Agent(chat_generator=generator(), tools=[get_weather], streaming_callback=pieces.append)

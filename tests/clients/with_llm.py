@@ -45,10 +45,6 @@ def test_an_answer_is_streamed_and_the_reasoning_is_shown_once():
     assert thought.count("count to 3") == 1
 
 
-def test_an_answer_in_one_piece():
-    assert llm("--no-stream", "Count to 3.")[0] == "1\n2\n3"
-
-
 def test_a_conversation_is_continued():
     llm("My name is Ada.")
     assert llm("-c", "What is my name?")[0] == "Your name is Ada."

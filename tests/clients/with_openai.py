@@ -38,12 +38,6 @@ def outputs(response):
     ]
 
 
-def test_parse_gives_an_object_of_the_class():
-    response = client.responses.parse(model=MODEL, input="Ada and Bob meet at a fair.", text_format=Event)
-    assert isinstance(response.output_parsed, Event)
-    assert response.text.format.type == "json_schema"
-
-
 def test_a_parsed_stream_ends_with_an_object_of_the_class():
     with client.responses.stream(model=MODEL, input="Ada and Bob meet at a fair.", text_format=Event) as stream:
         written = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
@@ -72,12 +66,6 @@ def test_parallel_calls_are_answered_by_previous_response_id():
     assert "London" in second.output_text
 
 
-def test_parallel_tool_calls_false_makes_one_call():
-    asked = "What is the weather in Paris and London? Use the tool."
-    response = client.responses.create(model=MODEL, input=asked, tools=[WEATHER], parallel_tool_calls=False)
-    assert len(outputs(response)) == 1
-
-
 def test_a_stateless_tool_loop_sends_reasoning_back_sealed():
     items = [{"role": "user", "content": "What is the weather in Paris? Use the tool."}]
     kept = {"model": MODEL, "tools": [WEATHER], "store": False, "include": [SEALED]}
@@ -102,19 +90,6 @@ def test_a_compacted_conversation_goes_on():
     items = [item.model_dump(exclude_none=True, warnings=False) for item in compacted.output]
     response = client.responses.create(model=MODEL, input=[*items, {"role": "user", "content": "What is my name?"}])
     assert "Ada" in response.output_text
-
-
-def test_a_websocket_holds_a_conversation_of_which_nothing_is_stored():
-    kept = {"model": MODEL, "store": False}
-    with client.responses.connect() as connection:
-
-        def answered(**asked):
-            connection.response.create(**kept, **asked)
-            return next(event.response for event in connection if event.type == "response.completed")
-
-        first = answered(input="Hello! My name is Ada.")
-        second = answered(input="What is my name?", previous_response_id=first.id)
-    assert "Ada" in second.output_text
 
 
 def test_tools_are_called_over_a_websocket():
@@ -193,14 +168,6 @@ def test_code_runs_in_a_container_that_has_files():
     (written,) = [file for file in client.containers.files.list(container.id) if file.path.endswith("b.txt")]
     assert client.containers.files.content.retrieve(written.id, container_id=container.id).read() == b"42"
     client.containers.delete(container.id)
-
-
-def test_code_streams_before_it_runs():
-    with client.responses.stream(model=MODEL, input="Use python: print(6 * 7)", tools=[PYTHON]) as stream:
-        events = list(stream)
-    code = "".join(event.delta for event in events if event.type == "response.code_interpreter_call_code.delta")
-    assert code == "print(6 * 7)"
-    assert "response.code_interpreter_call.interpreting" in [event.type for event in events]
 
 
 def test_a_search_of_the_web_is_cited():

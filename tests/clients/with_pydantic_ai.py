@@ -46,17 +46,8 @@ async def test_an_answer_behind_a_tool_call_is_streamed():
         assert "18 degrees in Paris" in "".join([piece async for piece in result.stream_text(delta=True)])
 
 
-async def test_structured_output_comes_by_a_tool():
-    assert isinstance((await agent(output_type=City).run("Tell me of Paris.")).output, City)
-
-
 async def test_structured_output_comes_by_a_schema():
     assert isinstance((await agent(output_type=NativeOutput(City)).run("Tell me of Paris.")).output, City)
-
-
-async def test_structured_output_by_a_schema_is_streamed():
-    async with agent(output_type=NativeOutput(City)).run_stream("Tell me of Paris.") as result:
-        assert isinstance(await result.get_output(), City)
 
 
 async def test_what_was_said_is_recalled_by_previous_response_id():
@@ -65,12 +56,6 @@ async def test_what_was_said_is_recalled_by_previous_response_id():
     settings = OpenAIResponsesModelSettings(openai_previous_response_id="auto")
     second = await asked.run("What is my name?", message_history=first.all_messages(), model_settings=settings)
     assert "Ada" in second.output
-
-
-async def test_a_history_with_calls_and_reasoning_is_sent_back():
-    asked = agent(tools=[get_weather])
-    first = await asked.run(f"My name is Ada. {WEATHER}")
-    assert "Ada" in (await asked.run("What is my name?", message_history=first.all_messages())).output
 
 
 async def test_a_history_without_a_store_brings_its_sealed_thinking_back():

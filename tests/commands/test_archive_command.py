@@ -18,7 +18,7 @@ from store.backup.archiving.parts import key_of as part_key
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of as head_key
 from store.backup.upkeep.reconciling import Reconciler
-from store.embedded import EmbeddedServer, address_of
+from store.embedded import EmbeddedServer
 from store.keys import digits_of
 from tests.support.archive.kept import kept
 from tests.support.store.sample import TENANT, grow
@@ -185,29 +185,9 @@ def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder
     assert packed == (tmp_path / "turns.jsonl").read_bytes() == result.stdout.encode()
 
 
-def test_an_export_has_what_left_memory_and_what_the_archive_lacks(ids: list[str], folder: Path) -> None:
-    async def change() -> list[str]:
-        archive = open_archive("sqlite", folder)
-        async with kept(address_of(folder), PREFIX, archive) as both:
-            await both.leave_memory(ids[0])
-            new = await grow(both.store, "of memory alone")
-        await archive.close()
-        return new
-
-    new = asyncio.run(change())
-    result = told("export", "--tenant", TENANT)
-    assert result.exit_code == 0, result.output
-    assert {json.loads(line)["id"] for line in result.stdout.splitlines()} == {*ids, *new}
-
-
 @pytest.mark.parametrize("arguments", [("--tenant", "../x"), ("--tenant", TENANT, "--tree", "resp_nothing"), ()])
 def test_a_bad_export_is_refused(arguments: tuple[str, ...]) -> None:
     assert told("export", *arguments).exit_code == 2
-
-
-def test_a_tenant_that_nobody_knows_has_nothing() -> None:
-    result = told("export", "--tenant", "nobody")
-    assert (result.exit_code, result.stdout) == (0, "")
 
 
 def test_memory_comes_back_by_itself_or_now(ids: list[str]) -> None:
@@ -271,17 +251,6 @@ def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytes
     assert (export.exit_code, len(export.stdout.splitlines())) == (1, 2)
     assert "what is in Redis alone is not in it" in export.stderr
     assert told("verify").exit_code == 2
-
-
-def test_the_doctor_probes_the_archive_that_is_there(ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def found() -> dict[str, str]:
-        result = CliRunner().invoke(app, ["doctor", "--json"])
-        (row,) = [each for each in json.loads(result.output)["findings"] if each["what"] == "archive"]
-        return row
-
-    assert (found()["level"], found()["now"]) == ("ok", "sqlite: its store is fit for it; nothing waits")
-    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
-    assert (found()["level"], "hunter2" in str(found())) == ("unsafe", False)
 
 
 def test_what_is_erased_held_and_repaired_is_in_the_audit_log(ids: list[str], folder: Path) -> None:

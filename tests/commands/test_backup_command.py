@@ -10,16 +10,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
-from store.archive.opening import open_archive
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
 from store.layout import shared_secret
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
-from tests.support.archive.kept import kept
 from tests.support.store.backups import cut
 from tests.support.store.disks import fill, small_disk
-from tests.support.store.sample import TENANT, grow
 
 WORDS = "my secret words"
 PASSWORD = "sk-very-secret"
@@ -80,30 +77,6 @@ def test_what_was_saved_is_restored_into_an_empty_store_that_does_not_run(
     assert again["content"] == saved["content"]
     assert of("restore", "one.hm", "--data-dir", tmp_path / "new")["kept"] == 3
     assert harmonium("fsck", "--data-dir", tmp_path / "new").exit_code == 0
-
-
-async def _archived(url: str, folder: Path, *deleted: str) -> list[str]:
-    """A conversation of two turns that is archived, or what of one is deleted, which is archived, too."""
-    archive = open_archive("sqlite", folder)
-    async with kept(url, "harmonium", archive) as both:
-        for id in deleted:
-            await both.store.forget(TENANT, id)
-        ids = [] if deleted else await grow(both.store, "one", "two")
-        await both.archive_all()
-    await archive.close()
-    return ids
-
-
-def test_a_restore_says_how_many_turns_it_deletes_as_the_backup_knows_them_as_deleted(
-    server: EmbeddedServer, tmp_path: Path
-) -> None:
-    data, new = tmp_path / "data", ("--data-dir", tmp_path / "new")
-    _, second = asyncio.run(_archived(server.url, data))
-    of("backup", "one.hm")
-    assert of("restore", "one.hm", *new)["removed"] == 0
-    asyncio.run(_archived(server.url, data, second))
-    of("backup", "two.hm")
-    assert "1 turn of the store deleted, as the backup says so" in harmonium("restore", "two.hm", *new).output
 
 
 def test_another_redis_is_named_by_its_url(server: EmbeddedServer, tmp_path: Path) -> None:
@@ -181,33 +154,6 @@ def test_a_store_without_room_for_all_gets_what_fits_and_says_so(
     assert "No room for 1 conversation: nothing is evicted for them" in result.output
 
 
-def test_turns_that_a_store_without_an_archive_has_otherwise_are_named_and_end_it_with_status_1(
-    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of("backup", "one.hm")
-    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "none")
-
-    async def store_others(url: str) -> str:
-        redis = connect(server.url)
-        (member,) = await redis.zrange("harmonium:{00}:trees", 0, 0)
-        await redis.aclose()
-        other = ConversationHistoryStore(connect(url))
-        tenant, digits = member.decode().split("/")
-        await other.append(tenant, _turn(f"resp_{digits}", None, "something else"))
-        await other.close()
-        return digits
-
-    with EmbeddedServer(tmp_path / "new") as new:
-        digits = asyncio.run(store_others(new.url))
-        result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
-        found = json.loads(harmonium("restore", "one.hm", "--data-dir", tmp_path / "new", "--json").stdout)
-    assert result.exit_code == 1
-    assert f"resp_{digits}" in result.output
-    assert WORDS not in result.output
-    assert found["conflicts"] == 2
-    assert {"tenant": "acme", "id": f"resp_{digits}"} in found["refused"]
-
-
 def test_a_server_that_is_not_there_ends_both_with_status_2_and_one_line(server: EmbeddedServer) -> None:
     of("backup", "one.hm")
     for command in (("backup", "two.hm"), ("restore", "one.hm")):
@@ -231,10 +177,3 @@ def test_a_backup_goes_on_with_what_an_interrupted_one_has_left(server: Embedded
     (tmp_path / "five.hm.partial").write_bytes((tmp_path / "one.hm").read_bytes())
     other = harmonium("backup", "five.hm", "--resume", "--tenant", "b")
     assert (other.exit_code, "was begun for something else" in other.stderr) == (2, True)
-
-
-def test_the_help_teaches(server: EmbeddedServer) -> None:
-    for command, words in (("backup", ("--resume", "--verify", "cron")), ("restore", ("--tenant", "run again"))):
-        text = " ".join(harmonium(command, "--help").output.replace("│", " ").split())
-        for word in words:
-            assert word in text

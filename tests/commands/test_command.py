@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from service.build import this_build
 from service.commands.command_line import app
 from service.commands.serve import StartError, listen, redis_for
-from service.settings.settings import description, groups, load_settings, variable
+from service.settings.settings import load_settings, variable
 from store.embedded import EmbeddedServer
 from tests.support import ROOT
 from tests.support.ports import free_port
@@ -122,16 +122,6 @@ def help_of(*command: str, columns: int = 80) -> str:
     return CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": str(columns)}).output
 
 
-def test_help_teaches_in_the_words_of_the_settings() -> None:
-    output = " ".join(help_of("serve", columns=1000).split())
-    assert description("redis_url").partition(". ")[0] in output
-    assert "--redis-url is HARMONIUM_REDIS_URL" in output
-    assert "Folder of the embedded server's data. [default: " in output
-    assert "Whether serve also works on background responses itself. [default: on]" in output
-    assert "The lowest level that is logged: debug, info, warning, error. [default: info]" in output
-    assert "OPENAI_BASE_URL=http://127.0.0.1:8000/v1" in output
-
-
 @pytest.mark.parametrize("command", ["serve", "worker", "doctor", "fsck", "backup", "restore", "settings"])
 def test_help_fits_a_terminal_and_cuts_nothing_off(command: str) -> None:
     lines = help_of(command).splitlines()
@@ -146,18 +136,6 @@ def test_help_has_every_command_in_a_panel_and_begins_with_serving_and_asking() 
     assert [names[0] for names in named] == ["serve", "ask", "ls", "archive"]
     assert {name for names in named for name in names if name.isalpha()} >= vars(get_command(app))["commands"].keys()
     assert "─ Commands ─" not in help_of()
-
-
-def test_help_groups_options_as_the_settings_are_grouped() -> None:
-    panels = re.findall("─ (.+?) ─", help_of("serve"))
-    assert panels[0] == "Options"
-    assert set(panels[1:]) == {"Serving", "Background responses", "Engine", "Store", "Log"} <= set(groups())
-
-
-def test_a_server_is_named_by_an_option() -> None:
-    result = CliRunner().invoke(app, ["serve", "--engine", "vllm", "--engine-url", "gpu:8000"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("harmonium: --engine-url: should be URLs that begin with http://")
 
 
 @pytest.mark.parametrize("command", ["serve", "worker", "doctor"])

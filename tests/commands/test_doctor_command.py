@@ -66,22 +66,6 @@ def test_an_embedded_server_that_does_not_run_is_started_for_the_question(tmp_pa
         pass
 
 
-def test_an_embedded_server_that_runs_is_asked_where_it_is(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path / "data"):
-        result = doctor("--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.output)["safe"]
-
-
-def test_what_is_unsafe_ends_it_with_status_1(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path / "data") as server:
-        result = doctor("--redis-url", f"{server.url}?db=0")
-        assert (result.exit_code, "0 unsafe" in result.output) == (0, True), result.output
-    result = doctor("--redis-url", NOWHERE)
-    assert result.exit_code == 1
-    assert "1 unsafe" in result.output
-
-
 def test_json_is_one_object_with_every_finding() -> None:
     result = doctor("--redis-url", NOWHERE, "--json")
     assert result.exit_code == 1
@@ -151,17 +135,6 @@ def test_settings_that_can_not_be_used_end_it_with_one_line() -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     result = doctor("--redis-url", "redis://h?foo=bar")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-
-
-def test_what_is_not_ok_is_shown_with_its_reason_and_its_remedy_at_80_columns() -> None:
-    lines = doctor("--redis-url", NOWHERE, columns=80).output.splitlines()
-    assert [line.split()[:2] for line in lines if line[0] != " "][:2] == [
-        ["unsafe", "reachable:"],
-        ["warn", "archive:"],
-    ]
-    assert "        start it, or correct HARMONIUM_REDIS_URL" in [line.rstrip() for line in lines]
-    assert max(map(len, lines)) <= 80
-    assert len(lines) < 16
 
 
 def test_a_wrong_password_is_no_server_to_be_started(tmp_path: Path) -> None:

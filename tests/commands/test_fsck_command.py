@@ -77,12 +77,6 @@ def test_a_sound_store_ends_it_with_status_0(server: EmbeddedServer) -> None:
     assert result.output.endswith(": nothing is wrong\n")
 
 
-def test_an_embedded_server_that_does_not_run_is_started_for_the_check(tmp_path: Path) -> None:
-    assert fsck("--turns-per-second", "1000").exit_code == 0
-    with EmbeddedServer(tmp_path / "data"):  # it is gone again
-        pass
-
-
 def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words(server: EmbeddedServer) -> None:
     lose_a_root(server)
     for arguments in ((), ("--json",)):
@@ -92,16 +86,6 @@ def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words(server: Embedd
         assert "resp_00" in result.output
         assert WORDS not in result.output
     assert "no-parent: the turn that it continues is missing" in fsck().output
-
-
-@pytest.mark.parametrize("columns", [40, 80])
-def test_an_id_stands_on_a_line_of_its_own_however_narrow_the_terminal_is(server: EmbeddedServer, columns: int) -> None:
-    lose_a_root(server)
-    complaints = json.loads(fsck("--json").output)["complaints"]
-    lines = fsck(columns=columns).output.splitlines()
-    assert {each["id"] for each in complaints if each["id"]} <= set(lines)
-    assert all(len(line) <= columns or line.startswith("resp_") for line in lines)
-    assert f"    shard 00, tenant {TENANT}" in lines
 
 
 def test_json_is_one_object_and_changes_nothing_without_repair(server: EmbeddedServer) -> None:
@@ -126,13 +110,6 @@ def test_a_repair_repairs_says_so_and_ends_with_status_0(server: EmbeddedServer)
     assert told["store.fsck_repaired"]["data"]["repaired"]["no-parent"] > 0
     assert told["store.fsck_repaired"]["data"]["left"] == 0
     assert "resp_" not in entry
-
-
-def test_what_repairs_nothing_is_in_no_log(server: EmbeddedServer) -> None:
-    fsck("--repair")
-    lose_a_root(server)
-    fsck()
-    assert CliRunner().invoke(app, ["audit", "--json"]).stdout == ""
 
 
 def test_a_store_of_a_later_release_ends_it_with_status_2(server: EmbeddedServer) -> None:

@@ -213,13 +213,6 @@ def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], words: str) -> No
     assert words in result.stderr
 
 
-def test_a_scope_that_there_is_not_is_refused() -> None:
-    project = told("projects", "create", "Chat")["id"]
-    result = run("keys", "create", project, "--scope", "api.everything")
-    assert result.exit_code == 1
-    assert "api.everything" in result.stderr
-
-
 def test_a_service_that_runs_takes_them_at_once(service: ServiceProcess) -> None:
     project = told("projects", "create", "Chat")["id"]
     key = told("keys", "create", project)

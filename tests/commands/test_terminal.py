@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from service import logs
 from service.commands.serve import BESIDE
 from service.commands.terminal import LINE_CHARS, TerminalFormatter, card
 from service.settings.settings import load_settings
@@ -92,23 +91,6 @@ def test_nothing_breaks_out_of_a_line_or_reaches_the_terminal(evil: str) -> None
     assert all(text.replace("…", "").isascii() and text.isprintable() for text in written)
 
 
-def test_a_traceback_is_shown_line_by_line() -> None:
-    record = logging.LogRecord("harmonium.test", logging.ERROR, __file__, 1, "failed", (), None)
-    try:
-        raise ValueError("\x1b[2J")
-    except ValueError as error:
-        record.exc_info = (ValueError, error, error.__traceback__)
-    first, *below = TerminalFormatter(PLAIN).format(record).splitlines()
-    assert first.endswith("ERROR failed")
-    assert below[0] == "    Traceback (most recent call last):"
-    assert below[-1] == r"    ValueError: \x1b[2J"
-
-
-def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in line("x", logging.ERROR, Console(force_terminal=True))
-
-
 def test_the_card_of_a_real_engine_with_keys_shows_no_secret() -> None:
     settings = load_settings(
         engine="vllm",
@@ -126,21 +108,6 @@ def test_the_card_of_a_real_engine_with_keys_shows_no_secret() -> None:
     assert "also from" not in text
 
 
-@pytest.mark.parametrize(
-    ("keys", "access"),
-    [
-        ("", "with keys of projects, which the key in HARMONIUM_ADMIN_KEY makes"),
-        ("acme:sk-0123456789abcdef", "with 1 key of 1 tenant, or with keys of projects, which"),
-    ],
-)
-def test_the_card_with_an_administrators_key_says_whose_keys_open_it(keys: str, access: str) -> None:
-    settings = load_settings(api_keys=keys, admin_key="sk-admin-0123456789abcdef")
-    text = card(settings, "http://127.0.0.1:8000", 0, None).plain
-    assert f"access         {access}" in text
-    assert "  -H 'Authorization: Bearer YOUR_KEY' \\\n" in text
-    assert "sk-admin" not in text
-
-
 def test_the_card_fits_a_terminal_its_columns_are_straight_and_what_is_wrong_comes_first() -> None:
     settings, url = load_settings(data_dir="/d"), "http://127.0.0.1:8000"
     made = card(settings, url, 1, Path("/app/.env"), "engine is unavailable", BESIDE)
@@ -150,9 +117,3 @@ def test_the_card_fits_a_terminal_its_columns_are_straight_and_what_is_wrong_com
     assert "  conversations  in /d, 1 response" in lines
     assert "  beside it      vLLM at http://127.0.0.1:8001, which --engine vllm serves" in lines
     assert "  documents      http://127.0.0.1:8000/docs" in lines
-
-
-def test_what_a_pipe_gets_has_every_field() -> None:
-    record = logging.LogRecord("harmonium.test", logging.INFO, __file__, 1, "request", (), None)
-    record.__dict__["fields"] = {"method": "POST", "path": f"/v1/responses/{ID}", "tenant": "default"}
-    assert logs.TextFormatter().format(record).endswith(f"method=POST path=/v1/responses/{ID} tenant=default")

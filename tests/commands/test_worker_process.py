@@ -1,7 +1,6 @@
 """`harmonium worker` as an operator runs it: beside services that only serve, stopped and started while they go on."""
 
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from service.web.http_protocol import MAX_HEADERS
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.ports import free_port
 from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess
-from tests.support.service.streams import Event
 from tests.support.waiting import wait_until
 
 SECRET = "marmalade"
@@ -60,34 +58,6 @@ def run(tmp_path: Path, shared: dict[str, object]) -> Iterator[Start]:
         process.stop()
 
 
-class Follower:
-    """A client that follows a background response from its creation, in a thread of its own."""
-
-    def __init__(self, service: ServiceProcess) -> None:
-        client = service.client(KEY)
-        self._stream = client.responses.create(
-            model=MODEL, input=f"Count to {COUNT}.", background=True, stream=True, max_output_tokens=10_000
-        )
-        self.events: list[Event] = [next(iter(self._stream)).to_dict()]
-        self.id: str = self.events[0]["response"]["id"]
-        self._thread = threading.Thread(target=self._follow)
-        self._thread.start()
-
-    def _follow(self) -> None:
-        for event in self._stream:
-            self.events.append(event.to_dict())
-
-    def wait_for(self, count: int) -> None:
-        """Return once so many more events have come."""
-        wanted = len(self.events) + count
-        wait_until(lambda: len(self.events) >= wanted, 20)
-
-    def counted(self) -> list[str]:
-        """What was counted, once the stream is over; each event came once and in order."""
-        self._thread.join(30)
-        return check_stream(self.events)["output"][-1]["content"][0]["text"].split()
-
-
 def left(process: ServiceProcess | WorkerProcess) -> float:
     """How long a process took to leave after it was asked to; its exit code is 0."""
     begun = time.monotonic()
@@ -111,33 +81,6 @@ def test_what_services_accept_workers_make(run: Start) -> None:
     assert "tenant=acme" in line
     assert SECRET not in worker.log + service.log
     assert KEY not in worker.log + service.log
-
-
-def test_workers_that_are_stopped_one_after_the_other_lose_and_double_nothing(run: Start) -> None:
-    service: ServiceProcess = run(ServiceProcess, "--no-worker", api_keys=f"acme:{KEY}")
-    workers: list[WorkerProcess] = [run(WorkerProcess)]
-    follower = Follower(service)
-    for pace in (SLOW, 0):
-        follower.wait_for(20)
-        workers.append(run(WorkerProcess, demo_tokens_per_second=pace))
-        assert left(workers[-2]) < LEAVE_SECONDS
-    assert follower.counted() == COUNTED
-    wait_until(lambda: "outcome=ended" in workers[-1].log)
-    outcomes = ["ended" if "outcome=ended" in worker.log else worker.log.count("handed back") for worker in workers]
-    assert outcomes == [1, 1, "ended"]
-    assert not any("Traceback" in worker.log for worker in workers)
-
-
-def test_a_service_that_is_stopped_hands_back_at_once_and_its_streams_go_on(run: Start) -> None:
-    leaving: ServiceProcess = run(ServiceProcess, api_keys=f"acme:{KEY}")
-    follower = Follower(leaving)
-    follower.wait_for(20)
-    worker: WorkerProcess = run(WorkerProcess, demo_tokens_per_second=0)
-    leaving.ask_to_stop()
-    assert follower.counted() == COUNTED
-    assert leaving.wait() == 0
-    assert 'outcome="handed back"' in leaving.log
-    wait_until(lambda: "outcome=ended" in worker.log)
 
 
 def test_a_service_that_is_stopped_while_nobody_works_cuts_its_streams_and_the_next_one_goes_on(run: Start) -> None:

@@ -52,22 +52,6 @@ def test_a_turn_is_continued_and_the_answer_is_shown_in_the_graph(service: Servi
     expect(page.get_by_label("Message")).to_have_value("")
 
 
-def test_a_turn_says_how_long_it_took_as_far_as_that_is_known(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada. " * 50)
-    page = visit(service, f"#/c/{root}")
-    facts = page.locator(".here .about")
-    expect(facts).to_contain_text(re.compile(r"under 1 s|\d+ s"))
-    expect(facts).not_to_contain_text("first token")
-    send(page, "Continue from here", "What is my name?")
-    number = r"[\d.]+"
-    expect(facts).to_contain_text(
-        re.compile(rf"{number} % cached.*{number} m?s, first token after {number} m?s, {number} tokens/s")
-    )
-    page.reload()
-    expect(facts).to_contain_text("% cached")
-    expect(facts).not_to_contain_text("first token")
-
-
 def test_the_same_is_asked_again_beside_it(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     leaf = said(service, "What is my name?", root, temperature=0.5, metadata={"a": "1"})
@@ -115,21 +99,6 @@ def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(start: STA
     made = service.client().responses.retrieve(selected(page))
     assert made.status in ("incomplete", "cancelled")
     assert made.output_text.startswith("1")
-
-
-def test_whoever_leaves_while_a_stream_is_shown_is_not_brought_back(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=50)
-    root = said(service, "Hello.")
-    page = visit(service, f"#/c/{root}")
-    send(page, "Continue from here", "Count to 500.")
-    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
-    page.get_by_role("link", name="← Conversations").click()
-    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
-    wait_until(lambda: len(service.http().get(f"/console/api/trees/{root}").json()["turns"]) == 2)
-    page.get_by_role("button", name="Refresh").click()
-    expect(page.locator(".trees li")).to_contain_text("Count to 500.")
-    page.wait_for_load_state("networkidle")
-    assert page.url.endswith("#/")
 
 
 def test_a_background_response_is_followed_over_a_restart(start: START, visit: Open) -> None:
@@ -186,22 +155,6 @@ def test_something_is_said_to_a_background_response(start: START, visit: Open) -
     assert ended.incomplete_details.reason == "steered"  # type: ignore[comparison-overlap]
     assert service.client().responses.retrieve(selected(page)).output_text == "1\n2\n3"
     expect(page.get_by_role("button", name="Say something", exact=True)).to_have_count(0)
-
-
-def test_what_can_not_be_said_to_a_response_is_told(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
-    id = said(service, "Count to 500.", background=True)
-    page = visit(service, f"#/c/{id}")
-    page.get_by_role("button", name="Say something", exact=True).click()
-    page.get_by_label("New message").fill("Count to 3.")
-    page.route("**/steer", lambda route: route.abort())
-    page.get_by_role("button", name="Send").click()
-    expect(page.locator("dialog [role=alert]")).to_be_visible()
-    expect(page.get_by_label("New message")).to_have_value("Count to 3.")
-    page.unroute("**/steer")
-    service.client().responses.cancel(id)
-    expect(page.locator(".here .about .status")).to_have_text("cancelled")
-    expect(page.get_by_label("New message")).to_have_count(0)
 
 
 def test_events_come_live_and_are_played_again(start: START, visit: Open) -> None:
@@ -272,19 +225,6 @@ def test_a_response_is_erased_also_for_what_continues_it(service: ServiceProcess
     assert "Ada" not in later.output_text
 
 
-def test_a_whole_conversation_is_deleted_by_a_turn_of_it(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada.")
-    leaf = said(service, "What is my name?", root)
-    page = visit(service, f"#/c/{leaf}")
-    page.locator(".here").get_by_role("button", name="Delete…").click()
-    page.get_by_label("Delete the conversation").check()
-    page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
-    for id in (root, leaf):
-        with pytest.raises(NotFoundError):
-            service.client().responses.retrieve(id)
-
-
 def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     leaf = said(service, "What is my name?", root)
@@ -303,12 +243,6 @@ def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, v
     expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
     with pytest.raises(NotFoundError):
         service.client().responses.retrieve(root)
-
-
-def test_one_turn_is_not_called_all_of_them(service: ServiceProcess, visit: Open) -> None:
-    page = visit(service, f"#/c/{said(service, 'My name is Ada.')}")
-    page.locator(".heading").get_by_role("button", name="Delete…").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Its only turn.")
 
 
 def test_a_conversation_is_begun_with_what_was_chosen(service: ServiceProcess, visit: Open) -> None:
@@ -347,42 +281,6 @@ def test_the_draft_of_a_new_conversation_survives_a_reload_and_a_refusal(service
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".composer [role=alert]")).to_contain_text("none")
     expect(page.get_by_label("Message")).to_have_value("Hello.")
-
-
-def test_a_model_that_is_served_no_more_is_not_asked_for(service: ServiceProcess, visit: Open) -> None:
-    page = visit(service, "#/new")
-    page.evaluate("""sessionStorage.setItem("harmonium.new", '{"model": "gone"}')""")
-    page.reload()
-    page.get_by_label("Message").fill("Hello.")
-    expect(page.get_by_label("Model")).to_have_value("demo")
-    page.get_by_role("button", name="Send").click()
-    expect(page.locator(".row.selected")).to_contain_text("Hello.")
-
-
-def test_what_goes_on_in_the_background_is_no_draft_any_more(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
-    page = visit(service, "#/new")
-    page.get_by_label("Message").fill("Count to 500.")
-    page.get_by_label("In the background").check()
-    page.get_by_role("button", name="Send").click()
-    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
-    page.get_by_role("link", name="← Conversations").click()
-    page.get_by_role("link", name="New conversation").click()
-    expect(page.get_by_label("Message")).to_have_value("")
-
-
-def test_a_new_conversation_is_stopped_and_what_was_said_is_kept(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=50)
-    page = visit(service, "#/new")
-    page.get_by_label("Message").fill("Count to 500.")
-    page.get_by_label("Message").press("Control+Enter")
-    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
-    page.get_by_role("button", name="Stop", exact=True).click()
-    expect(page.locator(".row.selected")).to_contain_text("Count to 500.")
-    assert service.client().responses.retrieve(selected(page)).output_text.startswith("1")
-    expect(page.locator(".here").get_by_role("button", name="Retry")).to_be_enabled()
-    page.locator(".here").get_by_role("button", name="Edit and fork").click()
-    expect(page.get_by_label("Message")).to_have_value("Count to 500.")
 
 
 def test_an_empty_console_shows_how_to_begin_here_and_by_a_shell(start: START, visit: Open) -> None:

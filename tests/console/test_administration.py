@@ -143,17 +143,6 @@ def test_health_tells_of_servers_that_are_down_and_a_store_that_is_away(empty: S
     untouched(page)
 
 
-def test_nothing_yet_says_so(empty: ServiceProcess, visit: Open) -> None:
-    page = entered(visit, empty)
-    expect(page.get_by_role("heading", name="No projects yet")).to_be_visible()
-    page.get_by_role("link", name="Usage").click()
-    expect(page.get_by_text("Nothing was used in the last week.")).to_be_visible()
-    page.get_by_role("link", name="Audit log").click()
-    expect(page.get_by_text("No entries yet.")).to_be_visible()
-    page.get_by_label("Type").select_option("project.created")
-    expect(page.get_by_text("No entries of this type.")).to_be_visible()
-
-
 def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty: ServiceProcess, visit: Open) -> None:
     page = entered(visit, empty, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="New project").click()
@@ -365,17 +354,3 @@ def test_axe_finds_nothing_in_the_administration(
     page.goto(f"{service.url}/console#/health")
     expect(page.get_by_role("region", name="Shards")).to_be_visible()
     assert complaints(page) == []
-
-
-def test_a_project_is_reached_and_left_by_keys_alone(
-    administered: tuple[ServiceProcess, Administered], visit: Open
-) -> None:
-    page = entered(visit, administered[0])
-    link = page.get_by_role("link", name="Letters")
-    expect(link).to_be_visible()
-    for _ in range(20):
-        if link.evaluate("link => link === document.activeElement"):
-            break
-        page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1, name="Letters")).to_be_visible()

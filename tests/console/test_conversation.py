@@ -92,57 +92,6 @@ def test_a_conversation_is_read_from_its_root_to_the_turn_with_its_forks_beside_
     expect(turns).to_have_count(3)
 
 
-def test_what_can_be_done_with_a_turn_is_seen_where_it_is_hovered_or_has_the_focus(
-    service: ServiceProcess, forked: list[str], visit: Open
-) -> None:
-    page = visit(service, f"#/c/{forked[3]}")
-    middle = page.get_by_role("article").nth(1)
-    actions = middle.get_by_role("toolbar")
-    expect(actions).to_have_css("opacity", "0")
-    middle.hover()
-    expect(actions).to_have_css("opacity", "1")
-    page.mouse.move(0, 0)
-    expect(actions).to_have_css("opacity", "0")
-    middle.get_by_role("button", name="Continue from here").focus()
-    expect(actions).to_have_css("opacity", "1")
-    page.keyboard.press("ArrowRight")
-    expect(middle.get_by_role("button", name="Retry")).to_be_focused()
-    middle.get_by_role("button", name="Inspect").click()
-    expect(page.get_by_role("article")).to_have_count(2)
-    page.get_by_role("tab", name="Tokens").click()
-    expect(page.locator(".token").first).to_be_visible()
-
-
-def test_the_turns_above_come_as_they_are_scrolled_to_and_the_one_that_is_read_stays_where_it_is(
-    service: ServiceProcess, visit: Open
-) -> None:
-    id = said(service, "Count to 40.")
-    for number in range(41, 46):
-        id = said(service, f"Count to {number}.", id)
-    page = visit(service, f"#/c/{id}")
-    expect(page.locator(".here .item.user")).to_be_in_viewport()
-    turns = page.get_by_role("article")
-    expect(turns.nth(4).locator(".item.assistant")).to_contain_text("44")
-    expect(turns.nth(0).locator(".items")).to_have_count(0)
-    expect(page.locator(".here .item.user")).to_be_in_viewport()
-    page.get_by_role("region", name="Conversation").press("Home")
-    expect(turns.nth(0).locator(".item.user")).to_contain_text("Count to 40.")
-
-
-def test_on_a_phone_the_graph_is_behind_a_button(service: ServiceProcess, forked: list[str], visit: Open) -> None:
-    page = visit(service, f"#/c/{forked[3]}")
-    page.set_viewport_size({"width": 390, "height": 780})
-    graph = page.get_by_role("tree")
-    expect(graph).to_be_hidden()
-    expect(page.locator(".here .item.user")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    page.get_by_role("button", name="Graph").click()
-    expect(page.locator(".here")).to_be_hidden()
-    graph.get_by_text("Count to 3.").click()
-    expect(graph).to_be_hidden()
-    expect(page.locator(".here .item.user")).to_contain_text("Count to 3.")
-
-
 def test_items_are_a_transcript_with_calls_and_metadata(service: ServiceProcess, visit: Open) -> None:
     id = said(
         service, "What is the weather in Paris?", tools=[WEATHER], instructions="Be brief.", metadata={"team": "blue"}
@@ -271,21 +220,6 @@ def test_the_line_for_a_shell_asks_the_same_again(service: ServiceProcess, visit
     told = service.client().responses.input_items.list(answer["id"], limit=1).data[0]
     assert told.to_dict()["content"][0]["text"] == "It's $(date) `id` \\ 'here' \u202e."  # type: ignore[index]
     assert "Authorization" not in shlex.split(line)
-
-
-def test_tabs_are_moved_in_by_arrows(service: ServiceProcess, visit: Open) -> None:
-    page = visit(service, f"#/c/{said(service, 'My name is Ada.')}")
-    page.get_by_role("tab", name="Items").focus()
-    for key, name in (
-        ("ArrowRight", "Tokens"),
-        ("ArrowRight", "JSON"),
-        ("ArrowRight", "curl"),
-        ("ArrowRight", "Items"),
-        ("ArrowLeft", "curl"),
-    ):
-        page.keyboard.press(key)
-        expect(page.get_by_role("tab", name=name)).to_be_focused()
-        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
 
 
 def test_what_is_no_response_is_said_to_be_none(service: ServiceProcess, visit: Open) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from openai import NotFoundError
@@ -15,8 +14,6 @@ from tests.support.service import commands
 from tests.support.service.process import ServiceProcess
 
 pytestmark = pytest.mark.clients
-
-REFUSAL = {"error": {"message": "This key may not write.", "type": "invalid_request_error", "code": None}}
 
 
 def exported(page: Page) -> str:
@@ -89,16 +86,6 @@ def test_what_was_deleted_and_is_continued_stays_deleted_and_that_is_told(servic
     expect(page.locator(".outcome")).to_have_text("0 turns imported, 1 already here, 1 deleted here and left out.")
 
 
-def test_turns_under_way_are_left_out_and_that_is_said(start: Callable[..., ServiceProcess], visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
-    root = said(service, "Hello.")
-    runs = said(service, "Count to 500.", root, background=True)
-    text = exported(page := visit(service, f"#/c/{root}"))
-    assert [json.loads(line)["id"] for line in text.splitlines()] == [root, root]
-    expect(page.locator(".outcome")).to_contain_text("without 1 turn")
-    service.client().responses.cancel(runs)
-
-
 def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     said(service, "What is my name?", root)
@@ -131,18 +118,3 @@ def test_a_file_that_is_no_export_is_told(service: ServiceProcess, visit: Open, 
     imported(page, content)
     expect(page.get_by_role("alert")).to_contain_text(words)
     expect(page.get_by_role("button", name="Import")).to_be_enabled()
-
-
-def test_without_the_right_to_write_nothing_comes_and_that_is_told(
-    start: Callable[..., ServiceProcess], visit: Open
-) -> None:
-    service = start()
-    root = said(service, "My name is Ada.")
-    text = exported(page := visit(service, f"#/c/{root}"))
-    page.goto(f"{service.url}/console#/")
-    expect(page.locator(".trees li")).to_have_count(1)
-    sent: list[Any] = []
-    page.route("**/console/api/turns", lambda route: (sent.append(1), route.fulfill(status=403, json=REFUSAL)))
-    imported(page, text + text)
-    expect(page.get_by_role("alert")).to_contain_text("may not")
-    assert sent == [1]

@@ -132,14 +132,6 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess
     assert shown(page, "all models together") == ["600", *[NONE] * 4]
 
 
-def test_a_weight_without_end_is_refused_and_takes_none_away(limited: ServiceProcess, visit: Open) -> None:
-    page = entered(visit, limited, "#/projects/acme")
-    fill(page, "Change…", ("Weight", "3"))
-    expect(page.get_by_text("weight 3")).to_be_visible()
-    form = fill(page, "Change…", ("Weight", "1e999"))
-    expect(form.get_by_role("alert")).to_contain_text("should be a number")
-
-
 def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: Open) -> None:
     with admin(limited) as client:
         project, _ = with_key(client, "Letters")
@@ -163,23 +155,3 @@ def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: 
         expect(page.get_by_text("weight 2.5")).to_have_count(0)
         told = client.admin.organization.projects.retrieve(project).to_dict()
         assert (told["name"], told["weight"]) == ("Post", None)
-
-
-def test_of_a_project_in_the_settings_only_its_name_stays(limited: ServiceProcess, visit: Open) -> None:
-    page = entered(visit, limited, "#/projects/acme")
-    page.get_by_role("button", name="Change…").click()
-    expect(page.get_by_label("Weight")).to_be_focused()
-    expect(page.get_by_label("Name")).to_have_count(0)
-    page.keyboard.press("Escape")
-    fill(page, "Change…", ("Weight", "3"))
-    expect(page.get_by_text("weight 3")).to_be_visible()
-
-
-def test_nothing_of_an_archived_project_can_be_changed(limited: ServiceProcess, visit: Open) -> None:
-    with admin(limited) as client:
-        project, _ = with_key(client, "Letters")
-        client.admin.organization.projects.archive(project)
-    page = entered(visit, limited, f"#/projects/{project}")
-    expect(row(page, "Limits", "all models together")).to_be_visible()
-    for button in ("Change", "Limit"):
-        expect(page.get_by_role("button", name=button)).to_have_count(0)

@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from tests.console.conftest import WAIT_MS, Open
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
@@ -101,20 +100,6 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
         expect(page.locator(".trees li")).to_have_count(number)
 
 
-def test_a_day_is_not_looked_for_before_its_year_is_typed(start: START, visit: Open) -> None:
-    service = start()
-    said(service, "Hello.")
-    page = visit(service)
-    expect(page.locator(".trees li")).to_have_count(1)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "until=" in request.url else None)
-    page.get_by_label("Used until").focus()
-    page.keyboard.type("02022003")
-    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
-    assert len(asked) == 1
-    assert asked[0].endswith(f"until={int(datetime(2003, 2, 2, 23, 59, 59, tzinfo=UTC).timestamp())}")
-
-
 def test_pages_follow_one_another_and_back(start: START, visit: Open) -> None:
     service = start()
     texts = [f"Number {number}." for number in range(60)]
@@ -176,30 +161,6 @@ def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start
     page.get_by_role("button", name="Clear the filters").click()
     expect(page.locator(".trees li")).to_have_count(2)
     assert box.input_value() == ""
-
-
-def test_a_search_goes_on_over_pages_in_which_nothing_is_found(start: START, visit: Open) -> None:
-    service = start()
-    ids = [said(service, f"Number {number}.") for number in range(3)]
-    page = visit(service)
-    asked = list[str]()
-
-    def one_a_request(route: Route) -> None:
-        asked.append(route.request.url)
-        url = re.sub(r"limit=\d+", "limit=1", route.request.url)
-        if "text=" in url and len(asked) < 3:
-            answer = httpx.get(url.replace("text=Number", "text=none")).json()
-            place = httpx.get(re.sub("text=[^&]*", "", url)).json()["after"]
-            route.fulfill(json={**answer, "has_more": True, "after": place})
-        else:
-            route.continue_()
-
-    expect(page.locator(".trees li")).to_have_count(3)
-    page.route(re.compile("/console/api/trees"), one_a_request)
-    page.get_by_label("Find words or an id").fill("Number")
-    page.get_by_role("button", name="Find").click()
-    expect(page.locator(".trees a")).to_have_attribute("href", re.compile(ids[0]))
-    assert len(asked) == 3
 
 
 def test_the_list_is_read_again_by_itself_and_where_it_gets_the_focus_but_not_while_nobody_sees_it(
@@ -293,31 +254,3 @@ def test_what_runs_is_cancelled_in_the_list(start: START, visit: Open) -> None:
     page.get_by_role("button", name="Cancel this response").click()
     expect(page.get_by_label("Running in the background")).to_have_count(0)
     assert service.client().responses.retrieve(id).status == "cancelled"
-
-
-def test_what_runs_is_seen_again_behind_a_restart_though_nobody_asks(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
-    said(service, "Count to 500.", background=True)
-    page = visit(service)
-    expect(page.get_by_label("Running in the background")).to_be_visible()
-    service.stop()
-    expect(page.get_by_role("alert")).to_contain_text("The service doesn't answer")
-    service.start()
-    expect(page.get_by_role("alert")).to_have_count(0)
-    page.get_by_role("button", name="Cancel this response").click()
-    expect(page.get_by_label("Running in the background")).to_have_count(0)
-
-
-@pytest.mark.parametrize("body", ["<html>", '{"data":['])
-def test_what_runs_is_looked_at_again_behind_an_answer_that_is_none(start: START, visit: Open, body: str) -> None:
-    service = start(demo_tokens_per_second=20)
-    id = said(service, "Count to 500.", background=True)
-    page = visit(service)
-    expect(page.get_by_label("Running in the background")).to_be_visible()
-    jobs = re.compile("/console/api/jobs")
-    page.route(jobs, lambda route: route.fulfill(status=200, body=body))
-    with page.expect_response(jobs):
-        pass
-    page.unroute(jobs)
-    service.client().responses.cancel(id)
-    expect(page.get_by_label("Running in the background")).to_have_count(0, timeout=15_000)

@@ -4,7 +4,6 @@ All tests share one stack, and leave it running. They need root and Debian: `scr
 """
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -16,7 +15,6 @@ import openai
 import pytest
 
 from tests.support.deploy.docker import COMMIT, Docker, Stack, running_docker
-from tests.support.documents import blocks, read
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.waiting import wait_until
 
@@ -117,14 +115,6 @@ def test_nothing_starts_without_the_file_and_the_message_says_how_to_get_one(sta
     assert "scripts/env" in refused.value.stderr
 
 
-def test_the_doctor_inside_finds_everything_as_it_should_be(stack: Stack) -> None:
-    report = json.loads(stack.executed("harmonium", "harmonium", "doctor", "--json"))
-    found = json.dumps(report)
-    assert '"warn"' not in found
-    assert '"unsafe"' not in found
-    assert found.count('"ok"') >= 10
-
-
 def test_the_image_is_small_belongs_to_nobody_special_and_installs_nothing(stack: Stack) -> None:
     docker = stack.docker
     size, base = (docker.inspect(image, ".Size") for image in ("harmonium", "python:3.11.14-slim-bookworm"))
@@ -166,18 +156,6 @@ def test_the_password_is_in_no_command_line_and_redis_refuses_who_has_none(stack
     assert "NOAUTH" in stack.executed("harmonium", "python", "-c", asked)
 
 
-def test_redis_is_reached_from_its_own_network_alone_and_reaches_nothing(stack: Stack) -> None:
-    assert stack.docker.inspect(stack.containers("redis")[0], ".NetworkSettings.Ports") in ({}, {"6379/tcp": None})
-    asked = "import socket; socket.create_connection(('redis', 6379), 5)"
-    with pytest.raises(subprocess.CalledProcessError) as refused:
-        stack.docker(
-            "run", "--rm", "--network", "harmonium_default", "python:3.11.14-slim-bookworm", "python", "-c", asked
-        )
-    assert "gaierror" in refused.value.stderr
-    assert stack.docker.inspect("harmonium_store", ".Internal") is True
-    assert stack.docker.inspect(stack.containers("redis")[0], ".NetworkSettings.Networks").keys() == {"harmonium_store"}
-
-
 def test_a_conversation_goes_on_after_everything_was_restarted_and_after_everything_was_removed(stack: Stack) -> None:
     client = stack.client
     first = client.responses.create(model=MODEL, input="My name is Ada.").id
@@ -215,16 +193,6 @@ def test_background_responses_end_once_whichever_container_is_killed(stack: Stac
     check_ended(client, ids)
 
 
-def test_workers_are_as_many_as_one_asks_for_and_each_is_heard_of(stack: Stack) -> None:
-    stack.up("harmonium", "worker", workers=3)
-    assert len(stack.containers("worker")) == 3
-    client = stack.client
-    ids = submitted(client)
-    stack.up("harmonium", "worker", workers=1)
-    assert len(stack.containers("worker")) == 1
-    check_ended(client, ids)
-
-
 def test_another_release_replaces_every_container_and_nothing_that_was_begun_is_lost(stack: Stack) -> None:
     stack.up("harmonium", "worker", workers=2)
     client = stack.client
@@ -257,38 +225,6 @@ def test_prometheus_finds_every_container_and_may_read_its_metrics(stack: Stack)
     rules = httpx.get(f"http://127.0.0.1:{stack.prometheus_port}/api/v1/rules", trust_env=False).json()
     assert rules["data"]["groups"][0]["name"] == "harmonium"
     stack.compose("rm", "--stop", "--force", "prometheus")
-
-
-def test_keys_in_a_file_are_changed_as_the_document_says(stack: Stack) -> None:
-    (override,) = [
-        each.text for each in blocks(read("docs/deploy.md")) if "API_KEYS_FILE" in each.text and each.label == "yaml"
-    ]
-    (commands,) = [each.text for each in blocks(read("docs/deploy.md")) if "install -d -m 700" in each.text]
-    (stack.folder / "compose.override.yaml").write_text(override)
-    *prepare, signal = [line.removeprefix("$ ").replace("sudo ", "") for line in commands.splitlines()]
-    former = stack.secrets["HARMONIUM_API_KEYS"]
-    try:
-        for command in prepare:
-            stack.shell(command)
-        keys = stack.folder / "keys" / "api-keys"
-        old, new = keys.read_text().strip().removeprefix("default:"), "sk-" + "n" * 32
-        assert keys.stat().st_uid == 10001
-        assert (status(stack, old), status(stack, new), status(stack, former)) == (200, 401, 401)
-        keys.write_text(f"default:{old}\ndefault:{new}\n")
-        stack.shell(signal)
-        wait_until(lambda: (status(stack, old), status(stack, new)) == (200, 200))
-        written = keys.with_name("other")
-        written.write_text(f"default:{new}\n")
-        os.chown(written, 10001, 10001)
-        written.rename(keys)  # as an editor does
-        stack.shell(signal)
-        wait_until(lambda: (status(stack, old), status(stack, new)) == (401, 200))
-        assert "the keys were read again" in stack.compose("logs", "harmonium")
-        assert new not in stack.compose("logs", "harmonium")
-    finally:
-        (stack.folder / "compose.override.yaml").unlink()
-        stack.up("harmonium")
-    assert status(stack, former) == 200
 
 
 def test_at_the_end_the_store_is_whole(stack: Stack) -> None:

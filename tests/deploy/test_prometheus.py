@@ -2,7 +2,6 @@
 series in a real Prometheus that scrapes a real service.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ import yaml
 
 from tests.support import ROOT
 from tests.support.deploy.prometheus import (
-    BOARD,
     FOLDER,
     NEEDS,
     Prometheus,
@@ -169,17 +167,6 @@ def test_an_alert_that_is_not_raised_is_noticed(tmp_path: Path) -> None:
         raised(tmp_path, {"HarmoniumDown": (GOOD, True)})
 
 
-def test_the_board_can_be_imported() -> None:
-    board = json.loads(BOARD.read_text())
-    places = [panel["gridPos"] for panel in board["panels"]]
-    assert len({panel["id"] for panel in board["panels"]}) == len(places)
-    assert len({(each["x"], each["y"]) for each in places}) == len(places)
-    assert all(each["x"] + each["w"] <= 24 for each in places)
-    sources = {target["datasource"]["uid"] for panel in board["panels"] for target in panel.get("targets", ())}
-    assert sources == {"${datasource}"}
-    assert [each["name"] for each in board["templating"]["list"]] == ["datasource"]
-
-
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A Prometheus that has scraped a service while all of it was in use."""
@@ -235,14 +222,3 @@ def test_every_expression_has_series(watched: Prometheus) -> None:
 def test_every_alert_can_be_judged(watched: Prometheus) -> None:
     judged = wait_until(watched.rules, SECONDS, wanted=lambda found: all(each["health"] == "ok" for each in found))
     assert len(judged) == len(rules())
-
-
-def test_what_was_done_is_seen(watched: Prometheus) -> None:
-    for expression in (
-        "sum(increase(harmonium_turns_removed_total[5m]))",
-        'sum(rate(harmonium_requests_total{status="503"}[5m]))',
-        "sum(rate(harmonium_output_tokens_total[5m]))",
-        'sum(rate(harmonium_responses_total{mode="background",status="cancelled"}[5m]))',
-    ):
-        (value,) = watched.ask(expression)
-        assert value > 0, expression

@@ -67,15 +67,6 @@ def test_a_session_is_confined_in_a_container(docker: Docker, image: str, option
     assert shown == f"/mnt/data\nok ({user}, '42')\n"
 
 
-def test_without_a_link_or_a_namespace_its_folder_has_a_path_of_its_own(docker: Docker, image: str) -> None:
-    other = TRIED.replace("/mnt/data/x", "x")
-    mounted = ("--mount", "type=tmpfs,destination=/mnt")  # over the link
-    shown = docker("run", "--rm", "--interactive", *mounted, "--entrypoint", "python", image, "-", told=other)
-    folder, ended = shown.splitlines()
-    assert Path(folder).is_relative_to("/tmp/harmonium-sandbox-10001")
-    assert ended == "ok (10001, '42')"
-
-
 @pytest.fixture(scope="module")
 def stack(docker: Docker, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(docker, tmp_path_factory.mktemp("stack"))

@@ -11,11 +11,9 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pytest
 
-from scripts import house
 from tests.support import ROOT
 
 PASSED_OVER = {
@@ -308,56 +306,6 @@ def test_a_breach_of_the_rule_is_found(rule: Rule, path: str, snippet: str) -> N
 )
 def test_what_the_rule_allows_is_let_through(rule: Rule, path: str, snippet: str) -> None:
     assert list(rule(path, snippet)) == []
-
-
-SMALL = {
-    "service/api/__init__.py": "",
-    "service/api/ids.py": "import service.web.pages\nfrom .read import f\n",
-    "service/api/read.py": "def f(): 0\n" * 60,
-    "service/web/__init__.py": "",
-    "service/web/pages.py": "import store.turn\ndef f(): from service.api import ids\n",
-    "service/logs.py": "from service.api import read\n",
-    "store/turn.py": "from service import logs\n",
-    "store/redis/lua/composed/x.lua": "--\n--\n",
-    "store/redis/lua/x.lua": "--\n",
-    "docs/configuration.md": "| `HARMONIUM_PORT` |\n| `HARMONIUM_HOST` |\n",
-    "docs/decisions/README.md": "\n",
-    "docs/decisions/0001-x.md": "\n",
-    "tests/web/test_x.py": "\n",
-}
-"""Two rooms that reach each other, one of which a loose file imports, and one of each thing that is counted."""
-
-
-def test_knots_are_of_folders_and_of_files_in_none() -> None:
-    arrows = house.arrows({path: text for path, text in SMALL.items() if path.endswith(".py")})
-    assert ("service/api", "service/web") in arrows
-    assert ("service/web", "store/turn.py") in arrows
-    assert house.knots(arrows) == {frozenset({"service/api", "service/web", "service/logs.py", "store/turn.py"})}
-    assert house.knots({("a", "b"), ("b", "c"), ("a", "c")}) == set()
-
-
-def test_sizes_are_counted_and_a_goal_that_is_passed_is_named() -> None:
-    rows = {row.name: row.now for row in house.sizes(SMALL)}
-    assert rows["lines of Python, service + store"] == 66
-    assert (rows["lines of Lua by hand"], rows["generated Lua in git, lines"]) == (1, 2)
-    assert (rows["folders with code"], rows["files with code"], rows["files below 60 lines"]) == (4, 7, 4)
-    assert (rows["settings"], rows["pages of docs"], rows["decisions"]) == (2, 1, 1)
-    assert (rows["lines of docs and README"], rows["lines of tests"], rows["knots between folders"]) == (2, 1, 1)
-    assert str(house.Row("x", 2, 1)).endswith("  over")
-    assert not str(house.Row("x", 1, 1)).endswith("  over")
-
-
-def test_calls_of_ours_are_watched_with_how_deep_they_stand() -> None:
-    watch = house.Watch()
-    code = "def run(f):\n    return f()\n"
-    web, api, other = (dict[str, Any](__name__=name) for name in "wao")
-    for namespace, path in ((web, "service/web/x.py"), (api, "service/api/x.py"), (other, "tests/x.py")):
-        exec(compile(code, str(ROOT / path), "exec"), namespace)
-    watch.watched.set(True)
-    sys.setprofile(watch)
-    web["run"](lambda: api["run"](lambda: other["run"](lambda: web["run"](int))))
-    sys.setprofile(None)
-    assert [row.now for row in watch.rows()] == [2, 2, 3, 3]
 
 
 def test_every_room_has_its_layer() -> None:

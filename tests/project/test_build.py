@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.build import COMMIT_FILE, Build, commit_of, this_build
+from service.build import COMMIT_FILE, commit_of
 from store.codec import SHIPPED, file_of
 from tests.support import ROOT
 from tests.support.documents import links
@@ -31,11 +31,6 @@ def package(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout" / "service"
     folder.mkdir(parents=True)
     return folder
-
-
-def test_a_build_is_shown_in_a_line() -> None:
-    assert str(Build("0.1.0", "abc1234", "3.11.7")) == "harmonium 0.1.0 (commit abc1234, Python 3.11.7)"
-    assert this_build().python == ".".join(map(str, sys.version_info[:3]))
 
 
 def test_a_package_of_which_nobody_knows_the_commit_says_so(package: Path) -> None:

@@ -106,10 +106,6 @@ def test_writing_the_rows_of_settings_anew_changes_nothing_else() -> None:
     assert "| `HARMONIUM_METRICS_KEY` | `HARMONIUM_API_KEYS` |" in read("docs/metrics.md")
 
 
-def test_readme_is_short() -> None:
-    assert len(read("README.md").splitlines()) < 150
-
-
 def test_every_setting_that_a_document_names_exists() -> None:
     known = {row.split("`")[1] for row in settings_table()} | {file_variable(name) for name in SECRETS}
     known |= set(CLIENTS)
@@ -183,33 +179,6 @@ def test_the_diagram_of_states_is_the_store_s() -> None:
     assert block("docs/lifecycle.md", "mermaid") == state_diagram(), "run: python -m tests.support.documents"
 
 
-def test_every_benchmark_has_its_section() -> None:
-    names = {path.stem for path in (ROOT / "bench").glob("[a-z]*.py")}
-    sections = set(re.findall(r"(?m)^## (\w+)$", read("docs/performance.md")))
-    assert sections == names
-    assert all(f"$ scripts/bench {name} --check" in read("docs/performance.md") for name in names)
-
-
-def test_every_decision_is_listed_and_says_what_was_given_up() -> None:
-    folder = ROOT / "docs" / "decisions"
-    records = sorted(path.name for path in folder.glob("0*.md"))
-    assert sorted(links(read("docs/decisions/README.md"))) == records
-    for name in records:
-        headings = re.findall(r"(?m)^## (.+)$", (folder / name).read_text())
-        assert headings == ["Context", "Choice", "What we gave up"], name
-
-
-def test_every_decision_has_its_date_and_status() -> None:
-    folder = ROOT / "docs" / "decisions"
-    for path in sorted(folder.glob("0*.md")):
-        _, line = path.read_text().split("\n\n")[:2]
-        status = re.fullmatch(r"Date: 20\d\d-\d\d-\d\d\. Status: (accepted|superseded by \[\d+\]\((\S+)\))\.", line)
-        assert status, (
-            f"{path.name}: its second paragraph is 'Date: YYYY-MM-DD. Status: accepted.' or 'superseded by …'"
-        )
-        assert not status[2] or (folder / status[2]).exists(), path.name
-
-
 def test_the_map_has_every_room_once_and_twenty_common_changes() -> None:
     inits = [path for package in ("service", "store") for path in (ROOT / package).glob("*/**/__init__.py")]
     rooms = {f"`{path.parent.relative_to(ROOT)}/`" for path in inits} | {"`store/redis/lua/`"}
@@ -221,14 +190,6 @@ def test_the_map_has_every_room_once_and_twenty_common_changes() -> None:
     assert sorted(shown) == sorted(rooms)
     assert {name for name in loose if name not in section(read("docs/architecture.md"), "The rooms")} == set()
     assert len({row[0] for row in changes}) == len(changes) >= 20
-
-
-def test_the_list_of_words_has_each_word_once_in_order_with_its_file() -> None:
-    table = rows(section(read("docs/architecture.md"), "Words"))
-    words = [row[0].lower().replace("-", " ") for row in table]
-    assert len(words) > 50
-    assert words == sorted(set(words))
-    assert [row[0] for row in table if not (ROOT / row[2].strip("`")).is_file()] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

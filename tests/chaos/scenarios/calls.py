@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 
 from service.api.response import (
     CodeInterpreterCall,
-    FileSearchCall,
     McpApprovalRequest,
     McpCall,
     Response,
     ResponseStatus,
-    WebSearchCall,
 )
 from service.responses.service import Service
 from service.settings.settings import Settings
@@ -25,8 +23,6 @@ from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
 from tests.support.chaos.inside import WatchedEngine, answer, opened, queue, working
 from tests.support.chaos.mortal import CALL_STEPS
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all
-from tests.support.search.site import searched_site
-from tests.support.tools import library
 from tests.support.tools.server import McpServer, mcp_server
 from tests.support.waiting import until
 
@@ -186,60 +182,8 @@ async def run_code(stage: Stage, death: Death) -> None:
         assert "runs: 1" in answer(made)
 
 
-# --- searches of files, and the browser ---
-
-ONCE = ("noting a call", "calling", "kept an outcome", "finishing")
-TWICE = ("called", "keeping an outcome")
-FILES, SEARCHES = (
-    [*(Death(tool, step, 1) for step in ONCE), *(Death(tool, step, 2) for step in TWICE)]
-    for tool in ("files", "search")
-)
-PAGES = [
-    *(Death("page", f"{step} again", 1) for step in ONCE[:-1]),
-    *(Death("page", f"{step} again", 2) for step in TWICE),
-]
-"""Steps that only read: they are taken again where nobody knows."""
-
-
-@contextmanager
-def files(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """A server of files: its folder, and the file that names it."""
-    with mcp_server(folder, "tests.support.tools.library") as mcp:
-        servers = folder / "mcp.toml"
-        servers.write_text(f'[library]\nurl = "{mcp.url}"\ntype = "file_search"\ntool = "search"\n')
-        yield folder, servers
-
-
-async def search_files(stage: Stage, death: Death) -> None:
-    """A search of files, and a death."""
-    folder, servers = await stage.shared(files)
-    settings = stage.settings(mcp_servers=str(servers))
-    tool = {"type": "file_search", "vector_store_ids": ["vs_1"]}
-    async with replaced(stage, settings, death, [tool], f'Search my files for "{death.name}".') as (made, _):
-        (search,) = [item for item in made.output if isinstance(item, FileSearchCall)]
-        assert (search.status, search.queries) == ("completed", [death.name])
-        assert "High water is at ten." in answer(made)
-        assert [call["queries"] for call in library.given(folder)].count([death.name]) == death.calls
-
-
-async def search(stage: Stage, death: Death) -> None:
-    """A search, a page that is opened, and a death at one of the two."""
-    with searched_site() as site:
-        site.let_go()
-        settings = stage.settings(search="searxng", search_url=site.url, search_hosts=("127.0.0.1",))
-        said = 'Search the web for "high water" in Brest'
-        async with replaced(stage, settings, death, [{"type": "web_search"}], said) as (made, _):
-            calls = [item for item in made.output if isinstance(item, WebSearchCall)]
-            assert [each.status for each in calls] == ["completed"] * 2
-            assert f"High water is at ten ([{site.url.removeprefix('http://')}]({site.url}/page))." in answer(made)
-            counted = {path: site.asked.count(path) for path in ("/search", "/page")}
-            assert counted == {"/search": 1, "/page": 1} | {f"/{death.tool}": death.calls}
-
-
 ASKED = Death("send_mail", "finishing", 0)
 
 SERVERS = Scenario(call_a_server, [*MAIL, *LOOK_UP, *APPROVED], pushed=MAIL[2])
 APPROVALS = Scenario(ask_for_approval, [ASKED], pushed=ASKED)
 PYTHON = Scenario(run_code, CODE, pushed=Death("python", "ran", 1))
-FILE_SEARCHES = Scenario(search_files, FILES, pushed=FILES[-1])
-WEB_SEARCHES = Scenario(search, SEARCHES + PAGES, pushed=PAGES[-1])

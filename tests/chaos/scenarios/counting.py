@@ -14,7 +14,7 @@ from service.responses.service import Service
 from store.limits import Check, Unspent
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
-from tests.support.chaos.inside import WatchedEngine, at_work, opened, respond
+from tests.support.chaos.inside import WatchedEngine, at_work, opened
 from tests.support.chaos.mortal import LIMITED_STEPS, QUESTION, QUEUED_STEPS
 from tests.support.chaos.mortals import dead
 from tests.support.service.process import MODEL
@@ -24,25 +24,6 @@ TENANT = "default"
 MONTH = Check("all", "tokens", "month", 1_000_000)
 LIMITS = {"max_tokens_per_1_month": MONTH.limit, "max_parallel_responses": 5}
 SECONDS = 60.0
-
-COUNTED = {"appending": 0, "appended": 1, "counting": 0, "counted": 1}
-"""How many responses are counted where a process dies at a step; of the last two, nothing is stored."""
-
-
-async def die_at_counting(stage: Stage, step: str) -> None:
-    """A response that is asked for twice, by a process that dies at a step and by another one."""
-    settings, stored = stage.settings(worker=False), step.startswith("append")
-    async with Aftermath(settings) as aftermath:
-        await stage.program.die(settings, step, "say" if stored else "say unstored")
-        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
-            usage = (await respond(service, QUESTION, store=stored)).usage
-        assert usage is not None
-        times = COUNTED[step] + 1
-        (counted,) = (await aftermath.used()).values()
-        assert counted[:2] == (times, times * usage.input_tokens)
-        assert counted.output_tokens == times * usage.output_tokens
-        if stored:
-            await aftermath.check_usage()
 
 
 async def used_this_month(service: Service) -> int:
@@ -102,5 +83,4 @@ async def die_within_limits(stage: Stage, death: Limited) -> None:
 
 LIMITED = [*(Limited(step) for step in LIMITED_STEPS), *(Limited(step, background=True) for step in QUEUED_STEPS)]
 
-USAGE = Scenario(die_at_counting, tuple(COUNTED), pushed="counted")
 WITHIN_LIMITS = Scenario(die_within_limits, LIMITED, pushed=Limited("appended"))

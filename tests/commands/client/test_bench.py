@@ -1,16 +1,13 @@
 """`harmonium bench`: many conversations at once, what it says of them, and that none of them is left."""
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.commands.client import bench
-from service.commands.client.bench import Load, Outcome, figures_of
-from service.commands.client.errors import Refused
-from service.commands.client.profile import Profile
-from service.commands.client.service import Json, Service
+from service.commands.client.bench import Outcome, figures_of
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run, said, told
 from tests.support.service.process import ServiceProcess
@@ -28,13 +25,6 @@ def test_figures_are_of_what_was_made_alone() -> None:
     assert (found.responses, found.responses_per_second, found.tokens_per_second) == (100, 25.0, 250.0)
     assert found.errors == {"503": 2, "failed": 1}
     assert found.lines()[-1] == "errors       503: 2, failed: 1"
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1.0])
-def test_figures_of_nothing_are_none(seconds: float) -> None:
-    found = figures_of([], seconds)
-    assert (found.responses, found.responses_per_second, found.first_token_ms_p99, found.errors) == (0, 0.0, None, {})
-    assert found.lines()[1] == "first token  p50 -, p99 -"
 
 
 @pytest.mark.usefixtures("service")
@@ -75,14 +65,6 @@ def test_errors_are_counted_and_the_others_go_on(beside: Callable[..., ServiceBe
     assert said(*MADE, "--url", busy.url) == ""
 
 
-@pytest.mark.usefixtures("service")
-def test_it_ends_when_its_time_is_over() -> None:
-    found = told("bench", "-n", "2", "--turns", "1000", "--seconds", "1", "--input", "Count to 9.")
-    assert 0 < found["responses"] < 2000
-    assert 1.0 <= found["seconds"] < 20.0
-    assert said(*MADE) == ""
-
-
 def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: ServiceProcess, tmp_path: Path) -> None:
     command = ("bench", "-n", "4", "--turns", "1000", "--json", "--input", "Count to 5.")
     with at_a_terminal(tmp_path, *command, url=service.url) as measuring:
@@ -117,31 +99,3 @@ def test_first_answers_that_were_broken_off_are_deleted_once_they_are_stored(ser
     assert (result.exit_code, json.loads(result.stdout)["responses"]) == (1, 0)
     wait_until(lambda: scraped(service.http()).value("harmonium_requests_in_progress") == 0, 10.0)
     assert said(*MADE) == ""
-
-
-class Late(Service):
-    """Never ends an answer, and has stored what was broken off when it is asked for the third time."""
-
-    def __init__(self) -> None:
-        super().__init__(Profile("http://127.0.0.1:1", None, None))
-        self.asked = 0
-
-    def stream(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Generator[Json]:
-        yield {"type": "response.created", "response": {"id": "resp_1"}}
-        while True:
-            yield {"type": "response.output_text.delta"}
-
-    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
-        assert (method, path, query) == ("DELETE", "/v1/responses/resp_1", {"tree": "true"})
-        self.asked += 1
-        if self.asked < 3:
-            raise Refused(404, "not found")
-        return {}
-
-
-def test_what_is_stored_late_is_deleted_then() -> None:
-    service = Late()
-    load = Load(service, {}, clients=1, turns=1, seconds=0.05)
-    assert load.run()
-    load.leave()
-    assert (load.outcomes, load.roots, load.delete(), service.asked) == ([], ["resp_1"], 0, 3)

@@ -20,11 +20,6 @@ def chat(*lines: str) -> str:
 
 
 @pytest.mark.usefixtures("service")
-def test_each_line_continues_the_one_before() -> None:
-    assert chat(ADA, WHO).endswith("Your name is Ada.\n")
-
-
-@pytest.mark.usefixtures("service")
 def test_who_goes_back_forks_and_who_forks_comes_back() -> None:
     assert chat(ADA, BOB, WHO, "/fork 1", WHO).splitlines()[-2:] == ["Your name is Bob.", "Your name is Ada."]
     tree = chat(ADA, WHO, "/back", "Count to 2.", "/tree").splitlines()[-3:]

@@ -167,12 +167,6 @@ def test_the_newest_of_a_conversation_with_items_behind_it_is_a_response(service
     assert said("show", first[:15]).startswith(first)
 
 
-@pytest.mark.usefixtures("service")
-def test_a_background_response_is_meant_by_its_beginning_while_it_runs() -> None:
-    id = said("ask", "--background", NEVER_ENDING).strip()
-    assert told("cancel", id[:15])["id"] == id
-
-
 class Crowded(Service):
     """A service whose list of conversations has no end, each with an id that begins as the others."""
 
@@ -255,7 +249,8 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
         (["ask", "--schema", "nowhere.json", "hi"], 2, "can't read nowhere.json"),
         (["ask", "-m", "nobodys", "hi"], 3, "nobodys"),
         (["ask", "--from", "resp_1", "hi"], 1, "resp_1"),
-        (["show", "--items", "--json", NOBODYS], 2, "only one of"),
+        *((["show", form, "--items", NOBODYS], 2, "only one of") for form in ("--json", "--events", "--tokens")),
+        (["show", NOBODYS, "--tokens"], 3, "not found"),
         (["ask", "--url", "ftp://nowhere", "hi"], 2, "no URL"),
         (["ask", "--url", f"http://127.0.0.1:{free_port()}", "hi"], 5, "can't reach"),
         (["ask", "--url", "http://nowhere.invalid", "hi"], 5, "can't reach"),
@@ -325,11 +320,3 @@ def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProces
     assert heads[-1].startswith("assistant/final (")
     assert len(lines) + 1 == told[0]["length"] + len(heads)
     assert f"{told[0]['length']} tokens; the model read {told[0]['input_tokens']} (" in result.stderr
-
-
-def test_the_tokens_of_nothing_and_two_forms_at_once_are_told(service: ServiceProcess) -> None:
-    del service
-    assert run("show", NOBODYS, "--tokens").exit_code == 3
-    for other in ("--items", "--events"):
-        result = run("show", NOBODYS, "--tokens", other)
-        assert (result.exit_code, "only one of" in result.stderr) == (2, True)

@@ -63,18 +63,3 @@ def test_other_shells_have_scripts_that_ask_by_the_same_variable(shell: str, beg
 def test_a_shell_without_a_script_is_wrong_usage(shell: str) -> None:
     result = CliRunner().invoke(app, ["completion", shell])
     assert (result.exit_code, result.stdout) == (2, "")
-
-
-def test_fish_is_answered_where_it_asks(path: str) -> None:
-    asked = {"_TYPER_COMPLETE_ARGS": "harmonium comp", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    environment = {
-        "PATH": path,
-        "PYTHONPATH": str(ROOT),
-        "HOME": os.environ["HOME"],
-        VARIABLE: "complete_fish",
-        **asked,
-    }
-    result = subprocess.run(
-        [path.partition(":")[0] + "/harmonium"], capture_output=True, text=True, env=environment, check=True, timeout=60
-    )
-    assert result.stdout.split("\t")[0].strip() == "completion"

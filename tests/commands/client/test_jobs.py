@@ -8,13 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from service.commands.client.errors import Unreachable
 from service.commands.client.profile import Profile
-from service.commands.client.reading import changes, line_of
+from service.commands.client.reading import changes
 from service.commands.client.service import Service
 from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said
@@ -72,21 +71,6 @@ def test_watching_in_a_pipe_tells_each_change_once(service: ServiceProcess) -> N
     assert next(id for id, _ in dict.fromkeys(told)) == first
 
 
-def test_watching_ends_by_ctrl_c(service: ServiceProcess) -> None:
-    id = begun()
-    command = [sys.executable, "-m", "service", "jobs", "--watch", "--json", "--url", service.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout is not None
-        assert json.loads(watching.stdout.readline())["id"] == id
-        ended(id)
-        line: dict[str, Any] = {}
-        while line.get("status") != "cancelled":
-            line = json.loads(watching.stdout.readline())
-        watching.send_signal(signal.SIGINT)
-        _, wrong = watching.communicate(timeout=60)
-        assert (watching.returncode, wrong) == (130, "")
-
-
 def test_a_terminal_shows_them_in_one_place(service: ServiceProcess) -> None:
     id = begun()
     master, slave = pty.openpty()
@@ -103,10 +87,6 @@ def test_a_terminal_shows_them_in_one_place(service: ServiceProcess) -> None:
     os.close(slave)
     os.close(master)
     assert id.encode() in shown
-
-
-def test_a_line_shows_what_a_job_lacks_as_nothing() -> None:
-    assert line_of({"id": "resp_1", "status": "queued", "model": None, "input": None}) == "resp_1  queued"
 
 
 def test_nobody_there_is_said_at_once() -> None:

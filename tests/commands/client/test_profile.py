@@ -16,7 +16,6 @@ from service.commands.client.profile import (
     last_of,
     read_profile,
 )
-from service.settings.sources import CLIENTS
 
 CONFIG = """
 default = "home"
@@ -143,10 +142,6 @@ def test_a_file_that_is_wrong_is_said(tmp_path: Path, content: str, words: str) 
 
 def test_a_profile_shows_no_key() -> None:
     assert "sk-secret" not in repr(Profile("http://here", "sk-secret", None))
-
-
-def test_a_service_is_told_nothing_by_what_clients_are_told() -> None:
-    assert CLIENTS == (URL, KEY, PROFILE)
 
 
 def test_the_last_ids_of_so_many_services_are_known(tmp_path: Path) -> None:

@@ -142,11 +142,6 @@ def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, comm
     assert isinstance(result.exception, SystemExit)
 
 
-def test_what_is_no_text_is_asked_for_with_a_question_mark(serving: Server) -> None:
-    page = {"data": [], "searched": {}}
-    assert run("ls", "--model", "\udcff", "--url", serving(answer("200 OK", json.dumps(page)))).exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("redirected", "status", "words"),
     [

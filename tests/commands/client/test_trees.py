@@ -10,7 +10,7 @@ import pytest
 
 from service.commands.client.errors import ClientError
 from service.commands.client.printing import fitting
-from service.commands.client.trees import archive_note, draw, filters_of, moment_of
+from service.commands.client.trees import archive_note, draw, moment_of
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
 from tests.support.service.terminal import COLUMNS, at_a_terminal
@@ -42,10 +42,6 @@ def drawing(*turns: str, asked: str = "") -> list[str]:
     return list(draw(told_tree(*turns, asked=asked)))
 
 
-def test_a_chain_is_one_column() -> None:
-    assert drawing("a", "b<a", "c<b", asked="b") == ["* c  C", "* b (this one)  B", "* a  A"]
-
-
 def test_each_branch_has_a_column_until_it_comes_to_its_fork() -> None:
     assert drawing("a", "b<a", "c<a", "d<b", "e<c") == [
         "* e  E",
@@ -73,13 +69,6 @@ def test_forks_within_forks_have_columns_of_their_own() -> None:
         "|/",
         "* a  A",
     ]
-
-
-def test_of_turns_of_the_same_second_the_one_told_last_is_the_newest() -> None:
-    found = told_tree("a", "b<a", "c<a")
-    for turn in found["turns"]:
-        turn["created_at"] = 7
-    assert next(draw(found)) == "* c  C"
 
 
 def test_a_conversation_stands_beside_its_turn_and_a_tree_may_lack_its_beginning() -> None:
@@ -184,15 +173,6 @@ def test_a_time_is_a_date_or_so_long_ago() -> None:
     for text in ("", "2x", "tomorrow", "2026-13-01", "-1h", "9" * 400 + "d"):
         with pytest.raises(ClientError):
             moment_of(text)
-
-
-def test_filters_are_as_the_service_reads_them() -> None:
-    assert filters_of("failed", "m", None, ["a=1", "b=x=y"]) == {
-        "status": "failed",
-        "model": "m",
-        "metadata[a]": "1",
-        "metadata[b]": "x=y",
-    }
 
 
 def test_branches_that_are_in_the_archive_alone_are_named() -> None:

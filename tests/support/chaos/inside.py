@@ -103,10 +103,9 @@ async def queue(
     return await queue_response(service, CALLER, msgspec.structs.replace(request, window=window))
 
 
-async def respond(service: Service, said: str, conversation: str | None = None, *, store: bool = True) -> Response:
-    """The response to what is said, perhaps in a conversation, in the foreground; stored or not."""
-    request = _asked(said, conversation, (), None, background=False)
-    return await make_response(service, CALLER, msgspec.structs.replace(request, store=store))
+async def respond(service: Service, said: str, conversation: str) -> Response:
+    """The response to what is said in a conversation, in the foreground."""
+    return await make_response(service, CALLER, _asked(said, conversation, (), None, background=False))
 
 
 def _asked(

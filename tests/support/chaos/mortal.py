@@ -79,7 +79,7 @@ CALL_STEPS = (
     "keeping an outcome",  # in the log, with what its item shows
     "kept an outcome",
 )
-"""The steps of a call of a tool; one with `again` is of the second call."""
+"""The steps of a call of a tool."""
 
 KEYED_STEPS = (
     "taking",  # a request with a key, of which nothing is known
@@ -114,20 +114,9 @@ QUEUED_STEPS = (
 KEYED_SECONDS = 2.0
 """For how long a process of this program may be silent, until others make what it was asked for with a key."""
 
-APPROVED_STEPS = (
-    "writing",  # the first entry, which says that it began
-    "written",
-    "using up",  # the approval, before the call
-    "used up",
-    "called",
-    "keeping an outcome",
-    "kept an outcome",
-    "finishing",
-)
-"""The steps of a call that was approved, with which a response begins."""
 
 AT_THE_END = {
-    *(*CALL_STEPS, *(f"{step} again" for step in CALL_STEPS)),
+    *CALL_STEPS,
     *("finishing", "finished", "using up", "used up", "adding", "added"),
     *("appending", "appended", "appending again", "appended again", "counting", "counted"),
     *("ending", "ended", "settling", "settled"),
@@ -244,8 +233,6 @@ async def carry_out(order: dict[str, Any]) -> None:
         "cancel": lambda: cancel(service, DEFAULT_TENANT, about),
         "steer": lambda: steer(service, DEFAULT_TENANT, about, STEER),
         "respond": lambda: respond(service, QUESTION, about),
-        "say": lambda: respond(service, QUESTION),
-        "say unstored": lambda: respond(service, QUESTION, store=False),
         "queue": lambda: queue(service, QUESTION, about),
         "add": lambda: add(service, about, asked()),
         "add what can't be": lambda: add(service, about, {"type": "compaction_trigger"}),
