@@ -11,7 +11,6 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import EngineError, EngineRefused
-from service.harmony.tokens import encode
 from service.settings.settings import Settings
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, ScriptedEngine, Stall
@@ -119,17 +118,6 @@ async def test_cancelled_by_many_at_once_it_ends_once(replicas: Replicas) -> Non
         answers = await asyncio.gather(*[cancelled(each, id) for each in replicas[:2] for _ in range(10)])
         assert {(found.status_code, found.json()["status"]) for found in answers} == {(200, "cancelled")}
         assert check_stream(await streamed(replicas.serving, id))["status"] == "cancelled"
-
-
-async def test_what_was_cancelled_is_continued_with_what_was_said(replicas: Replicas) -> None:
-    id = (await submitted(replicas.client)).id
-    await said(replicas.client, id, "Said so far")
-    await replicas.other.responses.cancel(id)
-    after = await ended(replicas.client, (await submitted(replicas.client, "Go on.", id)).id)
-    assert after.output_text == "Still here."
-    prompt = list(replicas.engine.generations[-1].prompt)
-    words = encode("Said so far.")
-    assert any(prompt[at : at + len(words)] == words for at in range(len(prompt)))
 
 
 ENDS: dict[str, tuple[list[Any], str, str]] = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.background.follow import BATCH_EVENTS, READ_ENTRIES, EndGone, LogGone
 from store.jobs.log import GONE
-from tests.support.service.followed import World, entry_of, events_of, following, message_of
+from tests.support.service.followed import World, entry_of, events_of, following
 
 FATES = ["said", "said", "said", "lost", "twice", "late", "early", "dropped", "away", "silence"]
 """What becomes of a batch's message: mostly what should."""
@@ -155,18 +155,6 @@ async def test_a_log_that_goes_ends_the_following(said: list[bytes], silences: i
             await anext(batches)
     assert not follower.over
     assert world.silences == silences
-
-
-async def test_what_was_said_before_the_log_went_is_handed_over() -> None:
-    world = World()
-    said = events_of(5, ended=False)
-    world.write(said[:1])
-    async with aclosing(following(world).events()) as batches:
-        await anext(batches)
-        world.entries, world.said = None, [message_of(entry_of(said[1:])), GONE]
-        assert await anext(batches) == said[1:]
-        with pytest.raises(LogGone):
-            await anext(batches)
 
 
 async def test_a_log_with_a_hole_is_followed_up_to_it() -> None:

@@ -136,16 +136,6 @@ async def test_what_is_refused_is_never_queued(settings: Settings, request_: dic
         assert (await usage(inside.store)).responses == 0
 
 
-async def test_it_is_in_progress_before_the_first_token(settings: Settings) -> None:
-    go = asyncio.Event()
-    async with serving(settings, scripted([Stall(go), answer("Hello.")])) as inside, inside.client() as client:
-        id = (await submitted(client)).id
-        found = await reached(client, id, "in_progress")
-        assert found.output == []
-        go.set()
-        assert (await ended(client, id)).output_text == "Hello."
-
-
 async def test_a_parent_that_is_deleted_meanwhile_is_remembered(settings: Settings) -> None:
     go = asyncio.Event()
     engine = scripted([answer("Hello.")], [Stall(go), answer("Still here.")], [answer("So am I.")])

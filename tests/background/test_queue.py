@@ -34,13 +34,6 @@ async def test_a_queue_that_is_full_says_when_to_come_back(settings: Settings, s
         assert (await submitted(client)).status == "queued"
 
 
-async def test_the_foreground_goes_on_while_the_queue_is_full(settings: Settings) -> None:
-    narrow = changed(settings, worker=False, max_queued=1)
-    async with serving(narrow, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        await submitted(client)
-        assert (await ask(client, input="hi")).output_text == "Hello."
-
-
 async def test_no_more_run_at_once_than_a_worker_may_and_each_runs_once(settings: Settings) -> None:
     most, go = 0, asyncio.Event()
 

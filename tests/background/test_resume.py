@@ -68,18 +68,6 @@ async def test_the_sdk_s_helper_follows_and_goes_on(settings: Settings) -> None:
     assert numbers == list(range(7, 7 + len(numbers)))
 
 
-async def test_hanging_up_cancels_nothing(settings: Settings) -> None:
-    go = asyncio.Event()
-    engine = scripted([opened("One, "), Stall(go), [*answer("two.")[3:]]])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        async with opened_stream(client) as (id, _):
-            await said(client, id, "One")
-        go.set()
-        assert (await ended(client, id)).output_text == "One, two."
-        assert check_stream(await streamed(inside, id))["status"] == "completed"
-    assert engine.aborted == {}
-
-
 @pytest.fixture
 async def followed(settings: Settings) -> AsyncIterator[tuple[Inside, list[Event]]]:
     """A service, and the events of a response that has ended."""

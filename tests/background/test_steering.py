@@ -1,6 +1,5 @@
 """Steering a background response: what is said to it at any replica ends it, and another one goes on with that."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -13,10 +12,9 @@ from openai.types.responses import ResponseSteerAcceptedEvent
 from service.settings.settings import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
 from store.limits import Check, Limits
-from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted
-from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
+from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, thought
 from tests.support.service.seen import ask
 from tests.support.waiting import until
 from tests.web.socket.test_steering import LOOKUP, Answers, Paused
@@ -102,25 +100,6 @@ async def test_what_goes_on_is_asked_of_the_same_server_by_its_session(settings:
     assert [each.affinity for each in engine.generations] == ["mine", "mine"]
 
 
-async def test_a_thought_is_heard_to_its_end_and_what_is_said_to_it_comes_in_order(settings: Settings) -> None:
-    before, behind = thought("Let me think")[:-1], [*thought("Let me think")[-1:], *then(answer("Unheard."))]
-    paused, answers = Paused(before, behind), Answers()
-    async with serving(settings, scripted(paused, answers)) as inside, inside.client() as client:
-        id = (await submitted(client, "Why?")).id
-        await paused.reached.wait()
-        await accepted(inside, id, "One.")
-        parts = [{"type": "input_text", "text": "Two."}, {"type": "input_text", "text": "Three."}]
-        await accepted(inside, id, [{"role": "user", "content": parts}], previous_response_id=id, type="response.steer")
-        paused.on.set()
-        target = await ended(client, id)
-        await ended(client, await successor_of(client, id))
-    assert [item.type for item in target.output] == ["reasoning"]
-    cached = [*paused.prompt, *then(thought("Let me think"))[2:]]
-    assert answers.prompts[0][: len(cached)] == cached, "the engine's prefix cache is lost"
-    assert "Let me think<|end|><|start|>user<|message|>One.<|end|><|start|>user<|message|>Two." in answers.text
-    assert "Unheard" not in answers.text
-
-
 async def test_the_settings_and_the_conversation_before_it_go_with_it(settings: Settings) -> None:
     paused, answers = Paused(opened("It is")), Answers()
     tool: Json = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
@@ -183,19 +162,6 @@ async def test_what_waits_is_steered_once_a_worker_has_it(settings: Settings) ->
     assert "Why?<|end|><|start|>user<|message|>Be brief.<|end|>" in answers.text
 
 
-async def test_what_is_complete_by_itself_is_succeeded_in_the_same_way(settings: Settings) -> None:
-    go = asyncio.Event()
-    whole, answers = thought("Let me think"), Answers()
-    engine = scripted([whole[:-1], Stall(go), whole[-1:]], answers)
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id = (await submitted(client, max_output_tokens=len(whole) + 10)).id
-        await said(client, id, "Let me think")
-        await accepted(inside, id)
-        go.set()
-        assert (await ended(client, id)).status == "incomplete"
-        assert (await ended(client, await successor_of(client, id))).status == "completed"
-
-
 # --- what comes back ---
 
 
@@ -233,17 +199,6 @@ async def test_what_fails_gives_back_what_was_said(settings: Settings) -> None:
         await said(client, id, "think")
         steer_id = await accepted(inside, id)
         assert await given_back(client, id) == [(steer_id, "successor_creation_failed", "Be brief.")]
-
-
-async def test_what_is_too_long_to_go_on_with_comes_back(settings: Settings) -> None:
-    paused = Paused(opened("One"))
-    async with serving(settings, scripted(paused)) as inside, inside.client() as client:
-        id = (await submitted(client)).id
-        await paused.reached.wait()
-        text = "word " * 150_000
-        steer_id = await accepted(inside, id, text)
-        assert await given_back(client, id) == [(steer_id, "successor_creation_failed", text)]
-        assert (await ended(client, id)).status == "incomplete"
 
 
 # --- what is refused ---

@@ -153,19 +153,6 @@ async def under_way(service: Service, ids: list[str]) -> list[str]:
     return [id for id in ids if (await service.store.find(TENANT, id)).under_way]
 
 
-async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
-    engine = scripted(*[[Stall()]] * PLACES, [answer("hi")])
-    async with opened_service(redis_url, engine, worker_concurrency=PLACES) as service:
-        for _ in range(PLACES):
-            await queued(service)
-        async with working(service) as worker:
-            await until(lambda: worker.running == PLACES, SECONDS)
-            ids = [await queued(service, tier=tier, tenant="globex") for tier in ("flex", "default")]
-            for id in ids:
-                await over(service, id, "globex")
-            assert service.metrics.jobs_handed_back._value.get() == 1
-
-
 @pytest.mark.parametrize("window", ["2h", "8h"])
 async def test_what_has_hours_gives_way_to_what_has_none_also_of_its_own_tenant(redis_url: str, window: str) -> None:
     engine = scripted([Stall()], [answer("now")], [answer("later")])
@@ -434,3 +421,34 @@ async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
         slow.set()
         await ending
         assert not (await service.store.find(TENANT, id)).under_way
+
+
+async def test_a_lease_that_somebody_else_took_over_is_counted_as_lost(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([Stall()]), lease_seconds=LEASE_SECONDS) as service:
+        id = await queued(service)
+        async with working(service, Timing(poll_seconds=600.0)) as worker:
+            await until(lambda: worker.running, SECONDS)
+
+            async def taken_over() -> object:
+                async with service.store.server.operation() as operation:
+                    leases = service.store.keyspace.turn(TENANT, id).key("leases")
+                    await operation.command("ZADD", leases, 0, f"{TENANT}/{id[5:]}")
+                return (await service.jobs.claim(0, 1)).jobs
+
+            await until(taken_over, SECONDS)
+            await until(lambda: not worker.running, SECONDS)
+            assert service.metrics.leases_lost._value.get() == 1
+
+
+async def test_one_that_is_cancelled_ran_from_its_first_claim_on_and_is_no_lost_lease(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service) as worker:
+        id = await queued(service)
+        await until(lambda: worker.running, SECONDS)
+        async with service.store.server.operation() as operation:
+            await operation.command("HINCRBY", service.store.keyspace.turn(TENANT, id).key("job"), "started", -4_000)
+        await control.cancel(service, TENANT, id)
+        await until(lambda: not worker.running, SECONDS)
+        counted = service.metrics.registry.get_sample_value
+        assert counted("harmonium_job_run_seconds_count") == 1
+        assert 4.0 <= (counted("harmonium_job_run_seconds_sum") or 0.0) < 40.0
+        assert service.metrics.leases_lost._value.get() == 0

@@ -1,5 +1,5 @@
-"""A storm of responses while processes are killed, frozen or replaced, or their Redis is killed: each time it costs a
-pause, and no event and no token.
+"""A storm of responses while processes are killed, frozen or replaced, their Redis is killed, or all of that happens in
+any order and answers are cancelled: each time it costs a pause, and no event and no token.
 """
 
 import asyncio
@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
+from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Fleet, Member, running
-from tests.support.chaos.storm import SETTINGS, SETTLE_SECONDS, Storm, storm
+from tests.support.chaos.inside import answer, counted
+from tests.support.chaos.storm import LEASE_SECONDS, SETTINGS, SETTLE_SECONDS, Storm, storm
 from tests.support.waiting import until
 
 EVENTS_A_NUMBER = 2
@@ -20,6 +23,8 @@ EVENTS_A_NUMBER = 2
 MOST_SECONDS_AWAY = 3.0
 LONG_LEASES: dict[str, Any] = {"lease_seconds": 60.0, "max_attempts": 1}
 """A job that waits for the end of a lease waits for too long there, and an attempt that counts is the last."""
+
+RETRIED = (500, 502, 503)
 
 PAUSE_SECONDS = 5.0
 """The longest that a follower may wait. It is well below 1 s where the cores aren't busy with the starts of others."""
@@ -85,8 +90,70 @@ async def replace(fleet: Fleet, storm: Storm, size: Size) -> None:
             assert await fleet.restart(member) == 0, member.log
 
 
+async def anything(fleet: Fleet, storm: Storm, size: Size) -> None:
+    """Have all kinds of trouble, in another order each time: each is over before the next one begins."""
+    cancelled: set[str] = set()
+    kinds = ["kill", "kill", "kill the store", "freeze", "replace", "cancel", "cancel"]
+    order: list[str] = []
+    for number in range(size.times):
+        await storm.seen_by_all(size.responses * size.numbers * EVENTS_A_NUMBER * number / size.times / 2)
+        order = order or fleet.chance.sample(kinds, len(kinds))
+        victim = fleet.chance.choice(fleet.members)
+        match order.pop():
+            case "kill":
+                fleet.kill(victim)
+                fleet.launch(victim)
+            case "kill the store":
+                fleet.kill(fleet.store)
+                fleet.launch(fleet.store)
+                await fleet.store.ready()
+            case "freeze":
+                fleet.freeze(victim)
+                await asyncio.sleep(fleet.chance.uniform(0, 2 * LEASE_SECONDS))  # for so long it stands still
+                fleet.wake(victim)
+            case "replace":
+                await fleet.restart(victim)
+            case _:
+                cancelled |= await cancel(fleet, fleet.chance.choice([each.id for each in storm.followers]))
+    await storm.over(900)
+    await check_cancelled(fleet, storm, cancelled, counted(size.numbers))
+
+
+async def cancel(fleet: Fleet, id: str | None) -> set[str]:
+    """Cancel a response by whichever API answers; its id, if it had not ended, or was not known."""
+    fleet.note(f"cancel {id}")
+    while id is not None:
+        url = fleet.chance.choice(fleet.apis).url
+        try:
+            async with httpx.AsyncClient(base_url=url, timeout=10, trust_env=False, verify=False) as http:
+                reply = await http.post(f"/v1/responses/{id}/cancel", headers={"content-type": "application/json"})
+        except httpx.TransportError:
+            await asyncio.sleep(0.05)
+            continue
+        if reply.status_code in RETRIED:
+            await asyncio.sleep(0.05)
+            continue
+        assert reply.status_code in (200, 400), reply.text
+        return {id} if reply.status_code == 200 else set()
+    return set()
+
+
+async def check_cancelled(fleet: Fleet, storm: Storm, cancelled: set[str], whole: str) -> None:
+    """What was cancelled says the beginning of the answer, all else says all of it; and nothing else is left."""
+    for each in storm.followers:
+        assert each.response["status"] == ("cancelled" if each.id in cancelled else "completed"), each.id
+    async with Aftermath(fleet.settings) as aftermath:
+        await until(aftermath.ended, SETTLE_SECONDS, "jobs are left")
+        ids = await aftermath.ids()
+        await aftermath.check(ids)
+        for id in ids:
+            response = await aftermath.response(id)
+            said = answer(response) if len(response.output) > 1 else ""
+            assert said == (whole[: len(said)] if id in cancelled else whole), id
+
+
 class Scenario(NamedTuple):
-    """A kind of trouble, the sizes of its short and its long form, and other settings than those of every storm."""
+    """A kind of trouble, the sizes of its short and its long form, and how its fleet differs from others."""
 
     trouble: Callable[[Fleet, Storm, Size], Awaitable[None]]
     short: Size
@@ -99,10 +166,11 @@ SCENARIOS = [
     Scenario(kill_the_store, Size(6, 150, 2), Size(50, 2000, 10)),
     Scenario(freeze, Size(6, 150, 1), Size(50, 2000, 5)),
     Scenario(replace, Size(5, 250, 1), Size(50, 2000, 3), LONG_LEASES),
+    # a store that syncs each write can't forget what was cancelled; see docs/operating.md for one that doesn't
+    Scenario(anything, Size(8, 150, 10), Size(30, 1000, 60), {"fsync": "always"}),
 ]
 
-PUSHED = (freeze, replace)
-"""Those of a push, where test_everything.py kills processes and the store."""
+PUSHED = (freeze, replace, anything)
 
 
 def size_of(number: int, *, long: bool) -> Any:
@@ -122,7 +190,8 @@ async def survive(folder: Path, scenario: Scenario, size: Size, seed: int) -> No
         async with storm(fleet, size.responses, size.numbers) as under_way:
             await scenario.trouble(fleet, under_way, size)
             await under_way.over(900)
-            await under_way.check()
+            if scenario.trouble is not anything:
+                await under_way.check()
             await under_way.check_usage()
         connections = [each.connections for each in under_way.followers]
         if scenario.trouble is kill:
@@ -136,7 +205,7 @@ async def survive(folder: Path, scenario: Scenario, size: Size, seed: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("scenario", "size", "seed"), [size_of(number, long=long) for long in (False, True) for number in range(4)]
+    ("scenario", "size", "seed"), [size_of(number, long=long) for long in (False, True) for number in range(5)]
 )
 async def test_trouble_costs_a_pause_and_no_event(tmp_path: Path, scenario: Scenario, size: Size, seed: int) -> None:
     await survive(tmp_path, scenario, size, seed)

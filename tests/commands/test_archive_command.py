@@ -14,12 +14,10 @@ from service.commands.command_line import app
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.archiving.marks import GONE, HOLD, key_of
-from store.backup.archiving.parts import key_of as part_key
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of as head_key
 from store.backup.upkeep.reconciling import Reconciler
 from store.embedded import EmbeddedServer
-from store.keys import digits_of
 from tests.support.archive.kept import kept
 from tests.support.store.sample import TENANT, grow
 
@@ -81,36 +79,6 @@ def test_the_status_says_what_is_there_and_what_waits(ids: list[str]) -> None:
     assert (found["usable"], found["stored"], found["redis"]) == (True, None, None)
     row = {"shard": 0, "noted": True, "trees": 0, "oldest_seconds": 0.0, "failed": 0, "fences": None, "behind": False}
     assert (found["shards"], found["failed"]) == ([row], [])
-
-
-def test_the_status_says_what_could_not_be_archived_and_what_was_deleted_just_now(folder: Path) -> None:
-    with EmbeddedServer(folder) as server:
-        asyncio.run(_in_trouble(server.url, folder))
-        lines = told("status").output.splitlines()
-        (failed,) = json.loads(told("status", "--quick", "--json").output)["failed"]
-    assert lines[2].startswith("shard 00: 1 trees wait, the oldest for ")
-    assert lines[2].endswith(" s, 1 of them could not be archived")
-    assert lines[3] == "shard 00: it went back in time, and has what was deleted since"
-    assert lines[4] == "shard 00: 1 deletions were archived within the last minute"
-    assert lines[5].startswith(f"not archived: tenant {TENANT}, resp_00")
-    assert lines[5].endswith(": it is no part of a tree")
-    assert failed["reason"].endswith("it is no part of a tree")
-
-
-async def _in_trouble(url: str, folder: Path) -> None:
-    """One turn was deleted, one can't be archived, and the server lost its count of deletions."""
-    archive = open_archive("sqlite", folder)
-    async with kept(url, PREFIX, archive) as both:
-        (gone,) = await grow(both.store, WORDS)
-        await both.store.forget(TENANT, gone)
-        await both.archive_all()
-        (id,) = await grow(both.store, WORDS)
-        await archive.put(part_key(TENANT, digits_of(id)), b"damaged", only_if=None)
-        whole = StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard, after_seconds=0)
-        await whole.archive_due()
-        async with both.store.server.operation() as operation:
-            await operation.command("DEL", both.store.keyspace.all_shards()[0].archive_head)
-    await archive.close()
 
 
 def test_an_archive_that_is_not_the_stores_is_told_of_and_not_compared(
@@ -208,28 +176,6 @@ def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], fol
     assert {key_of(GONE, TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known
 
 
-def test_what_comes_after_an_erasure_by_a_machine_whose_clock_is_ahead_is_archived(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EmbeddedServer(folder) as server:
-        asyncio.run(_filled(server.url, folder))
-        with monkeypatch.context() as ahead:
-            ahead.setattr(time, "time", lambda now=time.time: now() + 3600)
-            assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
-        assert asyncio.run(_comes_anew(server.url, folder)) is not None
-
-
-async def _comes_anew(url: str, folder: Path) -> list[str] | None:
-    """The path to a new turn, as the archive has it."""
-    archive = open_archive("sqlite", folder)
-    async with kept(url, PREFIX, archive) as both:
-        (root,) = await grow(both.store, "anew")
-        await both.archive_all()
-        found = await both.told(root)
-    await archive.close()
-    return found
-
-
 def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
     assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} is on hold\n"
     assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} was on hold already\n"
@@ -279,3 +225,25 @@ def test_a_hold_needs_no_redis(monkeypatch: pytest.MonkeyPatch, folder: Path) ->
     held = told("hold", "--tenant", TENANT)
     assert held.exit_code == 0, held.output
     assert in_archive(folder) == [key_of(HOLD, TENANT)]
+
+
+def test_what_comes_after_an_erasure_by_a_machine_whose_clock_is_ahead_is_archived(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer(folder) as server:
+        asyncio.run(_filled(server.url, folder))
+        with monkeypatch.context() as ahead:
+            ahead.setattr(time, "time", lambda now=time.time: now() + 3600)
+            assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
+        assert asyncio.run(_comes_anew(server.url, folder)) is not None
+
+
+async def _comes_anew(url: str, folder: Path) -> list[str] | None:
+    """The path to a new turn, as the archive has it."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, PREFIX, archive) as both:
+        (root,) = await grow(both.store, "anew")
+        await both.archive_all()
+        found = await both.told(root)
+    await archive.close()
+    return found

@@ -168,18 +168,6 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
     assert run("usage", "--by", "user").exit_code == 2
 
 
-def test_people_read_tables_and_can_copy_a_key_whole() -> None:
-    made = run("projects", "create", "Chat")
-    project = made.stdout.partition("id: ")[2].partition("\n")[0]
-    assert project.startswith("proj_")
-    assert "created at: 20" in made.stdout
-    key = run("keys", "create", project).stdout
-    assert is_whole(key.partition("value: ")[2].partition("\n")[0].encode())
-    assert "name" in run("projects", "list").stdout
-    assert "Chat" in run("projects", "list").stdout
-    assert project in run("audit").stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

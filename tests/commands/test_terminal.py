@@ -11,8 +11,8 @@ from service.commands.serve import BESIDE
 from service.commands.terminal import LINE_CHARS, TerminalFormatter, card
 from service.settings.settings import load_settings
 
+PLAIN = Console(color_system=None)
 ID = "resp_" + "0123456789abcdef" * 3
-PLAIN, COLORFUL = Console(color_system=None), Console(color_system="standard", force_terminal=True)
 
 
 def line(message: str, level: int = logging.INFO, console: Console = PLAIN, **fields: Any) -> str:
@@ -73,13 +73,6 @@ def test_the_longest_line_fits_and_keeps_what_happened() -> None:
     )
     assert len(shown) + 9 <= LINE_CHARS
     assert shown == f"POST /v1/convers… 400 7 ms {16 * 't'} 131072→32768 tokens (131000 cached) incomplete"
-
-
-def test_an_error_is_red_and_says_what_to_do() -> None:
-    shown = line("the store is away", logging.ERROR, COLORFUL, reason="no answer", remedy="harmonium doctor")
-    assert "\x1b[1;31mthe store is away\x1b[0m" in shown
-    assert 'reason="no answer"' in shown
-    assert line("the store is back", logging.WARNING, seconds=3.2) == "WARNING the store is back seconds=3.2"
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\n00:00:00 forged", "\r", "\u202e"])

@@ -1,6 +1,6 @@
 """Whoever doesn't see the page, or uses no mouse: axe finds nothing, in light and dark, and dialogs keep the focus."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +75,6 @@ def test_axe_finds_nothing_where_a_key_is_asked_for(tenants: ServiceProcess, vis
     page = visit(tenants, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
     expect(page.get_by_label("API key")).to_be_focused()
     assert complaints(page) == []
-
-
-def test_the_theme_follows_the_system_until_it_is_chosen(service: ServiceProcess, visit: Open) -> None:
-    page = visit(service, color_scheme="dark")
-    background: Callable[[], str] = lambda: page.evaluate("getComputedStyle(document.documentElement).backgroundColor")  # noqa: E731
-    expect(page.get_by_role("button", name="Theme: auto")).to_be_visible()
-    dark = background()
-    page.emulate_media(color_scheme="light")
-    assert background() != dark
-    page.get_by_role("button", name="Theme: auto").click()
-    page.get_by_role("button", name="Theme: light").click()
-    assert background() == dark
-    page.reload()
-    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
-    assert background() == dark
 
 
 def test_a_conversation_is_opened_and_continued_by_keys_alone(

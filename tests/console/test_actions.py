@@ -12,7 +12,6 @@ from playwright.sync_api import Page, expect
 from tests.console.conftest import Open
 from tests.support.console.samples import WEATHER
 from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
 
@@ -50,19 +49,6 @@ def test_a_turn_is_continued_and_the_answer_is_shown_in_the_graph(service: Servi
     assert made.max_output_tokens is None, "how long one answer may be is no word about the next"
     expect(page.locator(".here .item.assistant")).to_contain_text("Your name is Ada.")
     expect(page.get_by_label("Message")).to_have_value("")
-
-
-def test_the_same_is_asked_again_beside_it(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada.")
-    leaf = said(service, "What is my name?", root, temperature=0.5, metadata={"a": "1"})
-    page = visit(service, f"#/c/{leaf}")
-    send(page, "Retry", None)
-    expect(page.locator(".row")).to_have_count(3)
-    wait_until(lambda: selected(page) != leaf)
-    made = service.client().responses.retrieve(selected(page))
-    assert (made.previous_response_id, made.temperature, made.metadata) == (root, 0.5, {"a": "1"})
-    assert made.output_text == "Your name is Ada."
-    expect(page.locator(".forks")).to_have_text("2 branches")
 
 
 def test_words_are_edited_and_a_fork_begins(service: ServiceProcess, visit: Open) -> None:
@@ -115,18 +101,6 @@ def test_a_background_response_is_followed_over_a_restart(start: START, visit: O
     made = service.client().responses.retrieve(selected(page))
     assert made.output_text.split() == [str(number) for number in range(1, 61)]
     expect(page.locator(".here .item.assistant")).to_contain_text("59")
-
-
-def test_a_foreground_response_whose_service_dies_says_so(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=40)
-    root = said(service, "Hello.")
-    page = visit(service, f"#/c/{root}")
-    send(page, "Continue from here", "Count to 100.")
-    expect(page.locator(".coming .piece.answer")).to_contain_text("2")
-    service.kill()
-    expect(page.locator(".composer [role=alert]")).to_contain_text(
-        "was lost. What was stored until then is in its conversation"
-    )
 
 
 def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
@@ -211,18 +185,6 @@ def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProce
     with pytest.raises(NotFoundError):
         service.client().responses.retrieve(root)
     assert service.client().responses.retrieve(leaf).output_text == "Your name is Ada."
-
-
-def test_a_response_is_erased_also_for_what_continues_it(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada.")
-    leaf = said(service, "Hello.", root)
-    page = visit(service, f"#/c/{root}")
-    page.locator(".here").get_by_role("button", name="Delete…").click()
-    page.get_by_label("Erase the response").check()
-    page.get_by_role("button", name="Erase", exact=True).click()
-    expect(page.locator("dialog")).to_have_count(0)
-    later = service.client().responses.create(model=MODEL, input="What is my name?", previous_response_id=leaf)
-    assert "Ada" not in later.output_text
 
 
 def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, visit: Open) -> None:

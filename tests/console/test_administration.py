@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.console.conftest import Open
 from tests.console.test_accessible import complaints
-from tests.console.test_hostile import HOSTILE, MARKUP, untouched
+from tests.console.test_hostile import MARKUP, untouched
 from tests.console.test_list import opened
 from tests.support.console.administered import ADMIN_KEY, Administered, admin, fill, with_key
 from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
@@ -257,35 +257,6 @@ def test_names_of_strangers_are_text_everywhere(empty: ServiceProcess, visit: Op
     untouched(page)
 
 
-def test_control_characters_are_refused_and_would_be_named(empty: ServiceProcess, visit: Open) -> None:
-    page = entered(visit, empty)
-    page.get_by_role("button", name="New project").click()
-    page.get_by_label("Name").fill("a\u202eb")
-    page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("alert")).to_contain_text("can be printed")
-    untouched(page)
-    page.keyboard.press("Escape")
-    project = {"id": "proj_1", "name": HOSTILE, "created_at": 1, "archived_at": 2, "static": False}
-    answered(page, "/v1/organization/projects?", {"data": [project], "has_more": False, "last_id": None})
-    page.get_by_label("Show archived").check()
-    expect(page.locator("tbody .unseen").first).to_have_text("U+202E")
-    untouched(page)
-
-
-def test_a_wrong_key_and_one_that_only_is_somebody_elses_say_so(empty: ServiceProcess, visit: Open) -> None:
-    page = visit(empty)
-    opened(page, "sk-wrong")
-    expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
-    with admin(empty) as client:
-        accounts = client.admin.organization.projects.service_accounts
-        project = with_key(client, "Letters").project
-        account = accounts.create(project, name="models", create_service_account_only=True).id
-        made = accounts.api_keys.create(account, project_id=project, scopes=["api.model.read"])
-    opened(page, made.value)
-    expect(page.get_by_role("alert")).to_contain_text("Missing scopes: api.responses.read")
-    expect(page.get_by_role("navigation", name="Administration")).to_have_count(0)
-
-
 def test_a_projects_key_sees_no_administration(administered: tuple[ServiceProcess, Administered], visit: Open) -> None:
     service, letters = administered
     page = visit(service, "#/audit")
@@ -311,21 +282,6 @@ def test_a_key_that_was_revoked_meanwhile_is_forgotten_and_says_why(empty: Servi
     opened(page, ADMIN_KEY)
     expect(page.get_by_role("heading", level=1, name="Audit log")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
-
-
-def test_a_project_that_is_not_there_and_a_service_that_fails_say_so_and_are_tried_again(
-    empty: ServiceProcess, visit: Open
-) -> None:
-    page = entered(visit, empty, "#/projects/proj_none")
-    expect(page.get_by_role("alert")).to_contain_text("proj_none")
-    page.get_by_role("link", name="← Projects").click()
-    expect(page.get_by_role("heading", name="No projects yet")).to_be_visible()
-    answered(page, "/v1/organization/audit_logs", {"error": {"message": "The store is away."}}, status=503)
-    page.get_by_role("link", name="Audit log").click()
-    expect(page.get_by_role("alert")).to_contain_text("The store is away.")
-    page.unroute_all()
-    page.get_by_role("button", name="Try again").click()
-    expect(page.get_by_text("No entries yet.")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

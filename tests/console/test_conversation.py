@@ -48,29 +48,6 @@ def test_branches_are_drawn_in_lanes_the_largest_in_that_of_its_parent(
     expect(page.get_by_text("4 turns, 1 fork")).to_be_visible()
 
 
-def test_keys_move_in_the_graph(service: ServiceProcess, forked: list[str], visit: Open) -> None:
-    page = visit(service, f"#/c/{forked[0]}")
-    graph = page.get_by_role("tree")
-    graph.focus()
-    for key, expected in (
-        ("ArrowDown", 1),
-        ("ArrowDown", 2),
-        ("ArrowRight", 3),
-        ("ArrowRight", 3),
-        ("ArrowLeft", 2),
-        ("ArrowLeft", 0),
-        ("ArrowUp", 0),
-        ("End", 3),
-        ("Home", 0),
-        ("PageDown", 3),
-    ):
-        graph.press(key)
-        expect(page).to_have_url(re.compile(forked[expected]))
-        expect(graph).to_have_attribute("aria-activedescendant", f"turn-{expected}")
-        expect(page.locator(f"#turn-{expected}")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(".here .item.assistant")).to_contain_text("lighthouse")
-
-
 def test_a_conversation_is_read_from_its_root_to_the_turn_with_its_forks_beside_it(
     service: ServiceProcess, forked: list[str], visit: Open
 ) -> None:

@@ -76,16 +76,6 @@ def test_a_tree_is_exported_and_comes_back_with_all_its_branches(
     }
 
 
-def test_what_was_deleted_and_is_continued_stays_deleted_and_that_is_told(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada.")
-    said(service, "What is my name?", root)
-    text = exported(page := visit(service, f"#/c/{root}"))
-    service.client().responses.delete(root)
-    page.goto(f"{service.url}/console#/")
-    imported(page, text)
-    expect(page.locator(".outcome")).to_have_text("0 turns imported, 1 already here, 1 deleted here and left out.")
-
-
 def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     said(service, "What is my name?", root)

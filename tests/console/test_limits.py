@@ -71,21 +71,6 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         assert changes.count("rate_limit.updated") == 5
 
 
-def test_who_takes_away_all_that_is_seen_leaves_what_somebody_else_added(limited: ServiceProcess, visit: Open) -> None:
-    with admin(limited) as client:
-        project, _ = with_key(client, "Letters")
-        limits = client.admin.organization.projects.rate_limits
-        limits.update_rate_limit("rl-all", project_id=project, max_requests_per_1_minute=60)
-        page = entered(visit, limited, f"#/projects/{project}")
-        page.get_by_role("button", name=ALL).click()
-        expect(page.get_by_role("dialog")).to_be_visible()
-        limits.update_rate_limit("rl-all", project_id=project, max_tokens_per_1_minute=5000)
-        page.get_by_role("dialog").get_by_label("Requests a minute").fill("")
-        page.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
-        expect(row(page, "Limits", "all models together")).to_contain_text("5,000")
-        assert shown(page, "all models together") == ["600", "5,000", *[NONE] * 3]
-
-
 def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> None:
     with admin(limited) as client:
         project, value = with_key(client, "Letters")

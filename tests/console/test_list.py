@@ -245,12 +245,3 @@ def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: O
     expect(page.locator(".trees .facts .status")).to_have_count(0, timeout=WAIT_MS)
     expect(page.locator(".trees li .status.completed")).to_have_count(1)
     expect(page.get_by_label("Running in the background")).to_have_count(0)
-
-
-def test_what_runs_is_cancelled_in_the_list(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
-    id = said(service, "Count to 500.", background=True)
-    page = visit(service)
-    page.get_by_role("button", name="Cancel this response").click()
-    expect(page.get_by_label("Running in the background")).to_have_count(0)
-    assert service.client().responses.retrieve(id).status == "cancelled"

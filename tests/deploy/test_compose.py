@@ -109,12 +109,6 @@ def test_readme_s_commands_start_it_answer_and_find_nothing_to_mend(stack: Stack
     assert (stack.folder / ".env").stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_starts_without_the_file_and_the_message_says_how_to_get_one(stack: Stack) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as refused:
-        stack.compose("--env-file", "/dev/null", "up")
-    assert "scripts/env" in refused.value.stderr
-
-
 def test_the_image_is_small_belongs_to_nobody_special_and_installs_nothing(stack: Stack) -> None:
     docker = stack.docker
     size, base = (docker.inspect(image, ".Size") for image in ("harmonium", "python:3.11.14-slim-bookworm"))

@@ -92,12 +92,6 @@ def test_what_is_built_fits_the_schemas(manifests: list[Manifest], version: str)
     assert [said for each in manifests if (said := invalid(each, version))] == []
 
 
-def test_a_misspelt_field_is_found() -> None:
-    (_, deployment), *_ = ((path, each) for path, each in plain_files() if each["kind"] == "Deployment")
-    spec = deployment["spec"]
-    assert "replica" in invalid({**deployment, "spec": {**spec, "replica": 2}}, VERSIONS[-1])
-
-
 def test_every_selector_matches_a_pod(manifests: list[Manifest]) -> None:
     labels = [pod["metadata"]["labels"] for pod in pods(manifests)]
     services = [{"matchLabels": each["spec"]["selector"]} for each in of_kind(manifests, "Service")]
@@ -216,15 +210,6 @@ def test_vllm_gets_the_flags_and_variables_of_compose() -> None:
         fetching = {"HF_TOKEN": "", "HF_HUB_OFFLINE": "0"}  # an operator adds them there
         said = {name: default(value) for name, value in each["environment"].items()}
         assert said == {one["name"]: one["value"] for one in only["env"]} | fetching
-
-
-def test_harmonium_asks_each_vllm_by_its_own_name() -> None:
-    manifests = built(FOLDER / "vllm")
-    workload = named(manifests, "StatefulSet", "vllm")
-    found = named(manifests, "ConfigMap", "harmonium-settings")["data"]["HARMONIUM_ENGINE_URL"].split(",")
-    service, count = workload["spec"]["serviceName"], workload["spec"]["replicas"]
-    assert found == [f"http://vllm-{number}.{service}:8000" for number in range(count)]
-    assert named(manifests, "Service", service)["spec"]["clusterIP"] == "None"
 
 
 def test_the_document_makes_the_secret_that_the_manifests_ask_for() -> None:

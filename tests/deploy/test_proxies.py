@@ -91,12 +91,6 @@ def test_tokens_come_while_the_rest_is_made_and_who_hangs_up_stops_it(
     wait_until(lambda: under_way(behind), SECONDS, "the service goes on", wanted=lambda count: count == 0)
 
 
-def test_who_hangs_up_before_an_answer_stops_it(http: httpx.Client, behind: ServiceProcess) -> None:
-    with pytest.raises(httpx.ReadTimeout):
-        http.post("/v1/responses", json=LONG, timeout=1.0)
-    wait_until(lambda: under_way(behind), SECONDS, "the service goes on", wanted=lambda count: count == 0)
-
-
 async def test_a_websocket_goes_through(front: Proxy) -> None:
     async with socket(front.url, ssl=trusting(front), additional_headers=AUTHORIZED) as connection:
         first = await connection.answer("My name is Ada.", max_output_tokens=20)

@@ -179,19 +179,6 @@ def test_the_diagram_of_states_is_the_store_s() -> None:
     assert block("docs/lifecycle.md", "mermaid") == state_diagram(), "run: python -m tests.support.documents"
 
 
-def test_the_map_has_every_room_once_and_twenty_common_changes() -> None:
-    inits = [path for package in ("service", "store") for path in (ROOT / package).glob("*/**/__init__.py")]
-    rooms = {f"`{path.parent.relative_to(ROOT)}/`" for path in inits} | {"`store/redis/lua/`"}
-    shown = [row[0] for row in rows(section(read("docs/architecture.md"), "The rooms"))]
-    loose = {
-        f"`{package}/{path.name}`" for package in ("service", "store") for path in (ROOT / package).glob("[a-z]*.py")
-    }
-    changes = rows(section(read("docs/architecture.md"), "Where do I change …"))
-    assert sorted(shown) == sorted(rooms)
-    assert {name for name in loose if name not in section(read("docs/architecture.md"), "The rooms")} == set()
-    assert len({row[0] for row in changes}) == len(changes) >= 20
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in links(document.read_text()):

@@ -208,21 +208,6 @@ def test_compose_brings_vllm_only_when_asked_in_the_release_that_is_tested() -> 
         assert "log-requests" not in str(service(name)["command"]), "vLLM logs no requests unless it is told to"
 
 
-def test_compose_starts_the_service_behind_a_vllm_that_is_well_or_without_one() -> None:
-    harmonium = service("harmonium")
-    assert "/health" in str(service("vllm")["healthcheck"])
-    assert harmonium["depends_on"]["vllm"] == {"condition": "service_healthy", "required": False}
-    assert harmonium["environment"]["HARMONIUM_ENGINE"] == "${HARMONIUM_ENGINE:-demo}"
-    assert harmonium["environment"]["HARMONIUM_ENGINE_URL"] == "${HARMONIUM_ENGINE_URL:-http://vllm:8000}"
-
-
-@pytest.mark.parametrize("flag", ["scale-out", "prompt-tokens-details", "prefix-caching"])
-def test_vllm_is_told_the_same_on_a_gpu_as_on_the_cpu(flag: str) -> None:
-    assert f"--enable-{flag}" in service("vllm")["command"]
-    assert f"--enable-{flag}" in read("scripts/vllm-cpu")
-    assert f"--enable-{flag}" in read("docs/deploy.md")
-
-
 def test_container_files_set_only_what_can_be_set() -> None:
     named = set(re.findall(r"HARMONIUM_[A-Z_]+", read("Dockerfile") + read("compose.yaml")))
     assert named <= {variable(name) for name in Settings.model_fields}

@@ -118,12 +118,6 @@ def test_an_environment_of_another_checkout_is_never_emptied_through_a_link(chec
     assert [each.name for each in other.iterdir()] == ["kept"]
 
 
-def test_pip_installs_where_uv_can_not(checkout: Path) -> None:
-    (checkout / "uv-status").write_text("2")
-    assert "pip installs requirements/serve.txt" in run(checkout, uv=True)
-    assert installers(checkout) == ["uv", "pip"]
-
-
 def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str]:
     """The exit status of `scripts/setup` at a terminal, where `answer` is typed, and what it shows there."""
     master, slave = os.openpty()

@@ -1,19 +1,13 @@
 """`scripts/tour`: its steps against a service of its own, and its refusals."""
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
-from service.engine.demo import DemoEngine
-from service.engine.port import ModelCard
 from tests.support import ROOT
-from tests.support.engine.standin import standing_in
-from tests.support.service.process import ServiceProcess
 
 SECONDS = 120
 
@@ -42,16 +36,6 @@ def test_a_tour_creates_continues_outlives_its_worker_and_cancels() -> None:
     assert not rows["continue"].startswith("0 of")
     assert rows["worker killed"].startswith("completed, ")
     assert rows["cancel"].startswith("cancelled after ")
-
-
-async def test_the_engine_s_release_and_what_it_lacks_are_among_the_versions(
-    start: Callable[..., ServiceProcess],
-) -> None:
-    async with standing_in(DemoEngine(ModelCard("talker", 1, 4096)), version="0.30.1") as vllm:
-        service = await asyncio.to_thread(start, engine_url=vllm.url)
-        done = await asyncio.to_thread(tour, "--json", "--url", service.url)
-    versions = json.loads(done.stdout)["versions"]
-    assert "store ok, engine ok, vLLM 0.30.1, talker; vLLM 0.30.1: generations can't be aborted here" in versions
 
 
 def test_a_service_that_is_not_there_is_said_at_once() -> None:

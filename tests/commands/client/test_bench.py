@@ -9,11 +9,9 @@ import pytest
 from service.commands.client import bench
 from service.commands.client.bench import Outcome, figures_of
 from tests.support.service.beside import ServiceBeside
-from tests.support.service.commands import run, said, told
+from tests.support.service.commands import run, said
 from tests.support.service.process import ServiceProcess
-from tests.support.service.scraped import scraped
 from tests.support.service.terminal import CTRL_C, at_a_terminal
-from tests.support.waiting import wait_until
 
 MADE = ("ls", "--metadata", "harmonium=bench")
 
@@ -38,21 +36,6 @@ def test_every_turn_is_measured_and_nothing_is_left(monkeypatch: pytest.MonkeyPa
     assert found["responses_per_second"] == pytest.approx(6 / found["seconds"], rel=0.01)
     assert found["tokens_per_second"] > found["responses_per_second"]
     assert said(*MADE) == ""
-
-
-@pytest.mark.usefixtures("service")
-def test_what_is_kept_are_conversations_of_all_their_turns() -> None:
-    result = run("bench", "-n", "2", "--turns", "3", "--input", "Count to 2.", "--keep")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("responses    6 in ")
-    roots = result.stderr.split()
-    assert len(roots) == 2
-    for root in roots:
-        turns = told("tree", root)["turns"]
-        assert told("show", root)["max_output_tokens"] == 256
-        assert [turn["parent"] for turn in turns] == [None, *(turn["id"] for turn in turns[:-1])]
-        assert len(turns) == 3
-        said("rm", "--tree", "--yes", root)
 
 
 def test_errors_are_counted_and_the_others_go_on(beside: Callable[..., ServiceBeside]) -> None:
@@ -92,10 +75,3 @@ def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: Serv
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], status: int) -> None:
     result = run("bench", *arguments)
     assert (result.exit_code, result.stdout) == (status, "")
-
-
-def test_first_answers_that_were_broken_off_are_deleted_once_they_are_stored(service: ServiceProcess) -> None:
-    result = run("bench", "-n", "3", "--turns", "1", "--seconds", "1", "--input", "Count to 300.", "--json")
-    assert (result.exit_code, json.loads(result.stdout)["responses"]) == (1, 0)
-    wait_until(lambda: scraped(service.http()).value("harmonium_requests_in_progress") == 0, 10.0)
-    assert said(*MADE) == ""

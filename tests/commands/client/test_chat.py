@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.service.commands import said, told
+from tests.support.service.commands import said
 from tests.support.service.process import ServiceProcess
 from tests.support.service.terminal import CTRL_C, at_a_terminal
 from tests.support.waiting import wait_until
@@ -31,14 +31,6 @@ def test_a_retry_asks_the_same_beside_the_first_answer() -> None:
     printed = chat(ADA, WHO, "/retry", "/tree").splitlines()
     assert printed[-5:-3] == ["Your name is Ada."] * 2
     assert printed[-3:] == [f"  1  {ADA}", f"  | 2  {WHO}", f"* 3  {WHO}"]
-
-
-@pytest.mark.usefixtures("service")
-def test_a_new_one_knows_nothing_of_the_old() -> None:
-    first = chat(ADA, "/id").split()[-1]
-    new = chat(ADA, "/new", "Count to 2.", "/id").split()[-1]
-    assert told("show", new)["previous_response_id"] is None
-    assert said("chat", "--from", first, stdin=f"{WHO}\n/id\n").startswith("Your name is Ada.\n")
 
 
 @pytest.mark.usefixtures("service")
@@ -100,3 +92,11 @@ def test_what_a_terminal_would_obey_is_shown_by_its_name(service: ServiceProcess
         assert "<U+001B>]0;owned<U+0007><U+202E>adA" in terminal.text
         assert "\033]" not in terminal.raw
         assert "\u202e" not in terminal.raw
+
+
+@pytest.mark.usefixtures("service")
+def test_a_new_one_knows_nothing_of_the_old() -> None:
+    first = chat(ADA, "/id").split()[-1]
+    new = chat(ADA, "/new", "Count to 2.", "/id").split()[-1]
+    assert told("show", new)["previous_response_id"] is None
+    assert said("chat", "--from", first, stdin=f"{WHO}\n/id\n").startswith("Your name is Ada.\n")

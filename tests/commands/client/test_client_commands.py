@@ -27,12 +27,6 @@ def test_an_answer_goes_to_stdout_and_its_id_to_stderr(service: ServiceProcess) 
     assert service.client().responses.retrieve(id_of(result)).output_text == "1\n2\n3"
 
 
-def test_what_is_piped_in_is_added_below_the_words(service: ServiceProcess) -> None:
-    id = id_of(run("ask", "Review this.", stdin="a line\nanother\n"))
-    (item,) = service.client().responses.input_items.list(id).data
-    assert item.model_dump()["content"][0]["text"] == "Review this.\n\na line\nanother\n"
-
-
 def test_pictures_of_files_are_shown_behind_the_words_or_alone(service: ServiceProcess, tmp_path: Path) -> None:
     first, second = tmp_path / "a.png", tmp_path / "b.png"
     first.write_bytes(png(grey=1))
@@ -155,16 +149,6 @@ def test_an_id_is_meant_by_its_beginning_and_the_newest_by_none() -> None:
     assert said("show", third[5:]).startswith(third)  # which uses its branch last
     assert said("show").startswith(fourth), "the newest is the one that was made last"
     assert said("rm", "--yes", first[:15]) == f"deleted {fourth}\n"
-
-
-def test_the_newest_of_a_conversation_with_items_behind_it_is_a_response(service: ServiceProcess) -> None:
-    first, client = id_of(run("ask", "My name is Ada.")), service.client()
-    made = client.conversations.create()
-    second = client.responses.create(model="gpt-oss-20b", input="Hello.", conversation=made.id).id
-    client.conversations.items.create(made.id, items=[{"role": "user", "content": "Later."}])
-    assert said("show").startswith(second)
-    assert said("show", second[:15]).startswith(second)
-    assert said("show", first[:15]).startswith(first)
 
 
 class Crowded(Service):
@@ -320,3 +304,9 @@ def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProces
     assert heads[-1].startswith("assistant/final (")
     assert len(lines) + 1 == told[0]["length"] + len(heads)
     assert f"{told[0]['length']} tokens; the model read {told[0]['input_tokens']} (" in result.stderr
+
+
+def test_what_is_piped_in_is_added_below_the_words(service: ServiceProcess) -> None:
+    id = id_of(run("ask", "Review this.", stdin="a line\nanother\n"))
+    (item,) = service.client().responses.input_items.list(id).data
+    assert item.model_dump()["content"][0]["text"] == "Review this.\n\na line\nanother\n"

@@ -124,10 +124,6 @@ def test_a_service_that_says_nothing_is_waited_for_no_longer_than_so() -> None:
         silent.server_close()
 
 
-def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:
-    assert run("ask", "-m", "m", "\ud800", "--url", serving(stream(EVENT, DONE))).exit_code == 0
-
-
 ODD = {"id": 5, "data": "abc", "turns": None, "output": [1], "created_at": 10**30, "has_more": 1}
 
 

@@ -111,25 +111,6 @@ def test_what_was_deleted_comes_back_from_a_file_where_no_archive_knows_that(
     assert run("show", second).exit_code == 3
 
 
-def test_what_was_deleted_and_is_continued_stays_deleted_and_is_counted(
-    pair: tuple[ServiceBeside, str], tmp_path: Path
-) -> None:
-    one, _ = pair
-    first = id_of(run("ask", "My name is Ada."))
-    second = id_of(run("ask", "--from", first, "Count to 3."))
-    third = id_of(run("ask", "--from", second, "Count to 4."))
-    file = tmp_path / "tree.jsonl"
-    file.write_text(said("export", first))
-    said("rm", "--yes", first)
-    result = run("import", str(file))
-    assert (result.exit_code, result.stdout) == (0, "0 turns imported, 2 were there, 1 stays deleted\n")
-    said("rm", "--yes", "--erase", second)
-    assert said("import", str(file)) == "0 turns imported, 1 were there, 2 stay deleted\n"
-    assert told("import", str(file)) == {"imported": 0, "kept": 1, "deleted": 2, "refused": 0}
-    for id, status in ((first, 404), (second, 404), (third, 200)):
-        assert one.http().get(f"/v1/responses/{id}").status_code == status
-
-
 @pytest.mark.usefixtures("service")
 def test_what_is_missing_is_told(service: ServiceBeside) -> None:
     first = id_of(run("ask", "My name is Ada."))

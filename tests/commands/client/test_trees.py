@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from service.commands.client.errors import ClientError
-from service.commands.client.printing import fitting
 from service.commands.client.trees import archive_note, draw, moment_of
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
@@ -116,20 +115,6 @@ def test_a_list_at_a_terminal_fits_it_and_shortens_ids_to_what_is_found(
     assert re.fullmatch(rf"{id[:15]}  [-\d]{{10}} [:\d]{{5}}  1 turn  Count to 3, 狐+…", line)
     assert sum(1 + (sign == "狐") for sign in line) in (COLUMNS - 1, COLUMNS)
     assert said("show", line.split()[0]).startswith(id)
-
-
-def test_a_line_is_cut_where_a_terminal_ends() -> None:
-    assert [fitting("abcd", columns) for columns in (3, 4, 5)] == ["ab…", "abcd", "abcd"]
-    assert [fitting("a狐狐", columns) for columns in (3, 4, 5)] == ["a…", "a狐…", "a狐狐"]
-
-
-@pytest.mark.usefixtures("service")
-def test_a_list_goes_on_where_it_ended() -> None:
-    ids = [id_of(run("ask", f"Count to {number}.")) for number in range(1, 4)]
-    result = run("ls", "--limit", "1")
-    assert result.stdout.split()[0] == ids[2]
-    after = result.stderr.split()[2]
-    assert said("ls", "--limit", "1", "--after", after).split()[0] == ids[1]
 
 
 @pytest.mark.usefixtures("service")
