@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.service.commands import said
+from tests.support.service.commands import said, told
 from tests.support.service.process import ServiceProcess
 from tests.support.service.terminal import CTRL_C, at_a_terminal
 from tests.support.waiting import wait_until
