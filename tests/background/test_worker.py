@@ -6,32 +6,38 @@ works on.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from service.api.events import OutputTextDelta
 from service.api.request import read_create
 from service.api.response import decode_response
 from service.background import attempt, control
+from service.background.log_sink import MAX_WAITING_EVENTS, LogSink
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation, Load
 from service.pacing import MODEST, Pacing
 from service.process import close_service, open_service
+from service.responses.drive import machine_of
+from service.responses.run import Taken
 from service.responses.service import Caller, Service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.model import LEVELS, Claim, JobLimits, Lease
+from store.jobs.model import LEVELS, Claim, JobLimits, Lease, Renewal
 from store.keys import shard_of
+from store.redis.connection import connect
 from store.turn import Found, Status
+from tests.responses.test_spec import spec
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import answer, opened, scripted
 from tests.support.service.lag import busy
@@ -443,7 +449,7 @@ async def test_a_lease_that_somebody_else_took_over_is_counted_as_lost(redis_url
 async def test_one_that_is_cancelled_ran_from_its_first_claim_on_and_is_no_lost_lease(redis_url: str) -> None:
     async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service) as worker:
         id = await queued(service)
-        await until(lambda: worker.running, SECONDS)
+        await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
         async with service.store.server.operation() as operation:
             await operation.command("HINCRBY", service.store.keyspace.turn(TENANT, id).key("job"), "started", -4_000)
         await control.cancel(service, TENANT, id)
@@ -452,3 +458,98 @@ async def test_one_that_is_cancelled_ran_from_its_first_claim_on_and_is_no_lost_
         assert counted("harmonium_job_run_seconds_count") == 1
         assert 4.0 <= (counted("harmonium_job_run_seconds_sum") or 0.0) < 40.0
         assert service.metrics.leases_lost._value.get() == 0
+
+
+async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(redis_url: str) -> None:
+    late = list[str]()
+
+    class Late(Asked):
+        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+            claim = await super().claim(shard, most, level)
+            if claim.jobs and not late:  # somebody queues a job, and it is heard of, before the answer is there
+                late.append(await queued(opened, shard))
+                await asyncio.sleep(0.2)  # the message is quicker than the answer
+            return claim
+
+    async with opened_service(redis_url, scripted([Stall()]), shards=2) as opened:
+        asked = Late(opened.store, opened.jobs.limits)
+        service = msgspec.structs.replace(opened, jobs=asked)
+
+        async def heard() -> bool:
+            channels = [service.jobs.control(shard) for shard in range(2)]
+            async with aclosing(connect(redis_url)) as redis:
+                counts: Any = await redis.execute_command("PUBSUB", "SHARDNUMSUB", *channels)
+            return all(counts[1::2])
+
+        async with working(service, Timing(poll_seconds=60.0)):
+            await until(heard, SECONDS, "it doesn't listen")
+            await until(lambda: {*asked.shards_asked} == {0, 1}, SECONDS, "it doesn't look")  # and not again, by itself
+            await queued(service)
+            await until(lambda: late, SECONDS, "it isn't looked into the queue")
+            await found(service, late[0], lambda response: response.status is Status.IN_PROGRESS)
+
+
+async def test_a_shard_that_is_slow_costs_no_lease_in_another(redis_url: str) -> None:
+    class Hanging(Jobs):
+        hangs = False
+        renewed = list[int]()
+
+        async def renew(self, leases: Sequence[Lease]) -> Renewal:
+            shard = self.shard_of(leases[0])
+            if self.hangs and shard == 0:
+                await asyncio.sleep(SECONDS)
+            self.renewed.append(shard)
+            return await super().renew(leases)
+
+    async with opened_service(redis_url, scripted([Stall()]), shards=2, lease_seconds=LEASE_SECONDS) as opened:
+        jobs = Hanging(opened.store, opened.jobs.limits)
+        service = msgspec.structs.replace(opened, jobs=jobs)
+        async with working(service):
+            for shard in range(2):
+                id = await queued(service, shard)
+                await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
+            jobs.hangs = True
+            jobs.renewed.clear()
+            await until(lambda: 1 in jobs.renewed, SECONDS / 2, "the other shard's leases are not renewed")
+
+
+async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(redis_url: str) -> None:
+    class Down(Jobs):
+        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+            if shard == 0:
+                raise StoreUnavailable("the shard is down")
+            return await super().claim(shard, most, level)
+
+    async with opened_service(redis_url, scripted([Stall()]), shards=2, shutdown_seconds=1.0) as opened:
+        service = msgspec.structs.replace(opened, jobs=Down(opened.store, opened.jobs.limits))
+        await queued(service, 1)
+        for _ in range(10):  # it begins with one by chance
+            async with working(service, Timing(poll_seconds=60.0)) as worker:
+                await until(lambda worker=worker: worker.running, SECONDS, "nobody works")
+
+
+async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def faulty(*_: object, **more: object) -> None:
+        raise ZeroDivisionError
+
+    stopped = asyncio.Event()
+    async with opened_service(redis_url, scripted([])) as service:
+        monkeypatch.setattr(service.jobs, "write", faulty)
+        sink = LogSink(
+            service=service,
+            lease=Lease(TENANT, "resp_" + "0" * 48, "token"),
+            machine=machine_of(spec()),
+            on_tokens=lambda: pytest.fail("nothing was written"),
+            patience=lambda: SECONDS,
+        )
+        sink.start(stopped.set)
+        async with asyncio.timeout(SECONDS):
+            for number in range(4 * MAX_WAITING_EVENTS):
+                event = OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)
+                if not sink.put(Taken([event], [0])):
+                    await sink.room()
+        assert stopped.is_set()
+        with pytest.raises(ZeroDivisionError):
+            await sink.close()
