@@ -155,34 +155,19 @@ def test_a_refusal_is_an_envelope():
 
 def test_what_would_be_passed_on_is_refused_where_no_server_is_behind():
     said = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}]}
-    body = models.CreateChatCompletion.from_dict(said)
-    answer = import_module("made.api.passed_on.create_chat_completion").sync_detailed(client=client, body=body)
-    assert answer.status_code == 200  # it is made here, as messages are
-    body = models.CreateCompletion.from_dict({"model": MODEL, "prompt": "Hi."})
-    answer = import_module("made.api.passed_on.create_completion").sync_detailed(client=client, body=body)
-    assert answer.status_code == 404
-    body = models.CreateEmbedding.from_dict({"model": MODEL, "input": "Hi."})
-    answer = import_module("made.api.passed_on.create_embedding").sync_detailed(client=client, body=body)
-    assert answer.status_code == 404
-    body = models.CreateMessage.from_dict({**said, "max_tokens": 9})
-    answer = import_module("made.api.passed_on.create_message").sync_detailed(client=client, body=body)
-    assert answer.status_code == 200
-    body = models.CountMessageTokens.from_dict(said)
-    answer = import_module("made.api.passed_on.count_message_tokens").sync_detailed(client=client, body=body)
-    assert answer.status_code == 200
-    body = models.CreateMessage.from_dict({**said, "model": "unknown", "max_tokens": 9})
-    answer = import_module("made.api.passed_on.create_message").sync_detailed(client=client, body=body)
-    assert (answer.status_code, answer.parsed.error.type_) == (404, "not_found_error")
-    body = models.CreateRerank.from_dict({"model": MODEL, "query": "Hi.", "documents": ["Ho."]})
-    answer = import_module("made.api.passed_on.create_rerank").sync_detailed(client=client, body=body)
-    assert answer.status_code == 404
-    body = models.CreateScore.from_dict({"model": MODEL, "text_1": "Hi.", "text_2": "Ho."})
-    answer = import_module("made.api.passed_on.create_score").sync_detailed(client=client, body=body)
-    assert answer.status_code == 404
-    body = models.CreateDecision.from_dict({"model": MODEL, "input": "Hi.", "questions": []})
-    answer = import_module("made.api.passed_on.create_decision").sync_detailed(client=client, body=body)
-    assert answer.status_code == 404
     file = import_module("made.types").File(payload=BytesIO(b"RIFF"), file_name="a.wav")
-    body = models.CreateTranscription(model=MODEL, file=file)
-    answer = import_module("made.api.passed_on.create_transcription").sync_detailed(client=client, body=body)
-    assert answer.status_code == 404
+    for operation, body, status in (
+        # those of chats and messages are made here
+        ("create_chat_completion", models.CreateChatCompletion.from_dict(said), 200),
+        ("create_message", models.CreateMessage.from_dict({**said, "max_tokens": 9}), 200),
+        ("count_message_tokens", models.CountMessageTokens.from_dict(said), 200),
+        ("create_message", models.CreateMessage.from_dict({**said, "model": "unknown", "max_tokens": 9}), 404),
+        ("create_completion", models.CreateCompletion.from_dict({"model": MODEL, "prompt": "Hi."}), 404),
+        ("create_embedding", models.CreateEmbedding.from_dict({"model": MODEL, "input": "Hi."}), 404),
+        ("create_rerank", models.CreateRerank.from_dict({"model": MODEL, "query": "Hi.", "documents": ["Ho."]}), 404),
+        ("create_score", models.CreateScore.from_dict({"model": MODEL, "text_1": "Hi.", "text_2": "Ho."}), 404),
+        ("create_decision", models.CreateDecision.from_dict({"model": MODEL, "input": "Hi.", "questions": []}), 404),
+        ("create_transcription", models.CreateTranscription(model=MODEL, file=file), 404),
+    ):
+        answer = import_module(f"made.api.passed_on.{operation}").sync_detailed(client=client, body=body)
+        assert answer.status_code == status, operation
