@@ -142,18 +142,6 @@ def test_a_file_that_finds_no_room_on_its_disk_says_so_and_not_that_the_archive_
     assert harmonium("backup", disk / "one.hm", "--resume").exit_code == 0, kib
 
 
-def test_a_store_without_room_for_all_gets_what_fits_and_says_so(
-    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of("backup", "one.hm")
-    monkeypatch.setenv("HARMONIUM_MAX_RESPONSES", "2")
-    assert of("restore", "one.hm", "--data-dir", tmp_path / "archived")["restored"] == 3
-    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "none")
-    result = harmonium("restore", "one.hm", "--data-dir", tmp_path / "new")
-    assert result.exit_code == 1
-    assert "No room for 1 conversation: nothing is evicted for them" in result.output
-
-
 def test_a_server_that_is_not_there_ends_both_with_status_2_and_one_line(server: EmbeddedServer) -> None:
     of("backup", "one.hm")
     for command in (("backup", "two.hm"), ("restore", "one.hm")):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from typer.testing import CliRunner, Result
 
@@ -67,36 +66,8 @@ def test_an_embedded_store_keeps_its_shards_and_takes_new_limits(settings: Setti
             join(other(alone, shards=2), alone=True)
 
 
-def layout_on_record(settings: Settings) -> int:
-    with Redis.from_url(settings.redis_url, decode_responses=True) as redis:
-        return int(redis.hget(f"{settings.key_prefix}:{{00}}:store", "layout"))
-
-
-def test_a_store_that_nobody_has_used_begins_with_this_release_s_layout(settings: Settings) -> None:
-    join(settings)
-    assert layout_on_record(settings) == LAYOUT
-
-
-def test_other_limits_are_refused_until_they_are_meant(settings: Settings) -> None:
-    join(other(settings, idle_days=0.0))
-    with pytest.raises(LayoutMismatch, match=r"^HARMONIUM_IDLE_DAYS=30 here, and HARMONIUM_IDLE_DAYS=0 for the others"):
-        join(settings)
-    join(other(settings, change_limits=True))
-    join(settings)
-    with pytest.raises(LayoutMismatch, match="HARMONIUM_IDLE_DAYS"):
-        join(other(settings, idle_days=0.0))
-
-
 def test_a_store_that_is_away_keeps_nobody_from_starting(settings: Settings) -> None:
     join(other(settings, redis_url="redis://127.0.0.1:1"))
-
-
-def test_a_later_release_s_store_is_refused(settings: Settings) -> None:
-    join(settings)
-    with Redis.from_url(settings.redis_url) as redis:
-        redis.hset(f"{settings.key_prefix}:{{00}}:store", mapping={"layout": 1000, "release": "harmonium 9"})
-    with pytest.raises(LayoutMismatch, match="the store has layout 1000, written by harmonium 9, and this release"):
-        join(settings)
 
 
 async def _went_back(settings: Settings, folder: Path) -> None:

@@ -151,30 +151,6 @@ async def test_where_the_process_that_forks_dies_sessions_are_lost_and_others_ca
     assert (await sandbox.run("one", "again", "'kept' in dir()")).logs == "False\n"
 
 
-async def test_a_session_that_is_killed_is_gone_and_its_folder_too(lasting: SandboxProcess) -> None:
-    (zygote,) = children(lasting.process.pid)
-    async with opened(lasting) as sandbox:
-        for pid in children(zygote):
-            os.kill(pid, signal.SIGKILL)
-        await until(lambda: is_gone(sandbox))
-    base = Path(lasting.listen.removeprefix("unix://")).parent
-    (run,) = left(base)
-    wait_until(lambda: [path.name for path in (folder_in(base) / run).iterdir()] == ["lock"])
-
-
-async def test_a_client_that_dies_loses_no_cell_and_the_next_one_gets_it(lasting: SandboxProcess) -> None:
-    code = "import time; open('begun', 'w').close(); time.sleep(0.5); kept += 1; kept"
-    transport = httpx.AsyncHTTPTransport(uds=lasting.listen.removeprefix("unix://"))
-    asked = {"session": "one", "call": "c", "code": code}
-    async with opened(lasting) as sandbox:
-        async with httpx.AsyncClient(transport=transport, timeout=0.2) as client:
-            with pytest.raises(httpx.ReadTimeout):
-                await client.post("http://sandbox/v1/run", json=asked)
-        assert (await sandbox.run("one", "c", code)).logs == "8\n"
-        assert (await sandbox.run("one", "d", "kept")).logs == "8\n"
-        await sandbox.close("one")
-
-
 def test_over_tcp_it_wants_a_key(base: Path) -> None:
     place = f"http://127.0.0.1:{free_port()}"
     said = refused("--sandbox-listen", place)

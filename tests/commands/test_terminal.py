@@ -47,17 +47,6 @@ def test_a_request_is_one_short_line(fields: dict[str, Any], shown: str) -> None
     assert request(**fields) == shown
 
 
-@pytest.mark.parametrize(
-    ("fields", "shown"),
-    [
-        ({"tenant": "default", "outcome": "ended", "status": "completed"}, "background completed resp_…cdef"),
-        ({"tenant": "acme", "outcome": "engine_away", "status": None}, "background engine_away acme resp_…cdef"),
-    ],
-)
-def test_an_attempt_of_a_worker_is_one_short_line(fields: dict[str, Any], shown: str) -> None:
-    assert line("attempt", response_id=ID, epoch=1, waited_ms=1.0, **fields) == shown
-
-
 def test_the_longest_line_fits_and_keeps_what_happened() -> None:
     shown = request(
         "/v1/conversations/" + "x" * 200,

@@ -131,18 +131,6 @@ def test_health_shows_how_full_the_store_is_and_the_engines(start: START, visit:
     expect(page.get_by_role("heading", name="Engines")).to_be_visible()
 
 
-def test_health_tells_of_servers_that_are_down_and_a_store_that_is_away(empty: ServiceProcess, visit: Open) -> None:
-    page = entered(visit, empty)
-    server = {"server": MARKUP, "up": False, "tokens": 12, "room": None}
-    body = {"limits": {}, "shards": None, "removed": {}, "engines": [server], "engine_waiting": 3}
-    answered(page, "/console/api/health", body)
-    page.get_by_role("link", name="Health").click()
-    expect(page.get_by_role("alert")).to_contain_text("can't be read now")
-    expect(row(page, "Engines", MARKUP).locator("td")).to_have_text(["down", "12", NONE])
-    expect(page.get_by_text("3 requests waiting")).to_be_visible()
-    untouched(page)
-
-
 def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty: ServiceProcess, visit: Open) -> None:
     page = entered(visit, empty, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="New project").click()
@@ -255,17 +243,6 @@ def test_names_of_strangers_are_text_everywhere(empty: ServiceProcess, visit: Op
     page.goto(f"{empty.url}/console#/audit")
     expect(row(page, "Audit log", MARKUP).first).to_be_visible()
     untouched(page)
-
-
-def test_a_projects_key_sees_no_administration(administered: tuple[ServiceProcess, Administered], visit: Open) -> None:
-    service, letters = administered
-    page = visit(service, "#/audit")
-    opened(page, letters.key)
-    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
-    expect(page.get_by_text("project.created")).to_have_count(0)
-    page.get_by_role("button", name="Forget the key").click()
-    opened(page, ADMIN_KEY)
-    expect(page.get_by_role("region", name="Projects")).to_be_visible()
 
 
 def test_a_key_that_was_revoked_meanwhile_is_forgotten_and_says_why(empty: ServiceProcess, visit: Open) -> None:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Busy, Open
-from tests.support.console.samples import WEATHER, grown, said
+from tests.support.console.samples import grown, said
 from tests.support.service.process import MODEL, ServiceProcess
 
 pytestmark = pytest.mark.clients
@@ -67,25 +67,6 @@ def test_a_conversation_is_read_from_its_root_to_the_turn_with_its_forks_beside_
     expect(ends.locator("summary")).to_have_text("It goes on in 2 branches")
     ends.get_by_role("link", name="What is my name?").click()
     expect(turns).to_have_count(3)
-
-
-def test_items_are_a_transcript_with_calls_and_metadata(service: ServiceProcess, visit: Open) -> None:
-    id = said(
-        service, "What is the weather in Paris?", tools=[WEATHER], instructions="Be brief.", metadata={"team": "blue"}
-    )
-    page = visit(service, f"#/c/{id}")
-    expect(page.locator(".item.instructions")).to_contain_text("Be brief.")
-    expect(page.locator(".item.user")).to_contain_text("What is the weather in Paris?")
-    expect(page.locator(".item.call")).to_contain_text("get_weather")
-    expect(page.locator(".item.call")).to_contain_text('"city": "Paris"')
-    expect(page.locator(".metadata")).to_contain_text("blue")
-    page.locator(".item.reasoning summary").click()
-    expect(page.locator(".item.reasoning details .text")).to_be_visible()
-    page.get_by_role("tab", name="JSON").click()
-    assert json.loads(page.locator(".code .text").inner_text()) == json.loads(
-        service.http().get(f"/v1/responses/{id}").text
-    )
-    expect(page.get_by_role("tab", name="Events")).to_have_count(0)
 
 
 MARKDOWN = """# A plan

@@ -128,16 +128,6 @@ def test_in_the_address(service: ServiceProcess, visit: Open, id: str) -> None:
     untouched(page)
 
 
-def test_in_a_refusal_and_in_filters(service: ServiceProcess, visit: Open) -> None:
-    page = visit(service)
-    for name, value in (("Model", HOSTILE * 2), ("Metadata", f"{MARKUP}={HOSTILE}"), ("Find words or an id", HOSTILE)):
-        page.get_by_label(name).fill(value)
-        page.get_by_label(name).press("Enter")
-        page.wait_for_load_state("networkidle")
-        untouched(page)
-    expect(page.get_by_role("alert")).to_be_visible()
-
-
 def test_a_very_long_text_is_cut_until_it_is_asked_for(service: ServiceProcess, visit: Open) -> None:
     id = said(service, "x " * 100_000 + "\u202e" * 20_000 + " the end")
     page = visit(service, f"#/c/{id}")

@@ -71,28 +71,6 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         assert changes.count("rate_limit.updated") == 5
 
 
-def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> None:
-    with admin(limited) as client:
-        project, value = with_key(client, "Letters")
-    page = entered(visit, limited, f"#/projects/{project}")
-    fill(page, "Limit the key", ("Requests a minute", "0"))
-    expect(page.get_by_role("dialog")).to_have_count(0)
-
-    def asks() -> str:
-        return limited.client(value).responses.create(model=MODEL, input="Hi").status or ""
-
-    with pytest.raises(RateLimitError, match="requests per min"):
-        asks()
-    page.get_by_role("button", name="Limit the key").click()
-    expect(page.get_by_label("Requests a minute")).to_have_value("0")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    fill(page, "Limit the key", ("Requests a minute", ""))
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    assert asks() == "completed"
-
-
 def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess, visit: Open) -> None:
     page = entered(visit, limited, "#/projects/acme")
     page.get_by_role("button", name=ALL).click()
@@ -140,3 +118,25 @@ def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: 
         expect(page.get_by_text("weight 2.5")).to_have_count(0)
         told = client.admin.organization.projects.retrieve(project).to_dict()
         assert (told["name"], told["weight"]) == ("Post", None)
+
+
+def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> None:
+    with admin(limited) as client:
+        project, value = with_key(client, "Letters")
+    page = entered(visit, limited, f"#/projects/{project}")
+    fill(page, "Limit the key", ("Requests a minute", "0"))
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+    def asks() -> str:
+        return limited.client(value).responses.create(model=MODEL, input="Hi").status or ""
+
+    with pytest.raises(RateLimitError, match="requests per min"):
+        asks()
+    page.get_by_role("button", name="Limit the key").click()
+    expect(page.get_by_label("Requests a minute")).to_have_value("0")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    fill(page, "Limit the key", ("Requests a minute", ""))
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert asks() == "completed"

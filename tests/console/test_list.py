@@ -117,19 +117,6 @@ def test_pages_follow_one_another_and_back(start: START, visit: Open) -> None:
     assert rows(page) == texts[:9:-1]
 
 
-def test_an_id_of_any_kind_is_found_and_one_that_is_not_there_says_so(service: ServiceProcess, visit: Open) -> None:
-    answer = service.client().responses.create(model=MODEL, input="My name is Ada.")
-    page = visit(service)
-    for id in (answer.id, answer.output[-1].id, f"call_{answer.id[5:]}0001"):
-        page.get_by_label("Find words or an id").fill(f" {id} ")
-        page.get_by_label("Find words or an id").press("Enter")
-        expect(page.locator(".row.selected")).to_contain_text("My name is Ada.")
-        page.get_by_role("link", name="← Conversations").click()
-    page.get_by_label("Find words or an id").fill("resp_" + "0" * 48)
-    page.get_by_role("button", name="Find").click()
-    expect(page.get_by_role("alert")).to_contain_text("not found")
-
-
 def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start: START, visit: Open) -> None:
     service = start()
     root = said(service, "My name is Ada.")

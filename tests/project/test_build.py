@@ -33,10 +33,6 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_package_of_which_nobody_knows_the_commit_says_so(package: Path) -> None:
-    assert commit_of(package) == "unknown"
-
-
 def test_an_installed_package_says_what_its_wheel_says(package: Path) -> None:
     (package / COMMIT_FILE).write_text("abc1234\n")
     assert commit_of(package) == "abc1234"
@@ -100,11 +96,6 @@ def in_wheel(wheel: Path, name: str) -> str:
 
 def test_a_wheel_carries_the_commit_that_its_builder_was_given(wheel: Path) -> None:
     assert in_wheel(wheel, f"service/{COMMIT_FILE}") == "abc1234\n"
-
-
-def test_a_wheel_has_the_documents_that_it_serves(wheel: Path) -> None:
-    for name in ("api.md", "decisions/README.md"):
-        assert in_wheel(wheel, f"service/web/pages/documents/{name}") == (ROOT / "docs" / name).read_text()
 
 
 def test_a_wheel_is_an_application_whose_command_starts_it(wheel: Path) -> None:

