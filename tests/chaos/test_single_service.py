@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.support.waiting import until
 
 COUNTED = 400
 SECONDS = 30.0
+STOP_SECONDS = 10.0
+"""It may go on for SHUTDOWN_SECONDS, 30; but when nobody works any more there is nothing to wait for."""
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -37,6 +40,19 @@ async def counting(service: ServiceProcess) -> AsyncIterator[Follower]:
         await asyncio.gather(task, return_exceptions=True)
     assert (follower.response["status"], follower.text) == ("completed", counted(COUNTED))
     assert follower.connections == 2
+
+
+async def test_a_service_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path, demo_tokens_per_second=150)
+    try:
+        async with counting(service):
+            asked = time.monotonic()
+            service.ask_to_stop()
+            assert await asyncio.to_thread(service.wait) == 0
+            assert time.monotonic() - asked < STOP_SECONDS
+            await asyncio.to_thread(service.start)
+    finally:
+        service.stop()
 
 
 async def test_a_service_of_two_processes_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
