@@ -4,21 +4,18 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from prometheus_client import Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
 from service.background.attempt import MAX_QUEUED_SECONDS
 from service.engine.engines import Engines
 from service.errors import ApiError
 from service.metrics import scrape
-from service.metrics.counters import LOOK_SECONDS, Metrics, declarations, lag_counted, make_metrics
-from service.metrics.processes import Together, take_number
+from service.metrics.counters import LOOK_SECONDS, declarations, lag_counted, make_metrics
 from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
-from service.settings.core import METRICS_FOLDER
 from service.settings.settings import load_settings
 from store.jobs.model import Queue
 from tests.support.documents import read, rows
@@ -154,39 +151,3 @@ async def test_others_go_on_while_a_scrape_is_put_together() -> None:
         turns += 1
         await asyncio.sleep(0)
     assert turns > 20
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which several processes count."""
-    monkeypatch.setenv(METRICS_FOLDER, str(tmp_path))
-    monkeypatch.setattr(values, "ValueClass", values.MutexValue)
-    return tmp_path
-
-
-def counting_as(number: int) -> Metrics:
-    """The metrics of the process of this number, which has counted something."""
-    take_number(number)
-    metrics = make_metrics(workers=2)
-    metrics.input_tokens.inc(5)
-    metrics.followers.inc()
-    metrics.run_seconds.observe(3)
-    return metrics
-
-
-def test_processes_count_together_and_a_newcomer_goes_on_in_the_place_of_a_dead_one(folder: Path) -> None:
-    for number in (0, 1, 1):
-        counting_as(number)
-    samples = [sample for family in Together(folder).collect() for sample in family.samples]
-    found = {sample.name: sample.value for sample in samples if not sample.labels}
-    assert found["harmonium_input_tokens_total"] == 15
-    assert found["harmonium_followers"] == 2
-    assert (found["harmonium_job_run_seconds_count"], found["harmonium_job_run_seconds_sum"]) == (3, 9)
-    memory = [sample.labels for sample in samples if sample.name == "process_resident_memory_bytes"]
-    assert memory == [{"process": "0"}, {"process": "1"}]
-    assert len(list(folder.glob("counter_*.db"))) == 2
-
-
-def test_one_that_serves_alone_writes_no_file_whatever_the_variable_says(folder: Path) -> None:
-    make_metrics(workers=1).input_tokens.inc()
-    assert list(folder.iterdir()) == []

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from service.api.approval import Answer, Answers, ApprovalRequest
-from service.api.events import Event
 from service.api.outcome import Outcome
 from service.api.response import Response
 from service.api.tools.callee import Callee, Hosted
@@ -19,10 +18,9 @@ from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
 from service.responses.run import Taken
 from service.steps import in_one_go
-from store.errors import StoreUnavailable
 from store.history.approvals import Use
 from store.turn import Messages
-from tests.responses.test_hosted_calls import FINAL, OWN, PROMPT, THREE, WHOLE, Tools, kinds
+from tests.responses.test_hosted_calls import FINAL, OWN, PROMPT, THREE, WHOLE, Tools, kinds, made
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
@@ -54,29 +52,14 @@ async def new(request: ApprovalRequest) -> Use:
 
 
 async def run(
-    rules: Rules, tools: Tools, *script: str, machine: Machine | None = None, use: Use | None = Use.NEW
+    rules: Rules, tools: Tools, *script: str, machine: Machine | None = None, use: Use = Use.NEW
 ) -> tuple[Response, list[Generation], list[Taken], Machine]:
-    """A response to its end, checked; without a `use` the store is away."""
-    engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
-    told: list[Event] = []
-    if machine is None:
-        machine = samples.machine(rules)
-        told = machine.begin()
+    """A response to its end, checked, whose approvals are found so."""
 
     async def use_up(request: ApprovalRequest) -> Use:
-        if use is None:
-            raise StoreUnavailable("it is away")
         return use
 
-    sampling = Sampler(engine, WHOLE, machine, tools, use_up=use_up, seconds=60)
-    steps = [step async for step in sampling.steps()]
-    told += [event for step in steps for event in step.events]
-    told += machine.end(sampling.ending)
-    response = machine.result(sampling.ending, now=NOW)
-    told += machine.terminal(response)
-    if told[0].sequence_number == 0:
-        check_stream([as_json(event) for event in told])
-    return response, engine.generations, steps, machine
+    return await made(tools, *script, rules=rules, machine=machine, use_up=use_up)
 
 
 def said(machine: Machine) -> list[str]:

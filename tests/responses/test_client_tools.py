@@ -180,9 +180,6 @@ async def test_what_is_no_call_of_the_tool_fails_the_response(settings: Settings
             assert "does not match the format" in failed["error"]["message"]
 
 
-# --- what the model sees, and what it is held to ---
-
-
 async def test_the_model_knows_the_tools_by_the_names_of_its_training(settings: Settings) -> None:
     skill = {"name": "pdf", "description": "Fills in forms.", "path": "/skills/pdf"}
     engine = scripted([answer("Fine.")])
@@ -360,6 +357,3 @@ async def test_a_found_tool_s_secrets_are_kept_nowhere(settings: Settings) -> No
 
     assert "s3cret" not in str(listed)
     assert "s3cret" not in str(chain.notes()["loaded_tools"])
-
-
-# --- the demo engine ---

@@ -33,9 +33,6 @@ async def go_on(client: AsyncOpenAI, after: str, *items: Any, tools: Any) -> Res
     return await client.responses.create(model=MODEL, previous_response_id=after, input=[*items], tools=tools)
 
 
-# --- calls, and their outputs ---
-
-
 async def test_calls_side_by_side_are_answered_in_any_order_by_text_or_parts(settings: Settings) -> None:
     engine = scripted([[*thought("Both."), *then(BOTH)]], [answer("Rain at noon.")])
     tools = [WEATHER, CLOCK]
@@ -59,9 +56,6 @@ async def test_calls_side_by_side_are_answered_in_any_order_by_text_or_parts(set
     assert told.index("It is noon.") < told.index("Hurry.") < told.index("Rain.")
 
 
-# --- what is held ---
-
-
 @pytest.mark.parametrize(("strict", "asks"), [({"strict": True}, 2), ({}, 2), ({"strict": False}, 1)])
 async def test_a_strict_function_s_arguments_are_asked_for_by_a_tag(settings: Settings, strict: Any, asks: int) -> None:
     tool = {"type": "function", "name": "weather", "parameters": CITY, **strict}
@@ -78,8 +72,6 @@ async def test_a_strict_function_s_arguments_are_asked_for_by_a_tag(settings: Se
         assert (last.prompt[-1], tags(engine)[-1]["type"]) == (MESSAGE, "json_schema")
         assert tags(engine)[-1]["json_schema"]["properties"] == CITY["properties"]
 
-
-# --- tool_choice ---
 
 ALL = {"functions.weather", "functions.clock", "functions.note"}
 CLOCK_ALONE: Any = [{"type": "function", "name": "clock"}]
@@ -105,9 +97,6 @@ async def test_a_choice_is_held_by_the_engine_echoed_and_changes_nothing_in_the_
     assert [response["tool_choice"] for response in found] == [choice for choice, _ in CHOICES.values()]
     assert [tag and addressed(tag) for tag in tags(engine)] == [allowed for _, allowed in CHOICES.values()]
     assert len(set(prompts(engine))) == 1
-
-
-# --- custom tools and namespaces ---
 
 
 async def test_a_custom_tool_s_text_comes_out_of_its_wrapping_and_goes_back_in(settings: Settings) -> None:

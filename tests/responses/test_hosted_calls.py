@@ -14,6 +14,7 @@ from service.api.response import Response
 from service.api.tools.callee import Callee, Hosted
 from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony import tokens
+from service.responses.drive import UseUp
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.rules import Rules
 from service.responses.run import Taken
@@ -66,14 +67,19 @@ def began(rules: Rules = RULES, said: str = "") -> tuple[Machine, list[Event]]:
 
 
 async def made(
-    tools: Tools, *script: str, rules: Rules = RULES, machine: Machine | None = None, whole: Generation = WHOLE
+    tools: Tools,
+    *script: str,
+    rules: Rules = RULES,
+    machine: Machine | None = None,
+    whole: Generation = WHOLE,
+    use_up: UseUp | None = None,
 ) -> tuple[Response, list[Generation], list[Taken], Machine]:
     """The response of a script, checked; what the engine was asked, and the steps."""
     engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
     told: list[Event] = []
     if machine is None:
         machine, told = began(rules)
-    sampling = Sampler(engine, whole, machine, tools, seconds=60)
+    sampling = Sampler(engine, whole, machine, tools, use_up=use_up, seconds=60)
     steps = [step async for step in sampling.steps()]
     told += [event for step in steps for event in step.events]
     told += machine.end(sampling.ending)

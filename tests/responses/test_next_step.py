@@ -130,9 +130,6 @@ def test_without_a_generation_under_way_the_engine_is_asked_unless_nothing_is_le
     assert step == expected or type(step) is expected
 
 
-# --- what constrains nothing ---
-
-
 def test_a_call_ends_a_generation_unless_another_may_follow() -> None:
     alone, several = (
         next_generation(WHOLE, began(Rules(TOOLS, parallel=number))).sampling.stop_ids for number in (1, 5)
@@ -255,8 +252,6 @@ async def test_a_model_that_had_to_call_a_tool_and_did_not_has_failed() -> None:
     assert response.error is not None
     assert "called no tool" in response.error.message
 
-
-# --- all of it, with workers that die ---
 
 RULES = st.sampled_from(
     [

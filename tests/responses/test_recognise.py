@@ -2,10 +2,8 @@
 
 import json
 import time
-from collections.abc import Generator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from service.responses.recognise import Seen, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
 from store.history.history import MOST_DIGESTS
-from tests.support.service.lag import ATTEMPTS
 
 Items = list[dict[str, Any]]
 
@@ -176,47 +173,7 @@ def test_a_history_that_is_long_in_one_place_takes_no_longer_than_in_many(items:
     assert time.process_time() - began < 0.25
 
 
-SCANS = 3
-"""How many times as long as the parser scans an input a step may take: 6 ms for 8 MB of letters."""
-
 MB = 1_000_000
-LONG: dict[str, Any] = {
-    "letters": "x" * 8 * MB,
-    "Chinese characters": "春" * (8 * MB // 3),
-    "escapes": "\n" * 4 * MB,
-    "digits and escapes": "ab\n" * 2 * MB,
-}
-
-
-def longest_step(work: Generator[None, None, object]) -> float:
-    """The most processor time that a step of some work took, in seconds."""
-    longest, over = 0.0, False
-    while not over:
-        began = time.thread_time()
-        over = next(work, work) is work
-        longest = max(longest, time.thread_time() - began)
-    return longest
-
-
-@pytest.mark.parametrize("long", LONG.values(), ids=LONG)
-@pytest.mark.parametrize("where", ["a text", "a part", "an answer", "arguments", "an output"])
-def test_no_step_takes_long_however_long_a_text_is(long: str, where: str) -> None:
-    items: Items = {
-        "a text": [{"role": "user", "content": long}],
-        "a part": [{"role": "user", "content": [_text("a"), _text(long)]}],
-        "an answer": [*ADA, said(long), *ADA],
-        "arguments": [*ADA, CALLED[1] | {"arguments": long}, CALLED[2]],
-        "an output": [*CALLED[:2], CALLED[2] | {"output": long}],
-    }[where]
-    raw = Raw(json.dumps(items, ensure_ascii=False).encode())
-
-    def scans() -> float:
-        began = time.thread_time()
-        msgspec.json.decode(raw, type=Raw)
-        scan = time.thread_time() - began
-        return longest_step(seen_of(Sealer("acme", [b"k" * 32]), raw)) / scan
-
-    assert any(scans() < SCANS for _ in range(ATTEMPTS))
 
 
 @given(st.text(st.sampled_from('a7Fu\\\n"é春😀 '), max_size=40), st.booleans())

@@ -50,24 +50,6 @@ def test_a_history_goes_on_from_what_was_answered_before_a_kill_amid_a_turn(star
     assert stored.previous_response_id == first.id.replace("chatcmpl-", "resp_")
 
 
-def test_a_history_of_messages_goes_on_from_what_was_answered_before_a_kill_amid_a_turn(start: Start) -> None:
-    service = start(chats="remembered")
-    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 9000, "thinking": {"type": "adaptive"}}
-    told: list[Any] = [{"role": "user", "content": "My name is Ada."}]
-    first = service.http().post("/v1/messages", json=asked | {"messages": told}).json()
-    told += [{"role": "assistant", "content": first["content"]}]
-    cut = [*told, {"role": "user", "content": "Count to 3000."}]
-    with service.http().stream("POST", "/v1/messages", json=asked | {"messages": cut, "stream": True}) as stream:
-        assert next(line for line in stream.iter_lines() if "text_delta" in line)
-        service.kill()
-    service.start()
-    last = [*told, {"role": "user", "content": "What is my name?"}]
-    made = service.http().post("/v1/messages", json=asked | {"messages": last}).json()
-    assert "Ada" in made["content"][-1]["text"]
-    stored = service.client().responses.retrieve(made["id"].replace("msg_", "resp_"))
-    assert stored.previous_response_id == first["id"].replace("msg_", "resp_")
-
-
 @pytest.mark.full
 def test_no_answered_response_is_lost_in_ten_kills(start: Start) -> None:
     service = start()

@@ -86,14 +86,6 @@ async def test_each_setting_is_replaced_by_itself(settings: Settings) -> None:
         assert third.reasoning.effort == "high"
 
 
-async def test_a_conversation_begins_with_what_is_in_effect(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
-        made = await client.conversations.create(items=[update("low")])
-        assert (await ask(client, made.id)).reasoning.effort == "low"
-        listed = (await client.conversations.items.list(made.id, order="asc")).data[0].to_dict()
-        assert (listed["type"], listed["reasoning"]) == ("configuration_update", {"effort": "low"})
-
-
 async def test_what_is_deleted_is_no_longer_in_effect(settings: Settings) -> None:
     async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
         made = await client.conversations.create(items=[update("low")])

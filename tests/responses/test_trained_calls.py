@@ -110,15 +110,6 @@ CITING = "<|channel|>final<|message|>At ten【0†L2】, and【1†L2】.<|retur
 LINK = "([tides.example](https://tides.example/))"
 
 
-async def test_each_call_of_the_browser_comes_with_what_was_shown_before_and_python_s_do_not() -> None:
-    tools = Tools(SHOWN, TWO, SHOWN)
-    _, _, _, machine = await made(tools, OPEN, CODE, OPEN, FINAL, rules=RULES)
-
-    assert [call.displays for call in tools.calls] == [(), (), (Display(TIDES),)]
-    assert [message.role for message in machine.messages].count("browser_display") == 2
-    assert displays_of(each for each in machine.messages if each.role == "browser_display") == (Display(TIDES),) * 2
-
-
 async def test_displays_number_on_behind_those_of_the_conversation() -> None:
     tools = Tools(SHOWN)
     rules = msgspec.structs.replace(RULES, displays=(Display(TIDES),))

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.items import CompactionItem, InputItem, MessageItem
-from service.api.request import read_count
 from service.api.response import Compaction
 from service.harmony.render import message
 from service.responses.prompt.compaction import window, with_trigger
@@ -51,9 +50,3 @@ def test_a_window_shows_no_message_twice_where_a_compaction_has_it_already() -> 
     own = [said("One."), CompactionItem("sealed"), said("Two.")]
     shown = window(RESPONSE_ID, own, [message(text, "user") for text in ("One.", "Two.")], COMPACTION)
     assert texts(shown) == ["One.", "Two."]
-
-
-def test_a_count_needs_no_model() -> None:
-    assert read_count(b'{"input": "hi"}', store=True).model == ""
-    assert read_count(b'{"input": "hi", "model": null}', store=True).model == ""
-    assert read_count(b'{"input": "hi", "model": "mine"}', store=True).model == "mine"

@@ -150,9 +150,6 @@ def test_what_holds_for_the_answer_holds_for_the_answer_alone() -> None:
     assert '"functions.f"' not in (free or "")
 
 
-# --- with workers that die ---
-
-
 def by_prompt(first: list[int], then: list[int]) -> ScriptedEngine:
     """An engine that samples `first` behind the ask and `then` behind a compaction, from wherever its prompt ends."""
 

@@ -39,17 +39,6 @@ def rest(machine: Machine, ids: list[int], ending: Ending) -> list[Event]:
 # --- it waits, it begins ---
 
 
-def test_a_background_response_is_queued_before_it_is_in_progress() -> None:
-    machine = samples.machine()
-    told = [as_json(event) for event in (*machine.queue(), *machine.start())]
-
-    assert [(event["type"], event["response"]["status"], event["sequence_number"]) for event in told] == [
-        ("response.created", "queued", 0),
-        ("response.queued", "queued", 1),
-        ("response.in_progress", "in_progress", 2),
-    ]
-
-
 @given(ids=samples.streams, ending=endings)
 def test_but_for_its_beginning_it_is_the_stream_of_any_response(ids: list[int], ending: Ending) -> None:
     stream = [as_json(event) for event in run(samples.machine(), [ids], ending, background=True)]
@@ -98,9 +87,6 @@ def test_ids_that_no_vocabulary_has_are_replayed_as_what_they_were_taken_for() -
     whole = run(samples.machine(), [ids], background=True)
 
     assert restarted(ids).next_number == len(whole) - 1
-
-
-# --- what is over already ---
 
 
 @pytest.mark.parametrize(

@@ -89,16 +89,6 @@ def test_a_long_text_with_many_links_takes_little_time() -> None:
     assert process_time() - begun < 5
 
 
-async def test_the_answer_behind_code_that_wrote_a_file_cites_it() -> None:
-    final = "<|channel|>final<|message|>[Plot](sandbox:/mnt/data/plot.png) is done.<|return|>"
-    response, _, _, _ = await made(Tools(WROTE), CODE, final, rules=RULES)
-
-    answer = response.output[-1]
-    assert isinstance(answer, Message)
-    (note,) = answer.content[0].annotations
-    assert note == {"type": "container_file_citation", **PLOT, "start_index": 7, "end_index": 33}
-
-
 async def test_an_answer_in_a_format_of_the_callers_cites_nothing() -> None:
     final = '<|channel|>final<|message|>"sandbox:/mnt/data/plot.png"<|return|>'
     response, _, _, _ = await made(

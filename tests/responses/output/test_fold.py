@@ -6,16 +6,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai import omit
-from openai._models import construct_type
-from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from service.api import events
 from service.api.events import Event
 from service.api.outcome import Outcome
-from service.api.response import FunctionCall, Message, ResponseStatus, decode_response
+from service.api.response import ResponseStatus, decode_response
 from service.api.tools.callee import Callee, Hosted
 from service.engine.port import TokenLogprobs
 from service.responses.output.calls import (
@@ -31,7 +28,6 @@ from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules, ServerTools
 from tests.support.responses import samples
 from tests.support.responses.samples import as_json, harmony, run
-from tests.support.responses.shown import text_of
 
 endings = st.sampled_from(Ending)
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+a\n*** End Patch"
@@ -67,9 +63,6 @@ def test_a_machine_s_snapshot_is_the_fold_of_its_events(ids: list[int], places: 
         assert fold.response == machine.snapshot()
 
 
-# --- a fold goes on ---
-
-
 @given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)
 def test_a_fold_goes_on_from_what_was_written_down_at_any_event(
     ids: list[int], ending: Ending, background: bool, rules: Rules
@@ -95,7 +88,6 @@ def test_the_events_of_a_stored_response_are_those_of_its_stream_with_each_text_
 
     assert in_one_delta(again) == in_one_delta(stream)
     assert [event.sequence_number for event in again] == list(range(len(again)))
-    assert accumulated(again) == accumulated(stream)
 
 
 def test_log_probabilities_come_with_the_delta_and_with_what_is_done() -> None:
@@ -157,34 +149,6 @@ def in_one_delta(stream: list[Event]) -> list[Any]:
         else:
             out.append(event)
     return out
-
-
-# --- the SDK's ---
-
-
-Accumulated = Message | FunctionCall
-"""What the SDK's helper adds up; of all else it only takes note."""
-
-
-def accumulated(stream: list[Event]) -> list[str]:
-    """What the SDK's helper adds up from the stream's deltas, item by item."""
-    state = ResponseStreamState[Any](input_tools=omit, text_format=omit)
-    for event in stream:
-        state.handle_event(cast(Any, construct_type(type_=ResponseStreamEvent, value=as_json(event))))
-    items = [state._output_items[index] for index in sorted(state._output_items)]
-    return [each.arguments if each.type == "function_call" else sdk_text(each) for each in items]
-
-
-def sdk_text(item: Any) -> str:
-    return "".join(part.text for part in item.content) if item.type == "message" else ""
-
-
-@given(ids=samples.streams, ending=endings, rules=samples.all_rules)
-def test_the_sdk_accumulates_what_the_terminal_event_says(ids: list[int], ending: Ending, rules: Rules) -> None:
-    stream = run(samples.machine(rules), [ids], ending)
-    output = terminal(stream).output
-
-    assert accumulated(stream) == [text_of(each) if isinstance(each, Accumulated) else "" for each in output]
 
 
 @given(ids=samples.streams, ending=endings, background=st.booleans(), rules=samples.all_rules)

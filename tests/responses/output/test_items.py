@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from service.api.response import Compaction, Reasoning
+from service.api.response import Reasoning
 from service.harmony.header import Header
 from service.harmony.tokens import END, encode
 from service.responses.output.open_message import Making, emitter_for
 from service.responses.output.rules import Rules
-from service.responses.output.sealed import TooLong, read_compaction, read_reasoning
+from service.responses.output.sealed import TooLong, read_reasoning
 from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, RESPONSE_ID, RULES, as_json, harmony, run, sampled
 from tests.support.responses.shown import short
@@ -18,21 +18,6 @@ def items(text: str) -> list[tuple[str, ...]]:
     """The items, in short, that a generation becomes."""
     return [short(item) for item in sampled(text).output]
 
-
-# --- well-formed ---
-
-
-def test_analysis_is_reasoning_commentary_a_preamble_and_final_the_answer() -> None:
-    text = (
-        "<|channel|>analysis<|message|>Hm.<|end|>"
-        "<|start|>assistant<|channel|>commentary<|message|>Let me see.<|end|>"
-        "<|start|>assistant<|channel|>final<|message|>42<|return|>"
-    )
-
-    assert items(text) == [("reasoning", "Hm."), ("commentary", "Let me see."), ("final_answer", "42")]
-
-
-# --- malformed output, each seen from gpt-oss, and the sane items it becomes ---
 
 CALLED = [("call", "lookup", "{}")]
 MALFORMED = {
@@ -127,30 +112,6 @@ def test_malformed_output_becomes_sane_items(text: str, expected: list[tuple[str
 
 # --- what a request asks for besides ---
 
-THOUGHT = "<|channel|>analysis<|message|>Hm, 🙂.<|end|>"
-
-
-def test_a_summary_is_the_reasoning_as_it_is_made_and_no_delta_says_it_again() -> None:
-    rules = msgspec.structs.replace(RULES, summary="auto")
-    stream = [as_json(event) for event in run(samples.machine(rules), [harmony(THOUGHT)])]
-    (item,) = stream[-1]["response"]["output"]
-
-    assert item["summary"] == [{"type": "summary_text", "text": "Hm, 🙂."}]
-    assert item["content"] == [{"type": "reasoning_text", "text": "Hm, 🙂."}]
-    assert [event["delta"] for event in stream if event["type"] == "response.reasoning_text.delta"] == [""]
-    assert sum(event["type"] == "response.reasoning_summary_text.delta" for event in stream) > 1
-
-
-@pytest.mark.parametrize("summary", [None, "auto"])
-def test_sealed_reasoning_carries_its_message_as_later_prompts_have_it(summary: str | None) -> None:
-    machine = sampled(THOUGHT + ANSWER, rules=msgspec.structs.replace(RULES, sealed=True, summary=summary))
-    item = machine.output[0]
-    assert isinstance(item, Reasoning)
-    kind, _, payload = str(item.encrypted_content).partition(":")
-
-    assert kind == "reasoning"
-    assert read_reasoning(bytes.fromhex(payload)) == msgspec.structs.replace(machine.messages[0], item=None)
-
 
 def test_malformed_reasoning_is_sealed_as_text() -> None:
     item = sampled("analysis<|message|>Hm<|end|>", rules=msgspec.structs.replace(RULES, sealed=True)).output[0]
@@ -170,15 +131,6 @@ def test_a_thought_too_long_to_be_sealed_goes_as_its_text_alone() -> None:
 
     assert (item["status"], item["content"][0]["text"]) == ("completed", "Hm.")
     assert "encrypted_content" not in item
-
-
-def test_a_compaction_carries_the_messages_that_are_kept() -> None:
-    kept = tuple(msgspec.structs.replace(message, item=None) for message in sampled(ANSWER).messages)
-    making = Making(RESPONSE_ID, Rules(compacting=True, kept_messages=kept), samples.sealed)
-    item, _ = emitter_for(making, Header("assistant", "final", None, None, None, "", True), None, 0).close("completed")
-    assert isinstance(item, Compaction)
-
-    assert read_compaction(bytes.fromhex(item.encrypted_content.partition(":")[2])).kept == kept
 
 
 def test_a_custom_tool_without_wrapping_gets_what_was_sampled() -> None:

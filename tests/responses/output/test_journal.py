@@ -74,14 +74,6 @@ def test_a_stream_comes_back_however_it_is_cut_into_batches(ids: list[int], plac
     assert back == stream
 
 
-def test_log_probabilities_come_back_beside_their_tokens() -> None:
-    odds = (TokenLogprobs(-0.5, ((1, -0.5), (7, -1.5))), TokenLogprobs(-2.0))
-    blob = encode_batch(Batch(deltas("a"), tokens.pack([1, 2]), 64, odds))
-
-    assert decode_sampled(blob).logprobs == tuple(odds)
-    assert decode_batch(blob, 0).logprobs == odds
-
-
 def test_events_and_tokens_of_every_kind_come_back() -> None:
     summary = events.SummaryTextDelta("rs_" + MESSAGE_ID[4:], 0, 0, "b", sequence_number=0)
     custom = events.OutputItemAdded(0, CustomToolCall("ctc_1", "call_1", "note", "", "in_progress"), sequence_number=0)
@@ -92,28 +84,23 @@ def test_events_and_tokens_of_every_kind_come_back() -> None:
         Batch([summary]),
         Batch([custom]),
         Batch([events.ResponseCreated(chosen, sequence_number=0)]),
-        Batch(deltas("a"), tokens.pack([1]), None, (TokenLogprobs(0),)),
+        Batch(deltas("a"), tokens.pack([1, 2]), None, (TokenLogprobs(-0.5, ((1, -0.5), (7, -1.5))), TokenLogprobs(0))),
         Batch(deltas("a"), tokens.pack([1]), [64, None]),
+        Batch(
+            deltas("a"), tokens.pack([1]), 64, (), (Outcome("completed", "3", output="3"), failed_outcome("no city"))
+        ),
+        Batch(deltas("a"), tokens.pack([1]), 64, pieces=(Piece(1, "Hm."), Piece(0, "", 64, thinking=True))),
     ]
 
     assert [decode_batch(encode_batch(batch), 0) for batch in batches] == batches
-    assert [decode_sampled(encode_batch(batch)).cached_tokens for batch in batches[-2:]] == [None, [64, None]]
-
-
-def test_the_outcomes_of_calls_come_back() -> None:
-    told = (Outcome("completed", "3", output="3"), failed_outcome("no such city"))
-    batch = Batch(deltas("a"), tokens.pack([1]), 64, (), told)
-
-    assert decode_batch(encode_batch(batch), 0) == batch
-    assert tuple(decode_sampled(encode_batch(batch)).outcomes) == told
-
-
-def test_the_pieces_of_a_model_that_speaks_no_harmony_come_back() -> None:
-    pieces = (Piece(1, "Hm."), Piece(0, "", 64, thinking=True), Piece(2, "Yes."))
-    batch = Batch(deltas("a"), tokens.pack([1]), 64, pieces=pieces)
-
-    assert decode_batch(encode_batch(batch), 0) == batch
-    assert tuple(decode_sampled(encode_batch(batch)).pieces) == pieces
+    for batch in batches:
+        sampled = decode_sampled(encode_batch(batch))
+        assert (sampled.tokens, sampled.cached_tokens) == (batch.tokens, batch.cached_tokens)
+        assert [*sampled.logprobs, *sampled.outcomes, *sampled.pieces] == [
+            *batch.logprobs,
+            *batch.outcomes,
+            *batch.pieces,
+        ]
 
 
 @given(st.lists(st.integers(-(2**40), 2**40)))

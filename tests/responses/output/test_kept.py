@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.response import FunctionCall, Message
+from service.api.response import Message
 from service.harmony.tokens import CALL, END, START, encode, unpack
 from service.responses.output.machine import Ending
 from tests.support.oracles.harmony import Oracle, Said
@@ -94,12 +94,3 @@ def test_every_kept_message_is_well_formed(ids: list[int], ending: Ending) -> No
         else:
             assert (message.role, message.recipient, kept[-1]) == ("tool", "assistant", END)
         assert message.channel in ("analysis", "commentary", "final")
-
-
-def test_a_call_keeps_its_id_for_the_output_that_answers_it() -> None:
-    machine = sampled("<|channel|>commentary to=functions.lookup<|message|>{}<|call|>")
-    (call,), (message,) = machine.output, machine.messages
-
-    assert isinstance(call, FunctionCall)
-    assert message.call_id == call.call_id
-    assert message.recipient == "functions.lookup"

@@ -101,14 +101,6 @@ def test_a_character_cut_short_keeps_the_log_probabilities_of_its_pieces() -> No
     assert (part["text"], len(part["logprobs"])) == ("a\ufffd", 4)
 
 
-@given(ids=samples.streams, places=samples.cuts)
-def test_chunks_make_no_difference(ids: list[int], places: list[int]) -> None:
-    def deltas(places: list[int]) -> list[events.OutputTextDelta]:
-        return [event for event in sampled(ids, places) if isinstance(event, events.OutputTextDelta)]
-
-    assert deltas(places) == deltas([])
-
-
 def test_beyond_what_an_item_shows_tokens_have_no_log_probabilities() -> None:
     top = tuple((token, -1.0) for token in range(1_000, 1_020))
     ids = answer(tokens.encode("word " * 5_000))

@@ -75,13 +75,6 @@ def test_a_model_that_says_nothing_at_all_is_incomplete() -> None:
     assert finished("", Ending.LENGTH) == ("incomplete", "max_output_tokens", None)
 
 
-def test_only_a_completed_response_says_when() -> None:
-    machine = sampled(ANSWER)
-
-    assert machine.result(Ending.STOP, now=NOW).completed_at == NOW
-    assert machine.result(Ending.LENGTH, now=NOW).completed_at is None
-
-
 def test_usage_counts_every_sampled_token_and_those_of_reasoning() -> None:
     thought = "<|channel|>analysis<|message|>Hm.<|end|>"
     answer = f"<|start|>assistant{ANSWER}"

@@ -13,7 +13,6 @@ from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import MOVES, Move, OutOfOrder, Phase
 from service.responses.output.rules import Rules
-from service.steps import in_one_go
 from tests.support.responses import samples
 from tests.support.responses.samples import NOW, as_json, harmony
 
@@ -79,16 +78,6 @@ def state(machine: Machine) -> list[Any]:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_a_legal_call_leads_where_the_table_says(phase: Phase) -> None:
-    assert at(phase).phase is phase
-    for move in CALLS.keys() & MOVES[phase].keys():
-        machine = at(phase)
-        CALLS[move](machine)
-
-        assert machine.phase is MOVES[phase][move], move
-
-
-@pytest.mark.parametrize("phase", Phase)
 def test_a_call_out_of_order_is_refused_and_changes_nothing(phase: Phase) -> None:
     for move in CALLS.keys() - MOVES[phase].keys():
         machine = at(phase)
@@ -99,13 +88,3 @@ def test_a_call_out_of_order_is_refused_and_changes_nothing(phase: Phase) -> Non
         assert (refused.value.phase, refused.value.move) == (phase, move)
         assert str(refused.value) == f"'{move}' is not legal for a machine that is {phase}"
         assert state(machine) == before
-
-
-@pytest.mark.parametrize("phase", [phase for phase in Phase if Move.FEED not in MOVES[phase]])
-def test_what_can_not_be_fed_can_not_be_replayed(phase: Phase) -> None:
-    machine = at(phase)
-    before = state(machine)
-    with pytest.raises(OutOfOrder):
-        in_one_go(machine.replay(tokens.pack(tokens.encode("a"))))
-
-    assert state(machine) == before

@@ -27,11 +27,6 @@ def test_any_text_is_itself_again(text: str, escaped: bool, indent: int | None) 
     assert unwrapped(*wrapped) == text
 
 
-@given(text=texts, prefix=st.sampled_from(["", '{"input":"', ' { "input" : "']))
-def test_pieces_of_any_size_make_the_same(text: str, prefix: str) -> None:
-    assert unwrapped(*(prefix + text)) == unwrapped(prefix + text)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -75,14 +70,6 @@ def test_the_input_comes_as_soon_as_it_is_known() -> None:
         "",
     ]
     assert unwrapper.rest() == ""
-
-
-@pytest.mark.parametrize("filler", [" ", '"', "\\", '"}', "{"])
-def test_a_long_text_takes_time_in_proportion(filler: str) -> None:
-    text = filler * 200_000
-
-    assert unwrapped(text) == text
-    assert unwrapped('{"input": "', *filler * 20_000, "x") == (filler * 20_000).replace(r"\\", "\\") + "x"
 
 
 def test_an_opening_that_never_comes_is_waited_for_no_longer_than_its_limit() -> None:

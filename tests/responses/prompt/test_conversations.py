@@ -143,9 +143,6 @@ def test_a_stored_chain_and_items_sent_again_make_one_prompt(steps: list[Step], 
     assert continued.tokens == prompt([earlier], input=items).tokens
 
 
-# --- what was sampled stays ---
-
-
 @dataclass(frozen=True)
 class Turn:
     """A turn of a random conversation: what it prompted and sampled, and its chain up to and with it."""

@@ -111,9 +111,6 @@ def test_the_reserve_is_what_may_be_answered_and_never_most_of_the_context() -> 
     assert reserve(4000, 100_000) == 4000 // RESERVE_SHARE
 
 
-# --- any conversation ---
-
-
 def _turns(kinds: list[tuple[bool, int, int]]) -> list[StoredMessage]:
     """Turns of random shape: with a developer's word, so many calls with their outputs, and so many words."""
     messages: list[StoredMessage] = []

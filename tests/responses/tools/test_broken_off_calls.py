@@ -122,9 +122,6 @@ def body(tool: Tool, **members: Any) -> dict[str, Any]:
     return {"model": MODEL, "input": "Go.", "tools": [tool.declared], "include": OUTPUTS, **members}
 
 
-# --- ways to break a response off ---
-
-
 async def hang_up_a_stream(world: World, tool: Tool) -> dict[str, Any]:
     """The client of a stream is gone."""
     async with world.inside.http() as http:
@@ -204,3 +201,38 @@ async def test_a_call_ends_at_once_with_its_response(
             async with here.inside.http() as http, asyncio.timeout(SOON_SECONDS):
                 then = (await http.post(ADDRESS, json=body(tool))).json()
             assert [output["logs"] for output in broken_off(then)["outputs"]] == ["True\n"]
+
+
+SAID = {
+    "server": ("response.mcp_call.in_progress", "response.mcp_call_arguments.done"),
+    "search": ("response.web_search_call.in_progress", "response.web_search_call.searching"),
+    "code": ("response.code_interpreter_call.in_progress", "response.code_interpreter_call.interpreting"),
+}
+"""What is said of a call before it has an outcome."""
+
+
+@pytest.mark.parametrize("kind", SAID)
+async def test_another_replica_tells_of_a_call_as_soon_as_it_begins(
+    settings: Settings, remote: SandboxProcess, fixture: McpServer, kind: str
+) -> None:
+    async with (
+        world(settings, remote, fixture, kind) as (here, tool),
+        serving(settings.model_copy(update={"worker": False}), scripted([answer("No.")])) as other,
+        other.http() as elsewhere,
+        here.inside.http() as http,
+    ):
+        id = (await http.post(ADDRESS, json=body(tool, background=True, stream=False))).json()["id"]
+        told: list[str] = []
+        async with asyncio.timeout(SOON_SECONDS), elsewhere.stream("GET", f"{ADDRESS}/{id}?stream=true") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("data: "):
+                    told.append(json.loads(line.removeprefix("data: "))["type"])
+                if {*SAID[kind]} <= {*told}:
+                    break
+        await until(tool.began)
+        shown = (await elsewhere.get(f"{ADDRESS}/{id}")).json()
+        assert (await elsewhere.post(f"{ADDRESS}/{id}/cancel")).status_code == 200
+        over = await ended(here, id)
+
+    assert broken_off(shown)["status"] in ("in_progress", "interpreting", "searching")
+    assert (over["status"], broken_off(over)["status"]) == ("cancelled", "incomplete")

@@ -1,7 +1,8 @@
-"""Containers where the store, or the sandbox, is not as it should be: what is left, and what is said."""
+"""Containers where the store, or the sandbox, is not as it should be: what is left, what counts, and what is said."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from service.api.tools.callee import Hosted
 from service.backoff import Backoff
 from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Opened, Unusable
 from service.settings.settings import Settings
-from service.tools.containers import Containers
+from service.tools.containers import FRESH_SECONDS, IDLE_MINUTES, Containers
 from service.tools.python import OUTPUTS, PythonRun
 from store.errors import StoreUnavailable
 from store.history.containers import Containers as Records
@@ -23,21 +24,41 @@ TENANT = "ada"
 
 
 class Away(Records):
-    """Records of a store that goes away."""
+    """Records of a store that goes away, and how often it was asked."""
 
     away = False
+    asked = 0
 
-    async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:
+    def _ask(self) -> None:
+        self.asked += 1
         if self.away:
             raise StoreUnavailable("it is away")
+
+    async def get(self, tenant: str, id: str) -> bytes | None:
+        self._ask()
+        return await super().get(tenant, id)
+
+    async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:
+        self._ask()
         return await super().keep(tenant, id, record, before)
 
 
-class Sandbox:
-    """Sessions that print their code; while one runs, its store may go away."""
+class Clock:
+    """A clock that is set."""
 
-    def __init__(self, records: Away) -> None:
-        self.records = records
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Sandbox:
+    """Sessions that print their code; while one runs, time goes on and its store may go away."""
+
+    def __init__(self, records: Away, clock: Clock) -> None:
+        self.records, self.clock = records, clock
+        self.status: Any = "ok"
+        self.seconds, self.runs = 0.0, 0
         self.sessions: list[str] = []
         self.room = 2
         self.starts, self.first_good_start = 0, 1
@@ -62,8 +83,10 @@ class Sandbox:
     async def run(self, session: str, call: str, code: str) -> Cell:
         if session not in self.sessions:
             raise Gone("there is none")
+        self.runs += 1
+        self.clock.now += self.seconds
         self.records.away = code == "away"
-        return Cell("ok", code, self.images)
+        return Cell(self.status, code, self.images)
 
     async def stop(self, session: str, call: str) -> None: ...
 
@@ -93,24 +116,61 @@ async def records(settings: Settings) -> AsyncIterator[Away]:
 
 @pytest.fixture
 def sandbox(records: Away) -> Sandbox:
-    return Sandbox(records)
+    return Sandbox(records, Clock())
 
 
 @pytest.fixture
 def containers(records: Away, sandbox: Sandbox) -> Containers:
-    return Containers(records, sandbox, "here", lambda: 1_000.0)
+    return Containers(records, sandbox, "here", sandbox.clock)
 
 
-async def called(containers: Containers, code: str, id: str) -> Outcome:
+async def called(containers: Containers, code: str, id: str, run: PythonRun | None = None) -> Outcome:
     tool = Hosted(id, "python", True, "python", Wanted().encode())
-    return await PythonRun(containers, TENANT).call(HostedCall("ci_1", tool, code))
+    return await (run or PythonRun(containers, TENANT)).call(HostedCall("ci_1", tool, code))
 
 
-async def test_code_that_ran_counts_though_nobody_can_note_it(containers: Containers, records: Away) -> None:
-    id = containers.new_id(TENANT)
-    outcome = await called(containers, "away", id)
+@pytest.mark.parametrize(("status", "ended"), [("ok", "completed"), ("lost", "failed")])
+async def test_code_that_ran_counts_though_nobody_can_note_it(
+    containers: Containers, sandbox: Sandbox, caplog: pytest.LogCaptureFixture, status: str, ended: str
+) -> None:
+    sandbox.status, sandbox.seconds = status, 2 * FRESH_SECONDS
+    outcome = await called(containers, "away", containers.new_id(TENANT))
 
-    assert (outcome.status, outcome.told) == ("completed", "away")
+    assert (outcome.status, outcome.told.startswith("away")) == (ended, True)
+    assert "was not noted" in caplog.text
+
+
+async def test_where_the_store_is_away_before_no_code_runs(
+    containers: Containers, sandbox: Sandbox, records: Away
+) -> None:
+    records.away = True
+    outcome = await called(containers, "1", containers.new_id(TENANT))
+
+    assert (outcome.status, sandbox.runs) == ("failed", 0)
+    assert "was not run" in outcome.told
+
+
+async def test_calls_that_follow_each_other_look_for_their_container_once(
+    containers: Containers, sandbox: Sandbox, records: Away
+) -> None:
+    id, run = containers.new_id(TENANT), PythonRun(containers, TENANT)
+    for _ in range(5):
+        await called(containers, "1", id, run)
+    asked = records.asked
+    sandbox.clock.now += FRESH_SECONDS
+    await called(containers, "1", id, run)
+
+    assert (asked, records.asked, sandbox.runs) == (2, 4, 6)
+
+
+async def test_a_container_was_used_until_its_code_ended(containers: Containers, sandbox: Sandbox) -> None:
+    sandbox.seconds, id = IDLE_MINUTES * 60 - 1, containers.new_id(TENANT)
+    await called(containers, "1", id)
+    sandbox.clock.now += 60
+    record = await containers.find(TENANT, id)
+
+    assert record is not None
+    assert containers.lives(record)
 
 
 async def test_no_session_is_left_that_nobody_knows_of(containers: Containers, records: Away, sandbox: Sandbox) -> None:

@@ -20,7 +20,7 @@ from service.tools.port import Listing, ToolResult
 from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
-from tests.support.service.seen import asking, prompts, streamed
+from tests.support.service.seen import asking, prompts
 from tests.support.tools import library
 from tests.support.tools.library import MOON, TIDES
 from tests.support.tools.server import McpServer, mcp_server
@@ -86,30 +86,6 @@ async def test_files_are_searched_and_the_model_reads_what_was_found(searching: 
     assert "vs_1" not in first
     assert "<|start|>file_search.msearch to=assistant<|channel|>commentary<|message|>[{" in last
     assert "High water is at ten." in last
-
-
-async def test_a_stream_has_the_events_of_the_api(searching: Settings) -> None:
-    engine = scripted([call("tides")], [answer("At ten.")])
-    async with serving(searching, engine) as service:
-        told = await streamed(service, input="When?", tools=[FILES], include=INCLUDE)
-
-    kinds = [event["type"].removeprefix("response.") for event in told]
-    start = kinds.index("output_item.added")
-    assert kinds[start : start + 5] == [
-        "output_item.added",
-        "file_search_call.in_progress",
-        "file_search_call.searching",
-        "file_search_call.completed",
-        "output_item.done",
-    ]
-    assert told[start]["item"] | {"id": ""} == {
-        "type": "file_search_call",
-        "id": "",
-        "queries": [],
-        "status": "in_progress",
-        "results": None,
-    }
-    assert told[start + 4]["item"]["results"] == SHOWN
 
 
 async def test_the_terms_of_a_search_go_to_the_server_and_not_to_the_model(searching: Settings, folder: Path) -> None:

@@ -13,14 +13,14 @@ from aiohttp import web
 from service.settings.mcp import Connection
 from service.tools.port import ToolFailure, ToolLimits
 from service.tools.session import Session
-from service.tools.transports import Backend, Refused
+from service.tools.transports import Backend, Refused, Weight
 from tests.support.waiting import until
 
 LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)
 PATIENT = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=40, answer_bytes=100_000, tools=20)
 """For what has another bound than its time, which a busy machine takes longer to reach."""
 Handler = Callable[[web.Request, Any], Awaitable[web.StreamResponse]]
-TOOL = {"name": "t", "inputSchema": {"type": "object"}}
+TOOL: dict[str, Any] = {"name": "t", "inputSchema": {"type": "object"}}
 
 
 def answer(request: Any, **result: Any) -> web.Response:
@@ -115,11 +115,6 @@ async def html(_: web.Request, asked: Any) -> web.StreamResponse:
     return web.Response(text="<html>Welcome!</html>", content_type="text/html")
 
 
-async def elsewhere(request: web.Request, asked: Any) -> web.StreamResponse:
-    """Sends whoever asks to another place."""
-    raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{request.url.port}/other")
-
-
 async def silent(_: web.Request, asked: Any) -> web.StreamResponse:
     await asyncio.Event().wait()
     raise AssertionError
@@ -199,7 +194,6 @@ async def pinging(request: web.Request, asked: Any) -> web.StreamResponse:
         (huge, "more than 100000 bytes"),
         (zipped, "compressed"),
         (html, ""),
-        (elsewhere, "HTTP 307"),
         (silent, "did not answer within"),
         (dripping, "more than 100000 bytes"),
         (wrong_id, ""),
@@ -227,35 +221,38 @@ async def test_a_call_ends_in_time_and_says_why(how: Handler, why: str, caplog: 
     assert not [record for record in caplog.records if not record.name.startswith("aiohttp")]
 
 
-@pytest.mark.parametrize("how", [huge, zipped, html, elsewhere, silent, dripping, unauthorized, broken, deep])
+@pytest.mark.parametrize("how", [huge, zipped, html, silent, dripping, unauthorized, broken, deep])
 async def test_a_server_that_is_so_from_the_beginning_has_no_tools(how: Handler) -> None:
     async with server(how) as session:
         with pytest.raises(ToolFailure):
             await session.list_tools()
 
 
-async def test_a_list_has_an_end() -> None:
-    async def endless(_: web.Request, asked: Any) -> web.StreamResponse:
-        return answer(asked, tools=[TOOL], nextCursor="more")
-
-    async with server(instead("tools/list", endless)) as session:
-        with pytest.raises(ToolFailure, match="more than 20 tools"):
-            await session.list_tools()
-
-
-async def test_a_list_has_a_size_however_many_pages_it_is_in() -> None:
-    pages = 0
+@pytest.mark.parametrize(
+    ("tools", "limits", "pages", "why"),
+    [
+        ([TOOL], LIMITS, 21, "more than 20 tools"),
+        (
+            [TOOL | {"description": "x" * 1_000}],
+            ToolLimits(list_seconds=4, list_bytes=5_000),
+            5,
+            "more than 5000 bytes",
+        ),
+        ([], LIMITS, 32, "more than 32 pages"),
+    ],
+)
+async def test_a_list_has_an_end(tools: list[Any], limits: ToolLimits, pages: int, why: str) -> None:
+    asked_for = 0
 
     async def long(_: web.Request, asked: Any) -> web.StreamResponse:
-        nonlocal pages
-        pages += 1
-        return answer(asked, tools=[{**TOOL, "description": "x" * 1_000}], nextCursor="more")
+        nonlocal asked_for
+        asked_for += 1
+        return answer(asked, tools=tools, nextCursor="abc"[asked_for % 3])
 
-    limits = ToolLimits(list_seconds=4, list_bytes=5_000)
     async with server(instead("tools/list", long), limits) as session:
-        with pytest.raises(ToolFailure, match="more than 5000 bytes"):
+        with pytest.raises(ToolFailure, match=why):
             await session.list_tools()
-    assert pages == 5
+    assert asked_for == pages
 
 
 async def test_what_a_server_says_by_itself_is_not_taken_for_an_answer() -> None:
@@ -350,3 +347,72 @@ async def test_calls_side_by_side_share_a_session_and_one_that_is_cancelled_harm
             await stuck
         assert {each.text for each in others} == {"fine"}
         assert (await session.call("t", {})).text == "fine"
+
+
+async def test_a_server_that_answers_byte_by_byte_has_no_more_time_for_that() -> None:
+    sent = 0
+
+    async def slowly(request: web.Request, asked: Any) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        for byte in answer(asked, content=[{"type": "text", "text": "x" * 10_000}]).body or b"":  # type: ignore[union-attr]
+            await response.write(bytes([byte]))
+            sent += 1
+            await asyncio.sleep(0.01)
+        return response
+
+    async with server(instead("tools/call", slowly), ToolLimits(call_seconds=2)) as session:
+        with pytest.raises(ToolFailure, match="did not answer within 2 s"):
+            await session.call("t", {})
+    assert 0 < sent < 1_000
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_no_redirect_is_followed_not_even_to_the_same_server(status: int) -> None:
+    paths: list[str] = []
+
+    async def elsewhere(request: web.Request, asked: Any) -> web.StreamResponse:
+        paths.append(request.path)
+        if request.path == "/mcp" and asked["method"] == "tools/call":
+            return web.Response(status=status, headers={"location": "/other"})
+        return await polite(request, asked)
+
+    async with server(elsewhere, LIMITS) as session:
+        with pytest.raises(ToolFailure, match=f"HTTP {status}"):
+            await session.call("t", {})
+    assert "/other" not in paths
+
+
+# --- how much there is in an answer, counted before anything parses it ---
+
+MOST_VALUES = 20
+
+
+def refused(parts: list[bytes], events: int | None) -> bool:
+    """Whether an answer in these parts is refused."""
+    weight = Weight(MOST_VALUES, events)
+    return any(weight.refusal(part) for part in parts) or weight.refusal_at_end() is not None
+
+
+def test_events_are_counted_one_by_one_and_all_together() -> None:
+    event = b"data: " + json.dumps([1] * (MOST_VALUES - 1)).encode() + b"\n\n"
+
+    assert not refused([event] * 50, 50)
+    assert refused([event] * 51, 50)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b': a quote "\ndata: ' + b"{}," * 30 + b"\n\n",
+        b': a quote "\rdata: ' + b"{}," * 30 + b"\n\n",
+        b"data: [\ndata: " + b"{}," * 30 + b"\ndata: ]\n\n",
+        b"data: [\r\n" + b"data: {},\r\n" * 30 + b"data: ]\r\n\r\n",
+        b'data: "' + b'","' * 30,
+        b"data: [" + b'"",' * 30,
+    ],
+)
+def test_nothing_makes_values_look_like_text(text: bytes) -> None:
+    for size in (1, 7, len(text)):
+        assert refused([text[start : start + size] for start in range(0, len(text), size)], 100)

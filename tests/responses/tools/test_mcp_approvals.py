@@ -196,12 +196,9 @@ async def test_a_call_that_is_cut_short_asks_for_nothing(settings: Settings, fix
 async def test_an_approval_is_good_for_one_call(settings: Settings, fixture: McpServer) -> None:
     before = fixture.began("add")
     async with waiting(settings, fixture, "42.") as (_, client, _, first):
-        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
-        second = await client.responses.create(**wanted, input=[says(first.output[-1])])
-        below = wanted | {"previous_response_id": second.id}
-        errors = [
-            await refused(client.responses.create(**each, input=[says(first.output[-1])])) for each in (wanted, below)
-        ]
+        second = await goes_on(client, first, fixture)
+        said = [says(first.output[-1])]
+        errors = [await refused(goes_on(client, each, fixture, input=said)) for each in (first, second)]
 
     assert fixture.began("add") == before + 1
     assert [error["param"] for error in errors] == ["input", "input"]
@@ -253,10 +250,8 @@ async def test_an_answer_to_nothing_is_refused(
     settings: Settings, fixture: McpServer, forge: Callable[[Any], Any]
 ) -> None:
     async with waiting(settings, fixture, "So.") as (_, client, _, first):
-        forged = forge(first.output[-1].to_dict())
-        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)], "input": [forged]}
-        error = await refused(client.responses.create(**wanted))
-        await client.responses.create(**(wanted | {"input": [says(first.output[-1])]}))
+        error = await refused(goes_on(client, first, fixture, input=[forge(first.output[-1].to_dict())]))
+        await goes_on(client, first, fixture)
 
     assert (error["param"], error["type"]) == ("input", "invalid_request_error")
     assert "No approval request" in error["message"]
@@ -265,9 +260,9 @@ async def test_an_answer_to_nothing_is_refused(
 async def test_a_request_is_answered_once_and_not_sent_beside_its_turn(settings: Settings, fixture: McpServer) -> None:
     async with waiting(settings, fixture, "So.") as (_, client, _, first):
         request = first.output[-1]
-        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
-        twice = await refused(client.responses.create(**wanted, input=[says(request), says(request, approve=False)]))
-        beside = await refused(client.responses.create(**wanted, input=[request.to_dict(), says(request)]))
+        both = [says(request), says(request, approve=False)]
+        twice = await refused(goes_on(client, first, fixture, input=both))
+        beside = await refused(goes_on(client, first, fixture, input=[request.to_dict(), says(request)]))
 
     assert (twice["param"], "Two items" in twice["message"]) == ("input", True)
     assert (beside["code"], beside["param"], beside["type"]) == (None, "input", "invalid_request_error")
@@ -280,9 +275,8 @@ async def test_a_request_is_answered_once_and_not_sent_beside_its_turn(settings:
 async def test_an_approval_of_a_tool_not_offered_is_refused(settings: Settings, fixture: McpServer, tools: str) -> None:
     async with waiting(settings, fixture, "42.") as (_, client, _, first):
         offered = [] if tools == "none" else [asking(fixture, allowed_tools=["fail"])]
-        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "input": [says(first.output[-1])]}
-        error = await refused(client.responses.create(**wanted, tools=offered))
-        second = await client.responses.create(**wanted, tools=[asking(fixture)])
+        error = await refused(goes_on(client, first, fixture, tools=offered))
+        second = await goes_on(client, first, fixture)
 
     assert (error["param"], "'add'" in error["message"]) == ("tools", True)
     assert kinds(second) == ["mcp_call", "message"]
@@ -405,11 +399,9 @@ async def test_a_compaction_makes_no_call_and_needs_no_approval(settings: Settin
     trigger: Any = {"type": "compaction_trigger"}
     async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
-        wanted: Any = {"model": MODEL, "previous_response_id": first.id, "tools": [asking(fixture)]}
-        error = await refused(client.responses.create(**wanted, input=[says(first.output[-1]), trigger]))
-        short = await client.responses.create(**wanted, input=[trigger])
-        below = wanted | {"previous_response_id": short.id}
-        late = await refused(client.responses.create(**below, input=[says(first.output[-1])]))
+        error = await refused(goes_on(client, first, fixture, input=[says(first.output[-1]), trigger]))
+        short = await goes_on(client, first, fixture, input=[trigger])
+        late = await refused(goes_on(client, short, fixture, input=[says(first.output[-1])]))
         items: Any = [*resent(first), *resent(short), says(first.output[-1])]
         second = await ask(client, fixture, input=items)
 

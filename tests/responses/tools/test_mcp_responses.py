@@ -12,9 +12,11 @@ from redis import Redis
 from service.harmony import tokens
 from service.settings.settings import Settings
 from store.codec import unsqueeze
+from tests.support.service.background import ended
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.service.seen import addressed, prompts, streamed, tags
+from tests.support.service.seen import addressed, prompts, tags
+from tests.support.service.sockets import socket
 from tests.support.tools.server import McpServer
 from tests.support.waiting import until
 
@@ -70,24 +72,6 @@ async def test_a_tool_is_listed_called_and_its_answer_read(settings: Settings, f
     assert "namespace maths {" in first
     assert "// Adds two numbers." in first
     assert second.endswith("<|start|>maths.add to=assistant<|channel|>commentary<|message|>42<|end|><|start|>assistant")
-
-
-async def test_events_come_in_the_order_of_the_api(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("It is 42.")])
-    async with serving(allowing(settings, fixture), engine) as service:
-        told = [event["type"] for event in await streamed(service, input="2 + 40?", tools=[server(fixture)])]
-
-    assert told[2:6] == [
-        "response.output_item.added",
-        "response.mcp_list_tools.in_progress",
-        "response.mcp_list_tools.completed",
-        "response.output_item.done",
-    ]
-    assert [each for each in told if "mcp_call" in each and not each.endswith(".delta")] == [
-        "response.mcp_call.in_progress",
-        "response.mcp_call_arguments.done",
-        "response.mcp_call.completed",
-    ]
 
 
 async def test_a_conversation_goes_on_and_lists_the_tools_once(settings: Settings, fixture: McpServer) -> None:
@@ -226,9 +210,6 @@ async def test_any_public_server_is_no_private_one(settings: Settings, fixture: 
             await ask(client, fixture, input="Go.")
 
 
-# --- the operator's servers ---
-
-
 async def test_an_operators_server_is_named_by_label(settings: Settings, fixture: McpServer, tmp_path: Path) -> None:
     path = tmp_path / "mcp.toml"
     path.write_text(
@@ -259,3 +240,69 @@ async def test_an_operators_server_is_named_by_label(settings: Settings, fixture
     assert [each.name for each in listed.tools] == ["add", "fail"]
     assert "// Sums and mails." in prompts(engine)[0]
     assert stricter.status == "failed"
+
+
+# --- beside all else ---
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_conversation_that_compacts_itself_calls_tools_behind_that(
+    settings: Settings, fixture: McpServer, background: bool
+) -> None:
+    summary = [*thought("Hm."), *then(answer("Sums were made."))]
+    engine = scripted(
+        [call("add", ADD)], [answer("42.")], [summary], [call("add", ADD)], [answer("Still 42.")], [answer("Yes.")]
+    )
+    compacting: Any = [{"type": "compaction", "compact_threshold": 1}]
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
+        first = await ask(client, fixture, input="2 + 40?")
+        made = await ask(
+            client,
+            fixture,
+            input="Sure?",
+            previous_response_id=first.id,
+            context_management=compacting,
+            background=background,
+        )
+        second = await ended(client, made.id)
+        third = await ask(client, fixture, input="So?", previous_response_id=second.id)
+
+    assert second.status == "completed"
+    assert kinds(second) == ["compaction", "mcp_call", "message"]
+    assert second.output[1].to_dict()["output"] == "42"
+    assert kinds(third) == ["message"]
+    behind, last = prompts(engine)[-2:]
+    assert "Sums were made." in behind
+    assert last.startswith(behind)
+
+
+async def test_a_warm_up_shows_no_tools_so_that_the_next_response_does(settings: Settings, fixture: McpServer) -> None:
+    tools = [server(fixture)]
+    async with serving(allowing(settings, fixture), scripted([answer("Fine.")])) as inside, socket(inside.url) as ws:
+        for store in (True, False):
+            await ws.ask("Hello.", tools=tools, generate=False, store=store)
+            warm = (await ws.rest())[-1]["response"]
+            then = await ws.answer("And?", tools=tools, store=store, previous_response_id=warm["id"])
+            assert warm["output"] == []
+            assert kinds(then) == ["mcp_list_tools", "message"]
+
+
+async def test_what_is_said_amid_a_call_is_heard_behind_it(settings: Settings, fixture: McpServer) -> None:
+    engine = scripted([call("look_up", '{"word":"tide"}')], [answer("So.")])
+    fixture.hold()
+    before = fixture.began("look_up")
+    async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:
+        await ws.ask("Look it up.", tools=[server(fixture)])
+        created = await ws.next()
+        await until(lambda: fixture.began("look_up") > before)
+        await ws.send("response.steer", previous_response_id=created["response"]["id"], input="Be brief.")
+        while (await ws.next())["type"] != "response.steer.accepted":
+            pass
+        fixture.let_go()
+        target = (await ws.rest())[-1]["response"]
+        successor = (await ws.rest())[-1]["response"]
+
+    assert (target["status"], target["incomplete_details"]) == ("incomplete", {"reason": "steered"})
+    assert [item.get("output") for item in target["output"]][-1] == "look_up done"
+    assert (successor["previous_response_id"], kinds(successor)) == (target["id"], ["message"])
+    assert "look_up done" in prompts(engine)[-1].partition("Be brief.")[0]

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -213,3 +214,18 @@ async def test_an_operators_program_serves_responses_and_one_too_many_is_refused
     assert "No place is free" in str(second.output[1].to_dict()["error"])
     assert "fine<|end|>" in prompts(engine)[-1]
     assert other.status_code == 400
+
+
+@pytest.mark.parametrize("said", ["'x' * 30_000_000", "'[' * 30_000_000", "'{},' * 10_000_000", "'\\\\n' * 30_000_000"])
+async def test_a_program_that_floods_takes_no_memory(said: str) -> None:
+    flood = program(during=f"sys.stdout.write({said}); sys.stdout.flush()")
+    async with running(flood) as session:
+        await session.list_tools()
+        tracemalloc.start()
+        try:
+            with pytest.raises(ToolFailure):
+                await session.call("t", {})
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert most < 8 << 20

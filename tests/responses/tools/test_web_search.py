@@ -77,34 +77,6 @@ async def test_a_page_is_searched_opened_and_cited(searching: Settings) -> None:
     assert "[2] Find results for text: `line 399` in" in last
 
 
-async def test_a_stream_has_the_events_of_the_api_and_citations_behind_their_text(searching: Settings) -> None:
-    opened = call("open", f'{{"id": "{TIDES}"}}')
-    engine = scripted([opened], [answer("At ten【0†L2-L3】, they say.")])
-    async with serving(searching, engine) as service:
-        told = await streamed(service, input="When?", tools=[SEARCH])
-
-    kinds = [event["type"].removeprefix("response.") for event in told]
-    start = kinds.index("web_search_call.in_progress")
-    assert kinds[start - 1 : start + 4] == [
-        "output_item.added",
-        "web_search_call.in_progress",
-        "web_search_call.searching",
-        "web_search_call.completed",
-        "output_item.done",
-    ]
-    said = ""
-    for event in told:
-        if event["type"] == "response.output_text.delta":
-            said += event["delta"]
-        elif event["type"] == "response.output_text.annotation.added":
-            note = event["annotation"]
-            assert (event["content_index"], event["annotation_index"]) == (0, 0)
-            assert said[note["start_index"] :] == said[note["start_index"] : note["end_index"]] == SHOWN
-            assert (note["type"], note["url"], note["title"]) == ("url_citation", TIDES, "Tides")
-    assert said == f"At ten {SHOWN}, they say."
-    assert told[-1]["response"]["output"][-1]["content"][0]["annotations"]
-
-
 async def test_pages_and_cursors_go_on_with_the_conversation(searching: Settings) -> None:
     engine = scripted(
         [call("open", f'{{"id": "{TIDES}"}}')],

@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from functools import cache
 
-from service.engine.port import Engine, EngineError, Generation
+from service.engine.port import Engine, Generation
 from service.metrics.counters import Metrics, make_metrics
-from service.responses.drive import BeginCall, Driver, UseUp
+from service.responses.drive import Driver, UseUp
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan
@@ -36,7 +36,6 @@ class Sampler:
         tools: Runner | None = None,
         *,
         use_up: UseUp | None = None,
-        begin_call: BeginCall | None = None,
         seconds: float,
     ) -> None:
         plan = Plan(
@@ -54,27 +53,14 @@ class Sampler:
             clock=lambda: samples.NOW,
             tools=tools,
             use_up=use_up,
-            begin_call=begin_call,
         )
-        self.stop, self.steer = self._driver.stop, self._driver.steer
+        self.stop = self._driver.stop
         self._steps = deque[Taken]()
         self._changed, self._wanted = asyncio.Event(), asyncio.Event()
 
     @property
     def ending(self) -> Ending:
         return self._driver.run.ending
-
-    @property
-    def failure(self) -> EngineError | None:
-        return self._driver.run.failure
-
-    @property
-    def stopped(self) -> Ending | None:
-        return self._driver.run.stopped
-
-    @property
-    def interrupted(self) -> bool:
-        return self._driver.interrupted
 
     async def steps(self) -> AsyncGenerator[Taken, None]:
         """The steps. Closing aborts."""
