@@ -17,7 +17,6 @@ from service.harmony.tokens import RETURN, encode
 from service.responses.output.emitter import MessageEmitter
 from service.responses.output.machine import Machine
 from service.settings.settings import Settings
-from store.redis.connection import connect
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
 from tests.support.service.inside import Inside, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
@@ -115,17 +114,6 @@ async def test_silence_that_takes_too_long_is_a_plain_error(settings: Settings) 
 
 
 BUG: Any = RuntimeError("a bug")
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_bug_in_an_engine_lets_go_of_the_parent(settings: Settings, stream: bool) -> None:
-    engine = scripted([[*opened("Hello."), RETURN]], [Die(BUG)])
-    async with serving(settings, engine) as inside:
-        parent = (await post(inside)).json()["id"]
-        await post(inside, previous_response_id=parent, stream=stream)
-        redis = connect(settings.redis_url)
-        assert await redis.keys(f"{settings.key_prefix}:*:pins:*") == []
-        await redis.aclose()
 
 
 def buggy(monkeypatch: pytest.MonkeyPatch, broken: type, name: str, behind: int, until: float = inf) -> None:

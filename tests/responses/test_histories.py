@@ -79,16 +79,6 @@ async def test_a_history_is_the_next_turn_of_its_conversation(settings: Settings
         assert [item["content"][0]["text"] for item in listed][-1] == "What is my name?"
 
 
-async def test_an_edit_makes_a_fork_and_leaves_both_whole(settings: Settings) -> None:
-    async with remembering(settings, *(answer(each) for each in ("Hello.", "One.", "Two.", "Three."))) as (_, _, http):
-        first = await post(http, "Hi.")
-        await post(http, [heard("Hi."), said("Hello."), heard("Say one.")])
-        edited = await post(http, [heard("Hi."), said("Hello."), heard("Say two.")])
-        third = await post(http, [heard("Hi."), said("Hello."), heard("Say two."), said("Two."), heard("Say three.")])
-        assert edited["previous_response_id"] == first["id"]
-        assert third["previous_response_id"] == edited["id"]
-
-
 async def test_a_known_call_that_comes_back_without_an_id_is_refused(settings: Settings) -> None:
     arguments = '{"at":"sky"}'
     async with remembering(settings, called("look", arguments)) as (_, _, http):
@@ -163,22 +153,6 @@ async def test_a_turn_that_was_cut_is_continued_unless_it_failed(settings: Setti
         next_one = await post(http, [heard("Count."), said("One, two"), heard("Go on.")])
     assert cut.get("status", "failed") == status
     assert next_one["previous_response_id"] == (None if status == "failed" else cut["id"])
-
-
-async def test_a_call_that_was_cut_is_answered_as_its_client_sends_it(settings: Settings) -> None:
-    looks = [called("look", f'{{"at": "{"far " * 20}"}}')] * 2
-    function = {"type": "function", "function": {"name": "look"}}
-    async with remembering(settings, looks[0], answer("Fine."), looks[1], answer("Fine.")) as (_, _, http):
-        cut = (await post(http, "Look.", tools=[LOOK], max_output_tokens=16))["output"][-1]
-        assert (cut["type"], cut["status"]) == ("function_call", "incomplete")
-        output = {"type": "function_call_output", "call_id": cut["call_id"], "output": "It is cut."}
-        assert (await post(http, [heard("Look."), cut, output], tools=[LOOK]))["previous_response_id"] is None
-        body: dict[str, Any] = {"model": MODEL, "messages": [heard("See.")], "tools": [function]}
-        told = (await http.post("/v1/chat/completions", json=body | {"max_tokens": 16})).json()["choices"][0]
-        (call,) = told["message"]["tool_calls"]
-        body["messages"] += [told["message"], {"role": "tool", "tool_call_id": call["id"], "content": "It is cut."}]
-        reply = await http.post("/v1/chat/completions", json=body)
-        assert (told["finish_reason"], reply.status_code) == ("length", 200), reply.text
 
 
 async def test_a_history_goes_on_from_the_turn_before_a_compaction(settings: Settings) -> None:

@@ -76,13 +76,6 @@ async def test_a_response_that_replicas_lack_is_told_as_it_is_there_and_says_so(
     assert (await safe.post(previous_response_id=told["id"])).json()["status"] == "completed"
 
 
-async def test_the_end_of_a_background_response_is_told_once_safe_or_late(safe: Safe) -> None:
-    with stopped(safe.replica_pid):
-        events = parsed((await safe.post(background=True, stream=True)).text)
-    assert events[-1]["type"] == "response.completed"
-    assert events[-1]["response"]["status"] == "completed"
-
-
 async def test_waits_are_counted(safe: Safe) -> None:
     await safe.post()
     with stopped(safe.replica_pid):

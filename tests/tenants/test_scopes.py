@@ -1,10 +1,20 @@
-"""Scopes: which one a request needs, and what a key with some of them may do."""
+"""Permissions: which scope a request needs, what a key with some of them may do, and which models a project may use."""
 
 import pytest
 
 from service.api.passed import Endpoint
 from service.errors import ApiError, InvalidRequest
-from service.tenants.permissions import READ_ALL, SCOPES, check_scope, read_scopes, scope_of
+from service.tenants.permissions import (
+    ALL,
+    MAX_LISTED,
+    READ_ALL,
+    SCOPES,
+    ModelPermissions,
+    check_scope,
+    read_permissions,
+    read_scopes,
+    scope_of,
+)
 from service.web.auth import ADMINISTRATION, behind_version
 from tests.support.service.routes import served
 
@@ -64,3 +74,20 @@ def test_a_scope_that_there_is_not_is_refused_by_its_name() -> None:
     assert read_scopes([READ_ALL, READ_ALL]) == (READ_ALL,)
     with pytest.raises(InvalidRequest, match=r"api\.everything"):
         read_scopes(["api.everything"])
+
+
+def test_a_list_allows_what_is_on_it_or_all_else_by_any_of_a_models_names() -> None:
+    allowed, denied = ModelPermissions("allow_list", ("a", "b")), ModelPermissions("deny_list", ("a", "b"))
+    for names, listed in {("a",): True, ("x", "b"): True, ("x",): False, ("A",): False, (): False}.items():
+        assert allowed.allow(names) is listed
+        assert denied.allow(names) is not listed
+    assert ALL.allow(("a",))
+    assert not ModelPermissions("allow_list").allow(("a",))
+
+
+def test_a_list_has_each_model_once_and_a_bound() -> None:
+    assert read_permissions("allow_list", ["a", "b", "a"]) == ModelPermissions("allow_list", ("a", "b"))
+    assert len(read_permissions("deny_list", list(map(str, range(MAX_LISTED)))).ids) == MAX_LISTED
+    for ids in (list(map(str, range(MAX_LISTED + 1))), [""], ["a\nb"], ["m" * 257]):
+        with pytest.raises(InvalidRequest):
+            read_permissions("deny_list", ids)

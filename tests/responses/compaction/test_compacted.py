@@ -1,17 +1,20 @@
-"""Compactions: what stands before one is out of the prompt, and what it kept is in."""
+"""Compactions: what stands before one is out of the prompt, what it kept is in, and the window that shows it."""
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.api.items import CompactionItem, InputItem, MessageItem
+from service.api.response import Compaction
 from service.errors import InvalidRequest
 from service.harmony.render import message
 from service.harmony.tokens import decode
 from service.responses.output import sealed
-from service.responses.output.compaction import compaction_messages, users_words
-from service.responses.prompt.compaction import INSTRUCTION, PARTLY
+from service.responses.output.compaction import users_words
+from service.responses.prompt.compaction import INSTRUCTION, PARTLY, window, with_trigger
 from store.turn import StoredMessage
 from tests.support.responses.requests import ENVELOPES, Json, prompt
 
@@ -45,15 +48,6 @@ def test_the_newest_compaction_holds() -> None:
 
     assert "Tom" not in text
     assert "A later summary." in text
-
-
-@pytest.mark.parametrize("kept", [(), KEPT])
-def test_a_compaction_in_a_chain_hides_what_stands_before_it(kept: tuple[StoredMessage, ...]) -> None:
-    earlier = prompt(input=OLD).messages
-    marks = compaction_messages(sealed.Compaction("Tom was fed.", kept), limit=1000)
-    chain = [*earlier, *marks]
-
-    assert prompt(chain, input=[NOW]).tokens == prompt(input=[*OLD, compaction(*kept), NOW]).tokens
 
 
 def test_what_comes_after_a_compaction_may_answer_a_call_before_it() -> None:
@@ -144,3 +138,36 @@ def test_what_travels_can_be_sealed_however_short_its_messages_are() -> None:
 
     assert 0 < len(kept) < len(many)
     assert len(sealed.compaction("x" * sealed.MAX_SUMMARY_BYTES, kept)) <= sealed.MAX_PAYLOAD_BYTES
+
+
+RESPONSE_ID = "resp_" + 48 * "0"
+WINDOWED = Compaction("cmp_1", "sealed")
+PICTURE = {"type": "input_image", "image_url": "data:,"}
+items = st.lists(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=2), max_size=4)
+
+
+def said(text: str, role: Any = "user") -> MessageItem:
+    return MessageItem(role=role, content=[{"type": "input_text", "text": text}])
+
+
+def texts(shown: list[InputItem | Compaction]) -> list[str]:
+    return [item.text for item in shown if isinstance(item, MessageItem)]
+
+
+@given(items, st.integers(0, 4))
+def test_a_trigger_stands_behind_the_items_however_they_are_written(given: list[object], indent: int) -> None:
+    raw = msgspec.json.format(msgspec.json.encode(given), indent=indent)
+    assert msgspec.json.decode(with_trigger(msgspec.Raw(raw))) == [*given, TRIGGER]
+
+
+def test_a_window_shows_what_was_sent_as_it_was_sent() -> None:
+    seen = MessageItem(role="user", content=[PICTURE])
+    own = [said("Ahoy."), said("Be brief.", "developer"), seen]
+    carried = [message("Ahoy.", "user"), message("(an image)", "user")]
+    assert window(RESPONSE_ID, own, carried, WINDOWED) == [own[0], seen, WINDOWED]
+
+
+def test_a_window_shows_no_message_twice_where_a_compaction_has_it_already() -> None:
+    own = [said("One."), CompactionItem("sealed"), said("Two.")]
+    shown = window(RESPONSE_ID, own, [message(text, "user") for text in ("One.", "Two.")], WINDOWED)
+    assert texts(shown) == ["One.", "Two."]

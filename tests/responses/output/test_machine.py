@@ -53,7 +53,7 @@ def finished(text: str, ending: Ending) -> tuple[str, str | None, str | None]:
     run(machine, [harmony(text)], ending)
     response = machine.result(ending, now=NOW)
     reason = response.incomplete_details and response.incomplete_details.reason
-    return response.status, reason, response.output[-1].status if response.output else None
+    return response.status, reason, getattr(response.output[-1], "status", None) if response.output else None
 
 
 @pytest.mark.parametrize(

@@ -114,20 +114,6 @@ async def test_a_container_may_be_named_without_a_stored_history(settings: Setti
     assert {ran(each)[0].container_id for each in (second, third)} == {id}
 
 
-async def test_a_lost_container_is_told_and_another_is_made(settings: Settings, sandbox: LocalSandbox) -> None:
-    crash = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
-    engine = scripted([code("x = 1")], [code(crash)], [code("'x' in globals()")], [answer("Gone.")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        response = await ask(client, input="Crash.", include=OUTPUTS)
-
-    first, second, third = ran(response)
-    assert [call.status for call in (first, second, third)] == ["completed", "failed", "completed"]
-    assert third.outputs[0].logs == "False\n"
-    assert third.container_id != first.container_id
-    assert "The session is lost" in prompts(engine)[2]
-    assert "The container was lost, with its variables and files." in prompts(engine)[3]
-
-
 @pytest.mark.parametrize("background", [False, True])
 async def test_a_container_that_is_deleted_amid_a_response_is_not_made_anew(
     settings: Settings, sandbox: LocalSandbox, background: bool

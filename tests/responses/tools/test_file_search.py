@@ -158,7 +158,7 @@ class Unasked:
     async def list_tools(self) -> Listing:
         raise AssertionError("asked for its tools")
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+    async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
         raise AssertionError(f"asked for {name}")
 
     async def close(self) -> None:

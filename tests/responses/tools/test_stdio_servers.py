@@ -200,7 +200,7 @@ async def test_an_operators_program_serves_responses_and_one_too_many_is_refused
     tool: Any = {"type": "mcp", "server_label": "maths"}
     async with serving(named, engine) as inside, inside.client() as client, inside.http() as http:
         await ask(client, input="Go.", tools=[tool], tool_choice="none")  # lists
-        first = asyncio.create_task(ask(client, input="Go.", tools=[tool]))
+        first = asyncio.ensure_future(ask(client, input="Go.", tools=[tool]))
         await until(began.exists)
         second = await ask(client, input="Go.", tools=[tool])
         go.touch()

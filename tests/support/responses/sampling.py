@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from functools import cache
 
+from service.api.events import Event
 from service.engine.port import Engine, Generation
 from service.metrics.counters import Metrics, make_metrics
 from service.responses.drive import Driver, UseUp
@@ -99,5 +100,5 @@ class Sampler:
         await self.room()
 
 
-async def _never(*_: object) -> list[object]:  # type: ignore[type-arg]
+async def _never(*_: object) -> list[Event]:
     raise AssertionError("it is never ended")

@@ -5,7 +5,6 @@ What each call was given is noted, for tests to read.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,6 @@ def found(query: str) -> Any:
             return {"results": [TIDES, {"file_id": "file-x", "text": "Who?", "score": 0.1}]}
         case "no list":
             return {"found": [TIDES]}
-        case "secret":
-            return {"results": [TIDES | {"text": f"It says {os.environ.get('LIBRARY_KEY', 'hunter2-hunter2')}."}]}
         case "fail":
             raise ValueError("the index is being built")
         case _:

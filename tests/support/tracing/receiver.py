@@ -38,12 +38,11 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What was received so far. Requests get `status`; with `gate` cleared they wait for it."""
+    """What was received so far. With `gate` cleared requests wait for it."""
 
     spans: list[Received] = field(default_factory=list[Received])
     raw: list[bytes] = field(default_factory=list[bytes])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
-    status: int = 200
     gate: threading.Event = field(default_factory=threading.Event)
     url: str = ""
 
@@ -123,9 +122,8 @@ def receiving() -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["content-length"]))
             receiver.gate.wait()
             receiver.headers.append({name.lower(): value for name, value in self.headers.items()})
-            if receiver.status == 200:
-                receiver.take(body)
-            self.send_response(receiver.status)
+            receiver.take(body)
+            self.send_response(200)
             self.send_header("content-length", "0")
             self.end_headers()
 
