@@ -228,6 +228,7 @@ async def test_a_client_that_stores_nothing_reads_what_is_known_and_leaves_it_as
         first = await post(http, "I am Ada.")
         before = await stored(settings)
         history: list[Any] = [heard("I am Ada."), said("Hello."), heard("What colour?")]
+        made: Any = None
         for _ in range(3):
             stream = await client.responses.create(input=history, store=False, **asked)
             made = [event async for event in stream][-1].response
@@ -300,6 +301,7 @@ async def test_the_reasoning_before_a_call_of_a_chat_completion_is_in_the_prompt
     function: Any = {"type": "function", "function": {"name": "look", "strict": False}}
     async with remembering(settings, *calls, answer("Blue.")) as (inside, engine, _), inside.client() as client:
         messages: list[Any] = [heard("What colour?")]
+        made: Any = None
         for n in range(4):
             told = [{"role": "system", "content": f"It is {n} o'clock."}, *messages]
             made = await client.chat.completions.create(model=MODEL, messages=told, tools=[function])

@@ -248,9 +248,9 @@ async def test_a_stored_prompt_is_what_somebody_who_sent_its_text_would_get(shop
         made = await ask(client, prompt=named(goods="tea"), input="Be brief.")
         await ask(client, instructions="You sell tea.", input=[text])
         alone = await ask(client, prompt=named(goods="tea"))
-        listed = [item.to_dict() async for item in client.responses.input_items.list(made.id, order="asc")]
+        listed: list[Any] = [item.to_dict() async for item in client.responses.input_items.list(made.id, order="asc")]
 
-    prompts = [generation.prompt.tolist() for generation in engine.generations]
+    prompts = [list(generation.prompt) for generation in engine.generations]
     assert prompts[1] == prompts[2]
     assert prompts[0] != prompts[1]
     assert [item["content"][0]["text"] for item in listed] == ["What is new about tea?", "Be brief."]

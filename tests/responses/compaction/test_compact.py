@@ -180,6 +180,7 @@ async def test_a_stored_conversation_is_compacted_and_goes_on_from_there(setting
 async def test_who_keeps_the_history_may_drop_what_stands_before_the_item(settings: Settings) -> None:
     played = heron_engine([answer("Still there.")])
     history: list[Json] = [FIRST]
+    pruned: list[Json] = []
     async with serving(settings, played) as inside, inside.http() as http:
         for asked in (SECOND, {"role": "user", "content": "And now?"}):
             history += [*(await created(http, input=history, store=False))["output"], asked]

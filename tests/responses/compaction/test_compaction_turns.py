@@ -110,6 +110,7 @@ def test_a_budget_spans_both_turns() -> None:
 
 
 def test_an_answer_has_no_more_room_than_the_context_leaves() -> None:
+    assert ONWARD is not None
     onward = msgspec.structs.replace(ONWARD, context_tokens=1000)
     _, _, generations = made(
         SUMMARY, FINAL, rules=msgspec.structs.replace(MADE.rules, after_compaction=onward), budget=5000

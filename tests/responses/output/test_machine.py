@@ -17,7 +17,7 @@ endings = st.sampled_from(Ending)
 # --- the stream ---
 
 
-@pytest.mark.parametrize("streams", lengths(settings.default.max_examples, 10_000, seconds=600))
+@pytest.mark.parametrize("streams", lengths(settings().max_examples, 10_000, seconds=600))
 def test_any_tokens_give_a_stream_that_keeps_the_grammar(streams: int) -> None:
     @settings(max_examples=streams, derandomize=True)
     @given(ids=samples.streams, ending=endings)

@@ -123,7 +123,7 @@ async def test_a_container_that_is_deleted_amid_a_response_is_not_made_anew(
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
         containers = client.containers
         asked = ask(client, input="Wait.", include=OUTPUTS, background=background)
-        response = asyncio.create_task(asked)
+        response = asyncio.ensure_future(asked)
         await until(lambda: len(engine.generations) == 2, SECONDS)
         (used,) = [each async for each in containers.list()]
         await containers.delete(used.id)

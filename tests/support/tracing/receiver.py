@@ -104,6 +104,7 @@ def _read(span: Any, service: str) -> Received:
 
 def _value(value: AnyValue) -> Any:
     kind = value.WhichOneof("value")
+    assert kind is not None
     if kind == "array_value":
         return [_value(each) for each in value.array_value.values]
     return getattr(value, kind)
@@ -127,7 +128,7 @@ def receiving() -> Iterator[Receiver]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_message(self, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Say nothing of it."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
