@@ -60,3 +60,13 @@ def said(*parts: str | bytes) -> list[dict[str, Any]]:
     """A user's message of texts and pictures."""
     content = [part(each) if isinstance(each, bytes) else {"type": "input_text", "text": each} for each in parts]
     return [{"role": "user", "content": content}]
+
+
+def shown_in(body: dict[str, Any]) -> list[str]:
+    """The pictures and texts of a request to a server, a picture as its data URL."""
+    found: list[str] = []
+    for message in body["messages"]:
+        content = message["content"]
+        parts = [{"text": content}] if isinstance(content, str) else content
+        found += [each["image_url"]["url"] if "image_url" in each else each["text"] for each in parts]
+    return found

@@ -15,6 +15,7 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.serve import join
+from service.engine.servers.engine import Access, ServersEngine
 from service.process import open_archive
 from service.responses.refusals import refusal_of
 from service.settings.settings import Settings
@@ -25,6 +26,9 @@ from store.backup.heads import key_of
 from store.backup.upkeep.expiring import LOOKED_KEY
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
 from tests.support.archive.back import gone_back, remembered
+from tests.support.chat.standin import answer, chatting
+from tests.support.markup.writing import Turn
+from tests.support.pictures import png, said, shown_in, url_of
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL, free_port
@@ -549,3 +553,24 @@ async def forget_all(redis: Redis, prefix: str) -> None:
     """The server loses all that it has."""
     keys = [key async for key in redis.scan_iter(f"{prefix}:*")]
     await redis.delete(*keys)
+
+
+async def test_a_picture_that_left_memory_is_shown_and_listed_again_byte_for_byte(
+    settings: Settings, redis: Redis, prefix: str
+) -> None:
+    await asyncio.to_thread(join, settings)
+    cat = png(comment=bytes(range(256)) * 400)
+    async with (
+        chatting(lambda _: answer(Turn("", "A cat.", [])), model=MODEL, sees=True, vllm=True) as eyes,
+        serving(settings, ServersEngine(eyes.kind, Access((eyes.url,)))) as inside,
+        (stored := Stored(inside, redis, prefix)).ada as ada,
+        stored.bob,
+    ):
+        first = await ada.responses.create(model=MODEL, input=said("Look", cat))  # type: ignore[arg-type]
+        await stored.all_archived()
+        await stored.push_out(first.id)
+        assert [key async for key in redis.scan_iter(f"{prefix}:*:picture:*")] == []
+        listed = await ada.responses.input_items.list(first.id)
+        assert url_of(cat) in listed.to_json()
+        await say(ada, "And its colour?", first.id)
+        assert shown_in(eyes.chats[-1].body) == ["Look", url_of(cat), "A cat.", "And its colour?"]

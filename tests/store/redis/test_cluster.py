@@ -15,12 +15,13 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Found, KeyedRequests
 from store.redis.connection import Server, connect
-from store.turn import SAID_BYTES
+from store.turn import SAID_BYTES, digest_of
 from tests.support.store.operations import OPERATIONS, check_refused_in_time
-from tests.support.store.sample import TENANT, grow, said, turn, with_words
+from tests.support.store.sample import TENANT, grow, said, turn, with_pictures, with_words
 from tests.support.store.servers import Cluster, Process, cluster, eventually, server
 
 SHARDS = 16
+CAT = b"cat" * 1_000
 LIMIT_SECONDS = 0.5
 GRACE_SECONDS = 10.0
 NODE_TIMEOUT_MS = 1000
@@ -64,6 +65,21 @@ async def test_every_operation_works_on_every_node(
 ) -> None:
     for id in (await on_each(store, nodes, prefix)).values():
         await OPERATIONS[name](store, id)
+
+
+async def test_turns_of_a_tree_share_a_picture_on_their_node_until_the_last_of_them_is_gone(
+    nodes: Cluster, store: ConversationHistoryStore, prefix: str
+) -> None:
+    for root in (await on_each(store, nodes, prefix)).values():
+        forks = [store.new_id(root) for _ in range(2)]
+        for id in forks:
+            await store.append(TENANT, with_pictures(turn(id, root), CAT))
+        counts = [sum(":picture:" in key for key in node.ask("KEYS", f"{prefix}:*")) for node in nodes.primaries]
+        assert sorted(counts) == [0, 0, 1]
+        await store.forget(TENANT, forks[0], erase=True)
+        assert await store.pictures(TENANT, forks[1], [digest_of(CAT)]) == {digest_of(CAT): CAT}
+        await store.forget(TENANT, forks[1], erase=True)
+        assert not any(":picture:" in key for node in nodes.primaries for key in node.ask("KEYS", f"{prefix}:*"))
 
 
 async def test_words_are_found_on_the_node_that_has_the_conversations_that_begin_alike(
