@@ -68,6 +68,7 @@ class Generation(msgspec.Struct, frozen=True):
     whose prefix cache has them, or to the server of the response that this one `continues`; `response` is its own id.
     Those with different `cache_salt` never share cached prefixes. A lower `priority` is served earlier. `trace` are the
     client's W3C trace headers, by name.
+    `pictures` are the data URLs of those that the prompt marks, in its order; empty for one that was deleted since.
     With `asks` the server makes the prompt and reads the answer itself; there is no `prompt` then.
     """
 
@@ -86,6 +87,7 @@ class Generation(msgspec.Struct, frozen=True):
     tenant: str = ""
     begun: bool = False
     asks: ChatRequest | None = None
+    pictures: tuple[bytes, ...] = ()
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -111,9 +113,9 @@ class Chunk(msgspec.Struct, frozen=True):
 
     The last chunk has `finish`; `cached_tokens`, where the engine knows it, is how much of the prompt its prefix
     cache had, and comes at the latest with the last chunk. `logprobs`, where asked for, has one entry a token. `text`
-    is the ids' text, where the generation is decoded. Of a generation that `asks`, the ids only count; the text is as
-    markup/by_server.py writes it, and `prompt_tokens` come at the latest with the last chunk, if the server
-    tells them.
+    is the ids' text, where the generation is decoded. Of a generation that `asks`, the ids only count, and the text is
+    as markup/by_server.py writes it. Of that, and of one with pictures, `prompt_tokens` come at the latest with the
+    last chunk, if the server tells them.
     """
 
     tokens: list[int]

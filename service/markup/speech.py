@@ -31,7 +31,8 @@ class Speech(msgspec.Struct, frozen=True):
 
     `marks` are the marks that are one id in its vocabulary, with their ids, and `ends` the ids that end its turn.
     A conversation without a system message gets an empty one if `empty_system`, as its template would add a worse one.
-    `shown` are the parts of tools that its template shows, and `sees` is whether it is shown pictures.
+    `shown` are the parts of tools that its template shows, and `sees` is whether it is shown pictures: by its server's
+    prompts, or by prompts of ids, in which `mark` stands for one.
     """
 
     family: str
@@ -40,6 +41,7 @@ class Speech(msgspec.Struct, frozen=True):
     empty_system: bool = False
     shown: Shown = SHOWN
     sees: bool = False
+    mark: tuple[int, ...] = ()
 
 
 def usual_options(effort: str) -> dict[str, object]:

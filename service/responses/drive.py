@@ -25,10 +25,12 @@ from service.api.outcome import HostedCall, Outcome, failed_outcome, lost_outcom
 from service.api.response import Response, ResponseError
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation
 from service.logs import event
+from service.markup.speech import sizes_in
 from service.metrics.counters import Metrics, Mode, Pace
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
+from service.responses.output.reading import TemplatedReading
 from service.responses.plan import Plan
 from service.responses.references import Pictures
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
@@ -284,12 +286,18 @@ class Driver:
     async def _generate(self) -> None:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
         generation = self.run.ask()
-        if generation.asks is None or self.pictures is None:
+        reading, asks = self.machine.stretches, generation.asks
+        if self.pictures is None or not isinstance(reading, TemplatedReading) or not reading.chat.sees:
             await self._sample(generation)
             return
-        async with self.pictures.urls(generation.asks.transcript.messages) as urls:
-            asks = msgspec.structs.replace(generation.asks, pictures=urls)
-            await self._sample(msgspec.structs.replace(generation, asks=asks))
+        messages = reading.transcript.messages
+        async with self.pictures.urls(messages) as urls:
+            if asks is None:
+                shown = tuple([urls.get(digest, b"") for digest, _ in sizes_in(messages)])
+                generation = msgspec.structs.replace(generation, pictures=shown)
+            else:
+                generation = msgspec.structs.replace(generation, asks=msgspec.structs.replace(asks, pictures=urls))
+            await self._sample(generation)
 
     async def _sample(self, generation: Generation) -> None:
         run = self.run

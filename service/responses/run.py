@@ -99,8 +99,9 @@ class Run:
         ids, before, text = chunk.tokens, reading.sampled, isinstance(reading, TemplatedReading)
         pieces: tuple[Piece, ...] = ()
         if chunk.prompt_tokens is not None and isinstance(reading, TemplatedReading):
-            reading.prompted(chunk.prompt_tokens, thinking=False)
-            pieces = (Piece(0, "", chunk.prompt_tokens),)
+            length = chunk.prompt_tokens - max(0, len(self._generation.prompt) - reading.prefix_tokens)
+            reading.prompted(length, thinking=False)
+            pieces = (Piece(0, "", length),)
         events = machine.feed(ids, chunk.logprobs, chunk.text)
         taken = reading.sampled - before
         whole = taken == len(ids)

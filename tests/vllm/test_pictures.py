@@ -3,19 +3,27 @@
 Its answers are random; the tests are about how it reads each picture, and where its prefix cache holds.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from openai import AsyncOpenAI
 
 from service.engine.chat.servers import VllmByChat
 from service.engine.servers.engine import Access, ServersEngine
-from service.settings.settings import Settings
-from tests.support.pictures import png, said
+from service.engine.servers.kind import Kind
+from service.engine.vllm.servers import Vllm
+from service.settings.settings import Settings, load_settings
+from tests.support.chaos.storm import QUICK
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.pictures import png, said, url_of
 from tests.support.service.background import ended
 from tests.support.service.inside import serving
+from tests.support.service.process import WorkerProcess
 from tests.support.vllm.server import SEEING
 
 pytestmark = [pytest.mark.vllm]
@@ -24,11 +32,19 @@ CAT, DOG = png(grey=10), png(grey=200)
 PICTURE_TOKENS = 19
 """Of 16 patches and three marks."""
 BLOCK = 32
+LONG, OTHERWISE = "a picture " * 10, "to look at " * 10
+SAMPLING = {"temperature": 0, "max_tokens": 16}
+
+
+@pytest.fixture(params=[VllmByChat, Vllm], ids=["by messages", "by ids"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """How the server is asked: for a prompt of its own, or by ids and the pictures beside them."""
+    return request.param()
 
 
 @asynccontextmanager
-async def asked(settings: Settings, url: str, **more: Any) -> AsyncIterator[AsyncOpenAI]:
-    engine = ServersEngine(VllmByChat(), Access((url,)))
+async def asked(settings: Settings, kind: Kind, url: str, **more: Any) -> AsyncIterator[AsyncOpenAI]:
+    engine = ServersEngine(kind, Access((url,)))
     async with serving(settings.model_copy(update=more), engine) as service, service.client() as client:
         yield client
 
@@ -38,8 +54,10 @@ async def ask(client: AsyncOpenAI, words: Any, after: Any = None, **more: Any) -
     return await client.responses.create(model=SEEING, input=words, **options)
 
 
-async def test_a_server_says_that_its_model_sees_and_reads_each_picture(settings: Settings, seeing_url: str) -> None:
-    async with asked(settings, seeing_url) as client:
+async def test_a_server_says_that_its_model_sees_and_reads_each_picture(
+    settings: Settings, kind: Kind, seeing_url: str
+) -> None:
+    async with asked(settings, kind, seeing_url) as client:
         model = (await client.models.list()).data[0].to_dict()
         assert model["architecture"] == {"input_modalities": ["text", "image"], "output_modalities": ["text"]}
         blind, one, two = [await ask(client, said("Look", *shown)) for shown in ((), (CAT,), (CAT, DOG))]
@@ -49,29 +67,90 @@ async def test_a_server_says_that_its_model_sees_and_reads_each_picture(settings
 
 
 async def test_a_continuation_behind_a_picture_hits_the_prefix_cache_and_another_picture_does_not(
-    settings: Settings, seeing_url: str
+    settings: Settings, kind: Kind, seeing_url: str
 ) -> None:
-    async with asked(settings, seeing_url) as client:
-        long = "a picture " * 10
-        first = await ask(client, said(CAT, long))
+    async with asked(settings, kind, seeing_url) as client:
+        first = await ask(client, said(CAT, LONG))
         again = await ask(client, "And?", first)
         fork = await ask(client, "Or?", first)
-        other = await ask(client, said(DOG, long))
+        other = await ask(client, said(DOG, LONG))
     read = first.usage.input_tokens // BLOCK * BLOCK
     assert again.usage.input_tokens_details.cached_tokens >= read > PICTURE_TOKENS
     assert fork.usage.input_tokens_details.cached_tokens >= read
     assert other.usage.input_tokens_details.cached_tokens < PICTURE_TOKENS, "it is the picture that differs"
 
 
-async def test_a_job_outlives_its_process_and_another_shows_its_picture_from_the_store(
-    settings: Settings, seeing_url: str
+async def test_a_continuation_finds_what_vllm_keeps_for_clients_of_its_own_by_messages_and_by_ids(
+    settings: Settings, kind: Kind, seeing_url: str
 ) -> None:
-    async with asked(settings, seeing_url, worker=False) as client:
+    async with asked(settings, kind, seeing_url) as client:
+        first = await ask(client, said(CAT, OTHERWISE))
+        again = await ask(client, "And?", first)
+    ours = [each.usage.input_tokens_details.cached_tokens for each in (first, again)]
+    theirs: list[tuple[int, int]] = []
+    beside = {"content_parts": [{"type": "image_url", "url": url_of(CAT)}], "sampling_params": SAMPLING}
+    apart = {"cache_salt": kind.__class__.__name__}
+    image = {"type": "image_url", "image_url": {"url": url_of(CAT)}}
+    messages: list[Any] = [{"role": "user", "content": [image, {"type": "text", "text": OTHERWISE}]}]
+    async with httpx.AsyncClient(base_url=seeing_url) as http:
+        for more in (first.output_text, None):
+            told = await post(
+                http, "/v1/chat/completions", messages=messages, return_prompt_text=True, **SAMPLING, **apart
+            )
+            written = {"prompt": told["prompt_text"], "add_special_tokens": False}
+            ids = (await post(http, "/tokenize", **written))["tokens"]
+            assert told["usage"]["prompt_tokens"] - len(ids) == PICTURE_TOKENS - 1, "vLLM writes them out itself"
+            read = await post(http, "/inference/v1/generate", token_ids=ids, **beside, **apart)
+            theirs.append((cached_in(told), cached_in(read)))
+            messages += [{"role": "assistant", "content": more}, {"role": "user", "content": "And?"}]
+    assert all(max(each) <= found for each, found in zip(theirs, ours, strict=True)), (theirs, ours)
+    assert ours[1] > PICTURE_TOKENS
+
+
+async def post(http: httpx.AsyncClient, path: str, **body: Any) -> Any:
+    answer = await http.post(path, json={"model": SEEING, **body})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def cached_in(told: Any) -> int:
+    return told["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+async def test_a_job_outlives_its_process_and_another_shows_its_picture_from_the_store(
+    settings: Settings, kind: Kind, seeing_url: str
+) -> None:
+    async with asked(settings, kind, seeing_url, worker=False) as client:
         queued = await ask(client, said("Look", CAT), background=True)
         plain = await ask(client, said("Look"))
-    async with asked(settings, seeing_url) as client:
+    async with asked(settings, kind, seeing_url) as client:
         response = await ended(client, queued.id)
         assert response.usage is not None
         assert response.usage.input_tokens - plain.usage.input_tokens == PICTURE_TOKENS
         later = await ask(client, "And?", response)
     assert later.usage.input_tokens > response.usage.input_tokens
+
+
+async def test_killed_amid_an_answer_about_a_picture_its_heir_goes_on_at_the_token(
+    settings: Settings, seeing_url: str, tmp_path: Path
+) -> None:
+    stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    given = QUICK | stored | {"engine": "vllm", "engine_url": seeing_url}
+    words, long = said(CAT, "Tell me of it"), {"max_output_tokens": 400}
+    async with serving(load_settings(**given, worker=False)) as service, service.client() as client:
+        whole = await ask(client, words, **long)
+        stream = await ask(client, words, background=True, stream=True, **long)
+        workers = [await asyncio.to_thread(WorkerProcess, tmp_path / "first", **given)]
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event.to_dict())
+            if event.type == "response.output_text.delta" and len(workers) == 1:
+                workers[0].kill()
+                workers.append(await asyncio.to_thread(WorkerProcess, tmp_path / "heir", **given))
+        response = check_stream(events)
+        await asyncio.to_thread(workers[1].stop)
+    assert response["output"][0]["content"][0]["text"] == whole.output_text
+    assert [response["usage"][each] for each in ("input_tokens", "output_tokens")] == [
+        whole.usage.input_tokens,
+        whole.usage.output_tokens,
+    ]

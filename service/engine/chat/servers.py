@@ -19,6 +19,7 @@ from service.engine.port import EngineError, EngineRefused, Generation
 from service.engine.servers.kind import MODELS, Ask, Facts, Kind, Request, Wanted
 from service.engine.servers.speech import Disarming, Pieces, common_pieces
 from service.engine.servers.token_ids import LEAST_TOP_P
+from service.engine.vllm.pictures import LOOK
 from service.engine.vllm.servers import TOKENIZE, Vllm
 from service.logs import event
 from service.markup.by_server import ENDED
@@ -30,16 +31,6 @@ CHAT = "/v1/chat/completions"
 
 CUTS = "cuts texts"
 """The trait of a server that tells how it cuts a text into tokens."""
-
-_GREY = (
-    "data:image/png;base64,"
-    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEB"
-    "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC"
-)
-"""64 pixels square: some models take nothing smaller."""
-
-_LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": _GREY}}]}]
-"""A message with a picture, which vLLM refuses to cut for a model that sees none."""
 
 MOST_PICTURE_TOKENS = 16_384
 """As Qwen-VL at its most."""
@@ -142,7 +133,7 @@ class VllmByChat(ByChat):
         return status == 200
 
     async def _sees(self, ask: Ask, model: str) -> bool:
-        status, _ = await ask("POST", TOKENIZE, msgspec.json.encode({"model": model, "messages": _LOOK}))
+        status, _ = await ask("POST", TOKENIZE, msgspec.json.encode({"model": model, "messages": LOOK}))
         return status == 200
 
     def _own(self, generation: Generation) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class Admission:
         """
         expected = int(self._expected)
         if isinstance(asked, Generation):
-            prompt = len(asked.prompt)
+            prompt = len(asked.prompt) + PICTURE_TOKENS * len(asked.pictures)
             if asked.asks is not None:
                 prompt = asked.asks.size // BYTES_A_TOKEN + PICTURE_TOKENS * len(asked.asks.pictures)
             output, most = asked.sampling.max_tokens, context_tokens

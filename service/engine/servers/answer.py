@@ -75,6 +75,8 @@ class Answer(ABC):
         self._logprobs: list[TokenLogprobs] = []
         self._finish: Finish | None = None
         self._cached_tokens: int | None = None
+        self._read_tokens: int | None = None
+        """How many tokens the prompt has, where only the server knows."""
 
     @abstractmethod
     def _take(self, payload: bytes) -> None:
@@ -100,7 +102,8 @@ class Answer(ABC):
             return ()
         self.begun = True
         logprobs, text = None if self._alternatives is None else self._logprobs, "".join(self._text)
-        made = Chunk(self._tokens, None, self._cached_tokens, logprobs, text)
+        made = Chunk(self._tokens, None, self._cached_tokens, logprobs, text, self._read_tokens)
+        self._read_tokens = None
         self._spoke = self._spoke or bool(text)
         self._textless += len(self._tokens) if self._decoded and not self._spoke else 0
         self._tokens, self._logprobs, self._text = [], [], []
@@ -119,7 +122,8 @@ class Answer(ABC):
             raise EngineBroke(f"the {self.name} server broke off")
         if not self._spoke and self._textless > (1 if self._finish is Finish.STOP else MOST_PARTS):
             raise self._without_text()
-        return Chunk([], self._finish, self._cached_tokens, None if self._alternatives is None else [])
+        logprobs: list[TokenLogprobs] | None = None if self._alternatives is None else []
+        return Chunk([], self._finish, self._cached_tokens, logprobs, prompt_tokens=self._read_tokens)
 
     def _without_text(self) -> EngineError:
         return EngineError(f"the {self.name} server sent tokens without their text{self.hint}")

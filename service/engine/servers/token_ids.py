@@ -59,6 +59,7 @@ class _PromptDetails(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
+    prompt_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -66,6 +67,11 @@ class UsageEvent(Event):
     """An event of a completion, which may tell its usage."""
 
     usage: _Usage | None = None
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """How many tokens the prompt has, once the server says."""
+        return self.usage and self.usage.prompt_tokens
 
     @property
     def cached_tokens(self) -> int | None:

@@ -40,7 +40,8 @@ from service.engine.servers.kind import (
     read_event,
 )
 from service.engine.servers.speech import Disarming, Pieces, speech_of
-from service.engine.servers.token_ids import MOST, UsageEvent, mean, prompt_json, read_page, total
+from service.engine.servers.token_ids import BAN, MOST, UsageEvent, mean, prompt_json, read_page, total
+from service.engine.vllm.pictures import LOOK_TWICE, RENDER, content_parts, greyed, read_rendered, shows_pictures
 from service.harmony.tokens import START
 from service.markup.speech import Speech, Transcript
 
@@ -64,6 +65,7 @@ class Endpoint(StrEnum):
     COMPLETIONS = "/v1/completions"
 
 
+CHAT = "/v1/chat/completions"
 VERSION = "/version"
 
 
@@ -164,6 +166,12 @@ class _Rendered(msgspec.Struct):
     sampling_params: Defaults
 
 
+class _Written(msgspec.Struct):
+    """A prompt as its template writes it."""
+
+    prompt_text: str = ""
+
+
 METRICS = "/metrics"
 RUNNING, WAITING, CONFIG = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:cache_config_info"
 USED = "vllm:kv_cache_usage_perc"
@@ -172,12 +180,13 @@ EVENT = msgspec.json.Decoder(Event)
 _VERSION = msgspec.json.Decoder(_Version)
 _CUT = msgspec.json.Decoder(Cut)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
+_WRITTEN = msgspec.json.Decoder(_Written)
 _ENCODE = msgspec.json.Encoder().encode
 _LOGPROB = attrgetter("logprob")
 
 
-def request_body(endpoint: Endpoint, generation: Generation, model: str) -> bytes:
-    """The body that asks for a generation."""
+def request_body(endpoint: Endpoint, generation: Generation, model: str, mark: Sequence[int] = ()) -> bytes:
+    """The body that asks for a generation; `mark` stands for a picture in its prompt."""
     prompt, sampling = prompt_json(generation), parameters(generation.sampling)
     if generation.sampling.structural_tag is not None:
         sampling["structured_outputs"] = {"structural_tag": generation.sampling.structural_tag}
@@ -193,7 +202,12 @@ def request_body(endpoint: Endpoint, generation: Generation, model: str) -> byte
             sampling["logprobs"] = _with_the_sampled(generation.sampling.logprobs)
         # without need of the text none is made; a constraint holds from the first token, whatever parser a server has
         text = {"skip_special_tokens": False} if generation.decoded else {"detokenize": False}
-        mode = {"output_mode": "text"} if generation.decoded else {}
+        mode: dict[str, Any] = {"output_mode": "text"} if generation.decoded else {}
+        if generation.pictures:
+            mode |= {"content_parts": content_parts(generation.pictures)}
+            body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        if len(mark) == 1:  # a sampled one would take the place of a later picture's
+            sampling["logit_bias"] = {str(mark[0]): BAN}
         return _ENCODE(body | mode | {"token_ids": prompt, "sampling_params": sampling | text, "reasoning_ended": True})
     as_ids = not generation.decoded
     ids = {"return_token_ids": True, "return_tokens_as_token_ids": as_ids, "skip_special_tokens": False}
@@ -205,8 +219,10 @@ def tokenize_body(text: str, model: str) -> bytes:
     return _ENCODE({"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True})
 
 
-def template_body(transcript: Transcript, model: str, *, texts: bool = False) -> bytes:
-    """The body that asks for the ids of a prompt; `texts` is whether each comes with its text."""
+def template_body(transcript: Transcript, model: str, *, texts: bool = False, **more: Any) -> bytes:
+    """The body that asks for the ids of a prompt; `texts` is whether each comes with its text. `more` are members for
+    the endpoint alone.
+    """
     tools = {} if transcript.tools == b"[]" else {"tools": msgspec.Raw(transcript.tools)}
     body = {
         "model": model,
@@ -215,6 +231,7 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False) ->
         "add_generation_prompt": True,
         "add_special_tokens": False,
         **({"return_token_strs": True} if texts else {}),
+        **more,
     }
     return _ENCODE(body | tools)
 
@@ -335,15 +352,21 @@ def read_told(body: bytes) -> ServerLoad:
 
 
 class VllmAnswer(Answer):
-    """A stream of either endpoint."""
+    """A stream of either endpoint; `pictured` is whether the prompt has more ids than are known here."""
 
     name = NAME
     hint = "; vLLM does so before 0.32"
+
+    def __init__(self, *, logprobs: int | None, decoded: bool = False, pictured: bool = False) -> None:
+        super().__init__(logprobs=logprobs, decoded=decoded)
+        self._pictured = pictured
 
     def _take(self, payload: bytes) -> None:
         event = read_event(NAME, EVENT, payload)
         if event.cached_tokens is not None:
             self._cached_tokens = event.cached_tokens
+        if self._pictured and event.prompt_tokens is not None:
+            self._read_tokens, self._pictured = event.prompt_tokens, False
         if self.finished:
             return
         for choice in event.choices:
@@ -382,6 +405,9 @@ class Vllm(Kind):
             defaults = read_defaults(body) if status == 200 else defaults
         model, context_tokens, _ = await self.served_model(ask, wanted)
         speech = await self._speech(ask, model)
+        if speech is not None and endpoint is Endpoint.GENERATE:
+            mark = await self._mark(ask, model)
+            speech = msgspec.structs.replace(speech, sees=bool(mark), mark=mark)
         if model != (again := (await self.served_model(ask, wanted)).model):
             raise EngineUnavailable(f"the vLLM server served {model!r} a moment ago, and now {again!r}")
         return Facts(
@@ -397,6 +423,9 @@ class Vllm(Kind):
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
+        if facts.speech is not None and facts.speech.mark and shows_pictures(disarmed):
+            asked = template_body(greyed(disarmed), facts.model, mm_payload="none", tool_choice="none")
+            return read_rendered(await self.ask_body(ask, RENDER, asked)).marked(facts.speech.mark)
         return read_cut(await self.ask_body(ask, TOKENIZE, template_body(disarmed, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:
@@ -406,10 +435,12 @@ class Vllm(Kind):
     def request(self, facts: Facts, generation: Generation) -> Request:
         endpoint = Endpoint(facts.endpoint)
         end = Request(ABORT, abort_body(generation.id)) if endpoint is Endpoint.GENERATE else None
-        return Request(endpoint, request_body(endpoint, generation, facts.model), end)
+        mark = facts.speech.mark if facts.speech is not None else ()
+        return Request(endpoint, request_body(endpoint, generation, facts.model, mark), end)
 
     def answer(self, generation: Generation) -> VllmAnswer:
-        return VllmAnswer(logprobs=generation.sampling.logprobs, decoded=generation.decoded)
+        logprobs, pictured = generation.sampling.logprobs, bool(generation.pictures)
+        return VllmAnswer(logprobs=logprobs, decoded=generation.decoded, pictured=pictured)
 
     def passed_members(self, passed: Passed) -> dict[str, Any]:
         return {"cache_salt": passed.cache_salt, "priority": passed.priority} if passed.cache_salt else {}
@@ -439,6 +470,21 @@ class Vllm(Kind):
             return None if texts is None else "".join(texts)
 
         return await speech_of(self.pieces(ask, model), template_text, model)
+
+    async def _mark(self, ask: Ask, model: str) -> tuple[int, ...]:
+        """The ids with which the template marks a picture; none where the model sees none, or only one at a time. The
+        template's text is told beside an answer alone, so one of one token is asked for.
+        """
+        asked = {"model": model, "messages": LOOK_TWICE}
+        status, rendered = await ask("POST", RENDER, _ENCODE(asked | {"mm_payload": "none"}))
+        if status != 200:
+            return ()
+        status, body = await ask("POST", CHAT, _ENCODE(asked | {"max_tokens": 1, "return_prompt_text": True}))
+        if status != 200:
+            return ()
+        text = decode(_WRITTEN, body, EngineError("the vLLM server sent something else than an answer")).prompt_text
+        template = read_cut(await self.ask_body(ask, TOKENIZE, tokenize_body(text, model))).tokens
+        return read_rendered(rendered).mark(template)
 
     async def _endpoint(self, ask: Ask) -> Endpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""

@@ -44,9 +44,11 @@ class Stretch(msgspec.Struct):
     """The tokens of a tool's answer, which don't count among those that the response may take."""
     cached: int | None = None
     sampled: int = 0
+    shown: int = 0
+    """The tokens that its pictures take beside their marks."""
 
 
-_PROMPT, _FEEDBACK = attrgetter("prompt"), attrgetter("feedback")
+_FEEDBACK = attrgetter("feedback")
 
 
 class Stretches:
@@ -73,7 +75,7 @@ class Stretches:
     @property
     def input_tokens(self) -> int:
         """How many tokens stood before the model, in all stretches so far."""
-        return sum(map(_PROMPT, self._all))
+        return sum([each.prompt + each.shown for each in self._all])
 
     @property
     def length(self) -> int:
@@ -118,7 +120,7 @@ class Stretches:
 
     def usage(self, *, by_stretch: bool) -> Usage:
         """The usage of the response, and of each of its stretches where that was asked for."""
-        prompts = [each.prompt for each in self._all]
+        prompts = [each.prompt + each.shown for each in self._all]
         cached = [each.cached or 0 for each in self._all]
         sampled = [each.sampled for each in self._all]
         feedback = [each.feedback + each.told for each in self._all]
@@ -289,8 +291,11 @@ class TemplatedReading(Stretches):
 
     def prompted(self, length: int, thinking: bool, prompt: Templated | None = None) -> bool:
         """The present stretch's prompt was made, of so many ids that end inside of reasoning or not; `prompt` where it
-        was made here. Whether nobody had made it before.
+        was made here. Whether nobody had made it before. Behind that the server tells how many it read, with pictures.
         """
+        if prompt is None and not self._waits:
+            self._all[-1].shown = length - self.prefix_tokens
+            return False
         self.prompt, self.prefix_tokens = prompt, length
         if not self._waits:
             return False
