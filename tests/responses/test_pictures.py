@@ -20,7 +20,7 @@ from service.responses.remembered import Remembered, remember
 from service.settings.settings import Settings
 from tests.support.chat.standin import ChatStandin, Say, answer, chatting
 from tests.support.markup.writing import Turn
-from tests.support.pictures import part, png, said, shown_in, url_of
+from tests.support.pictures import part, png, said, url_of
 from tests.support.service import inside
 from tests.support.service.background import ended
 from tests.support.service.inside import Inside
@@ -48,7 +48,12 @@ class Seeing(NamedTuple):
 
     def shown(self) -> list[str]:
         """The pictures and texts of the last prompt, a picture as its data URL."""
-        return shown_in(self.server.chats[-1].body)
+        found: list[str] = []
+        for message in self.server.chats[-1].body["messages"]:
+            content = message["content"]
+            parts = [{"text": content}] if isinstance(content, str) else content
+            found += [each["image_url"]["url"] if "image_url" in each else each["text"] for each in parts]
+        return found
 
     async def listed(self, id: str) -> list[str]:
         """The URLs of the images that a response was given."""

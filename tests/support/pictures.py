@@ -66,7 +66,7 @@ def shown_in(body: dict[str, Any]) -> list[str]:
     """The pictures and texts of a request to a server, a picture as its data URL."""
     found: list[str] = []
     for message in body["messages"]:
-        content = message["content"]
-        parts = [{"text": content}] if isinstance(content, str) else content
+        content: Any = message["content"]
+        parts: list[Any] = [{"text": content}] if isinstance(content, str) else content
         found += [each["image_url"]["url"] if "image_url" in each else each["text"] for each in parts]
     return found

@@ -88,19 +88,19 @@ async def test_a_continuation_finds_what_vllm_keeps_for_clients_of_its_own_by_me
         again = await ask(client, "And?", first)
     ours = [each.usage.input_tokens_details.cached_tokens for each in (first, again)]
     theirs: list[tuple[int, int]] = []
-    beside = {"content_parts": [{"type": "image_url", "url": url_of(CAT)}], "sampling_params": SAMPLING}
-    apart = {"cache_salt": kind.__class__.__name__}
+    apart = settings.key_prefix
+    by_messages = {"return_prompt_text": True, "cache_salt": f"{apart} by messages"} | SAMPLING
+    parts = [{"type": "image_url", "url": url_of(CAT)}]
+    by_ids = {"content_parts": parts, "cache_salt": f"{apart} by ids", "sampling_params": SAMPLING}
     image = {"type": "image_url", "image_url": {"url": url_of(CAT)}}
     messages: list[Any] = [{"role": "user", "content": [image, {"type": "text", "text": OTHERWISE}]}]
     async with httpx.AsyncClient(base_url=seeing_url) as http:
         for more in (first.output_text, None):
-            told = await post(
-                http, "/v1/chat/completions", messages=messages, return_prompt_text=True, **SAMPLING, **apart
-            )
+            told = await post(http, "/v1/chat/completions", messages=messages, **by_messages)
             written = {"prompt": told["prompt_text"], "add_special_tokens": False}
             ids = (await post(http, "/tokenize", **written))["tokens"]
             assert told["usage"]["prompt_tokens"] - len(ids) == PICTURE_TOKENS - 1, "vLLM writes them out itself"
-            read = await post(http, "/inference/v1/generate", token_ids=ids, **beside, **apart)
+            read = await post(http, "/inference/v1/generate", token_ids=ids, **by_ids)
             theirs.append((cached_in(told), cached_in(read)))
             messages += [{"role": "assistant", "content": more}, {"role": "user", "content": "And?"}]
     assert all(max(each) <= found for each, found in zip(theirs, ours, strict=True)), (theirs, ours)

@@ -324,7 +324,8 @@ async def test_a_background_response_that_left_memory_can_be_asked_for_and_not_b
     assert (await stored.ada.responses.retrieve(made.id)).output_text == "1\n2"
     with pytest.raises(APIStatusError) as refused:
         await stored.ada.responses.cancel(made.id)
-    assert (refused.value.status_code, refused.value.body["message"]) == (400, "Cannot cancel a completed response.")
+    body: Any = refused.value.body
+    assert (refused.value.status_code, body["message"]) == (400, "Cannot cancel a completed response.")
 
 
 async def test_an_archive_that_is_away_is_no_reason_to_say_that_nothing_is_there(

@@ -190,7 +190,7 @@ def contents(node: Process) -> dict[bytes, bytes]:
         held: dict[bytes, bytes] = {}
         for key in client.scan_iter():
             client.execute_command("ASKING")
-            held[key] = client.dump(key)
+            held[key] = client.dump(key) or b""
         return held
 
 

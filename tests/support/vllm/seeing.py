@@ -96,6 +96,7 @@ class SeeingStandin(Standing):
         assert prompt.count(ord(PICTURE)) == len(parts)
         begins = len(prompt) - prompt[::-1].index(IDS[START]) + len(ASSISTANT) - len(START)
         rest = self._says[len(prompt) - begins :]
+        usage: dict[str, Any] = {}
         stream, breaks = await streaming(request), self.breaks_behind.pop(0) if self.breaks_behind else len(rest)
         for number, id in enumerate(rest):
             if number == breaks:
