@@ -44,7 +44,7 @@ class Rendered(msgspec.Struct):
     token_ids: list[TokenId]
     features: _Features | None = None
 
-    def marked(self, mark: Sequence[int]) -> list[int]:
+    def with_mark(self, mark: Sequence[int]) -> list[int]:
         """The ids with a mark in the place of each picture."""
         ids, read = list[int](), 0
         for place in self._places():
@@ -60,7 +60,7 @@ class Rendered(msgspec.Struct):
         marks = len(template) - len(self.token_ids) + sum(place.length for place in places)
         start = places[0].offset
         mark = tuple(template[start : start + marks // len(places)])
-        return mark if self.marked(mark) == list(template) else ()
+        return mark if self.with_mark(mark) == list(template) else ()
 
     def _places(self) -> list[_Place]:
         found = {} if self.features is None else self.features.mm_placeholders
@@ -80,7 +80,7 @@ def shows_pictures(transcript: Transcript) -> bool:
     return bool(sizes_in(transcript.messages))
 
 
-def greyed(transcript: Transcript) -> Transcript:
+def in_grey(transcript: Transcript) -> Transcript:
     """A transcript with a grey square for each of its pictures."""
     digests = [digest for digest, _ in sizes_in(transcript.messages)]
     return msgspec.structs.replace(

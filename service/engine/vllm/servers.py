@@ -41,7 +41,7 @@ from service.engine.servers.kind import (
 )
 from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.engine.servers.token_ids import BAN, MOST, UsageEvent, mean, prompt_json, read_page, total
-from service.engine.vllm.pictures import LOOK_TWICE, RENDER, content_parts, greyed, read_rendered, shows_pictures
+from service.engine.vllm.pictures import LOOK_TWICE, RENDER, content_parts, in_grey, read_rendered, shows_pictures
 from service.harmony.tokens import START
 from service.markup.speech import Speech, Transcript
 
@@ -424,8 +424,8 @@ class Vllm(Kind):
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
         if facts.speech is not None and facts.speech.mark and shows_pictures(disarmed):
-            asked = template_body(greyed(disarmed), facts.model, mm_payload="none", tool_choice="none")
-            return read_rendered(await self.ask_body(ask, RENDER, asked)).marked(facts.speech.mark)
+            asked = template_body(in_grey(disarmed), facts.model, mm_payload="none", tool_choice="none")
+            return read_rendered(await self.ask_body(ask, RENDER, asked)).with_mark(facts.speech.mark)
         return read_cut(await self.ask_body(ask, TOKENIZE, template_body(disarmed, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:
