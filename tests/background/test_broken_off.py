@@ -1,18 +1,13 @@
 """Streams of background responses that can't go on, can't begin, or are too many: nobody takes a part for the whole."""
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from openai import APIConnectionError, AsyncOpenAI, InternalServerError
+from openai import APIConnectionError, InternalServerError
 
 from service.settings.settings import Settings
-from store.errors import StoreUnavailable
 from store.jobs.log import GONE
-from store.listening import Listener, Listening
-from tests.background.test_resume import WHOLE
 from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, opened_stream, said
@@ -46,27 +41,6 @@ async def test_a_stream_that_is_broken_off_is_an_error_to_its_client_and_no_faul
                 pass
     assert "a stream was broken off" in caplog.text
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-
-async def test_a_stream_that_is_queued_begins_whatever_its_channel_does(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel, refusals = Listening.channel, iter(range(3))
-
-    @asynccontextmanager
-    async def late(self: Listening, name: str) -> AsyncIterator[Listener]:
-        if ":events:" in name and next(refusals, None) is not None:
-            raise StoreUnavailable("not subscribed")
-        async with channel(self, name) as listener:
-            yield listener
-
-    monkeypatch.setattr(Listening, "channel", late)
-    async with serving(settings, scripted(WHOLE)) as inside:
-        async with AsyncOpenAI(base_url=f"{inside.url}/v1", api_key="none", max_retries=2) as client:
-            stream: Any = await ask(client, input="hi", background=True, stream=True)
-            assert check_stream([event.to_dict() async for event in stream])["status"] == "completed"
-        assert next(refusals, None) is None
-        assert (await usage(inside.store)).responses == 1
 
 
 async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(

@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.port import EngineError, EngineRefused
+from service.engine.port import EngineRefused
 from service.settings.settings import Settings
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, ScriptedEngine, Stall
@@ -148,17 +148,6 @@ async def test_what_is_in_the_foreground_or_nowhere_can_not_be_cancelled(setting
             await client.responses.cancel(id)
         with pytest.raises(openai.NotFoundError):
             await client.responses.cancel(UNKNOWN)
-
-
-async def test_what_waits_for_its_engine_is_cancelled_too(settings: Settings) -> None:
-    engine = scripted([opened("Said so far."), Die(EngineError("out of memory"))])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id = (await submitted(client)).id
-        await said(client, id, "Said so far")
-        await until(lambda: not engine.running)
-        found = await client.responses.cancel(id)
-        assert (found.status, found.output_text) == ("cancelled", "Said so far.")
-        assert (await client.responses.retrieve(id)).to_dict() == found.to_dict()
 
 
 @pytest.mark.parametrize("worker", [False, True], ids=["queued", "in_progress"])

@@ -13,8 +13,6 @@ import pytest
 
 from service.background import tasks
 from service.background.worker import Worker
-from service.metrics.scrape import read_shards
-from service.process import close_service, open_service
 from service.settings.settings import Settings, variable
 from store.errors import StoreUnavailable
 from store.layout import Layout
@@ -127,15 +125,6 @@ def test_a_worker_that_is_stopped_while_its_engine_loads_leaves_at_once_and_clos
         process.send_signal(signal.SIGTERM)
         log, _ = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, log) == (0, "closed\n")
-
-
-async def test_a_shard_that_can_not_be_read_costs_the_scrape_and_leaves_nobody_at_it(settings: Settings) -> None:
-    service = open_service(changed(settings, shards=256, redis_url="redis://127.0.0.1:1"))
-    before = asyncio.all_tasks()
-    with pytest.raises(StoreUnavailable):
-        await read_shards(service.jobs)
-    assert asyncio.all_tasks() == before
-    await close_service(service)
 
 
 async def test_a_store_that_is_away_at_the_start_has_its_record_as_soon_as_it_is_back(

@@ -449,12 +449,12 @@ async def test_a_lease_that_somebody_else_took_over_is_counted_as_lost(redis_url
 async def test_one_that_is_cancelled_ran_from_its_first_claim_on_and_is_no_lost_lease(redis_url: str) -> None:
     async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service) as worker:
         id = await queued(service)
-        await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
+        counted = service.metrics.registry.get_sample_value
+        await until(lambda: counted("harmonium_log_entries_total"), SECONDS, "it says nothing")
         async with service.store.server.operation() as operation:
             await operation.command("HINCRBY", service.store.keyspace.turn(TENANT, id).key("job"), "started", -4_000)
         await control.cancel(service, TENANT, id)
         await until(lambda: not worker.running, SECONDS)
-        counted = service.metrics.registry.get_sample_value
         assert counted("harmonium_job_run_seconds_count") == 1
         assert 4.0 <= (counted("harmonium_job_run_seconds_sum") or 0.0) < 40.0
         assert service.metrics.leases_lost._value.get() == 0

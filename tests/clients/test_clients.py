@@ -56,9 +56,3 @@ def test_what_goes_wrong_is_told_with_its_place_and_the_rest_goes_on(faulty: Cli
         assert "the reason" in wrong
         assert "faulty." in wrong
     assert faulty.run("test_right") is None
-
-
-def test_a_client_that_ends_is_told_with_what_it_said(faulty: ClientProcess) -> None:
-    for case in ("test_gone", "test_right"):
-        with pytest.raises(AssertionError, match="the reason"):
-            faulty.run(case)

@@ -80,13 +80,12 @@ def talk(
     request: pytest.FixtureRequest, phoenix: Phoenix, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Talk]:
     """A conversation with a service and a worker: a call of a function, its output in a stream, and a question in the
-    background; `param` are settings of both. Its spans are in a project of the test's name.
+    background. Its spans are in a project of the test's name.
     """
     project = request.node.originalname
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"{PROJECT}={project}")
     shared = {"redis_url": redis_url, "key_prefix": tmp_path.name, "traces_url": phoenix.traces_url}
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-    shared |= request.param
     started: list[Process] = []
     try:
         api = ServiceProcess(tmp_path / "api", "--no-worker", **shared)
@@ -115,7 +114,6 @@ def talked(api: ServiceProcess, phoenix: Phoenix, project: str) -> Talk:
     return Talk(conversation, usages, job.id, spans, phoenix.sessions(project))
 
 
-@pytest.mark.parametrize("talk", [{}], indirect=True, ids=["as-by-default"])
 def test_a_conversation_is_one_session_of_trees_with_the_tokens_of_its_usage(talk: Talk) -> None:
     assert "\n".join(outline(talk.spans)) + "\n" == TREE
     (session,) = talk.sessions
@@ -147,14 +145,3 @@ def test_a_conversation_is_one_session_of_trees_with_the_tokens_of_its_usage(tal
         assert submit.facts[name] == attempt.facts[name] == value
     assert attempt.facts["harmonium.attempt.outcome"] == "ended"
     assert CANARY not in json.dumps([dict(span.facts) for span in talk.spans])
-
-
-@pytest.mark.parametrize("talk", [{"traces_contents": True}], indirect=True, ids=["with-contents"])
-def test_a_setting_shows_what_was_written_as_messages(talk: Talk) -> None:
-    first, second, _ = [span.facts for span in talk.named(CHAT)]
-    assert first["llm.input_messages.0.message.content"] == f"Be {CANARY}."
-    assert (second["llm.input_messages.0.message.role"], first["session.id"]) == ("tool", talk.conversation)
-    assert CANARY in first["output.value"]
-    assert CANARY in second["output.value"]
-    requests = [span.facts for span in talk.spans if span.name in (CREATE, "attempt")]
-    assert [CANARY in facts.get("input.value", "") for facts in requests] == [True, True, False, True]

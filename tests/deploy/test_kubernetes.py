@@ -231,12 +231,6 @@ def test_the_document_s_kustomization_stands_beside_a_checkout(tmp_path: Path) -
     assert named(manifests, "ConfigMap", "harmonium-settings")["data"]["HARMONIUM_SHARDS"] == "16"
 
 
-def test_the_document_has_every_file() -> None:
-    text = section(read("docs/deploy.md"), "Kubernetes")
-    names = {str(path.relative_to(ROOT)) for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml"}
-    assert {name for name in names if name not in text} == set()
-
-
 def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
     """The demo's Redis, API and worker with their own arguments and variables, but for ports and folders."""
     manifests = built(FOLDER / "demo")

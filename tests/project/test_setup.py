@@ -1,12 +1,9 @@
-"""scripts/setup in a copy of the checkout, with stand-ins for Python, uv and apt-get: who installs, what is shown."""
+"""scripts/setup in a copy of the checkout, with stand-ins for Python and apt-get: who installs, and who is asked."""
 
-import fcntl
 import os
 import shutil
-import struct
 import subprocess
 import tempfile
-import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,30 +13,19 @@ from tests.support import ROOT
 from tests.support.waiting import wait_until
 
 SECONDS = 30
-NARROW = 50
-"""The columns of a terminal."""
 
-PACKAGES = 77
-
-PYTHON = f"""#!/usr/bin/env bash
-# what scripts/setup asks of a Python; an installation tells of {PACKAGES} packages
+PYTHON = """#!/usr/bin/env bash
+# what scripts/setup asks of a Python
 case "$*" in
 *"venv"*--clear*)
-    folder="${{@: -1}}"
+    folder="${@: -1}"
     mkdir -p "$folder/bin"
     cp "$0" "$folder/bin/python"
     echo "command = $0 -m venv $PWD/$folder" >"$folder/pyvenv.cfg"
     ;;
 *ensurepip*) [[ ! -e no-ensurepip ]] ;;
-*install*torch.txt*)
-    echo "$(grep -o '^torch[^ ]*' .venv-vllm/torch.txt)" >>installed
-    echo "ERROR: No matching distribution found" >&2
-    exit 1
-    ;;
 *"install"*"-r "*)
     echo pip >>installed
-    for ((number = 0; number < {PACKAGES}; number++)); do echo "Collecting package$number==1.0 (from x)"; done
-    echo "Installing collected packages: all"
     ;;
 *"install"*)
     printf '#!/bin/sh\\necho "$@"\\n' >.venv/bin/harmonium
@@ -53,10 +39,6 @@ rm -f no-ensurepip
 """
 ROOT_USER = """#!/usr/bin/env bash
 echo 0
-"""
-UV = """#!/usr/bin/env bash
-echo uv >>installed
-exit $(cat uv-status)
 """
 
 
@@ -72,38 +54,18 @@ def copy(folder: Path) -> Path:
     for name in ("scripts", "requirements"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)
-    (folder / "uv-status").write_text("0")
     return folder
 
 
-def environment(checkout: Path, *, uv: bool) -> dict[str, str]:
-    """Where the stand-ins are found, and uv only if it is to be."""
+def environment(checkout: Path) -> dict[str, str]:
+    """Where the stand-ins are found."""
     programs = checkout.parent / "programs"
     programs.mkdir()
-    stand_ins = {"python3": PYTHON, "apt-get": APT_GET, "id": ROOT_USER, **({"uv": UV} if uv else {})}
+    stand_ins = {"python3": PYTHON, "apt-get": APT_GET, "id": ROOT_USER}
     for name, text in stand_ins.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     return {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(checkout)}
-
-
-def run(checkout: Path, *, uv: bool) -> str:
-    """What `scripts/harmonium doctor` shows where there is no terminal."""
-    command = [checkout / "scripts/harmonium", "doctor"]
-    env = environment(checkout, uv=uv)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=True)
-    assert done.stdout == "doctor\n"
-    return done.stderr
-
-
-def installers(checkout: Path) -> list[str]:
-    """Who was asked to install, in order."""
-    return (checkout / "installed").read_text().split()
-
-
-def test_uv_installs_where_it_is_there(checkout: Path) -> None:
-    assert "uv installs requirements/serve.txt" in run(checkout, uv=True)
-    assert installers(checkout) == ["uv"]
 
 
 def test_an_environment_of_another_checkout_is_never_emptied_through_a_link(checkout: Path) -> None:
@@ -112,7 +74,7 @@ def test_an_environment_of_another_checkout_is_never_emptied_through_a_link(chec
     (other / "kept").touch()
     (checkout / ".venv").symlink_to(other)
     command = [checkout / "scripts/setup", "serve"]
-    done = subprocess.run(command, env=environment(checkout, uv=False), capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(command, env=environment(checkout), capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode != 0
     assert ".venv is a link" in done.stderr
     assert [each.name for each in other.iterdir()] == ["kept"]
@@ -121,8 +83,7 @@ def test_an_environment_of_another_checkout_is_never_emptied_through_a_link(chec
 def at_a_terminal(checkout: Path, what: str, answer: str = "") -> tuple[int, str]:
     """The exit status of `scripts/setup` at a terminal, where `answer` is typed, and what it shows there."""
     master, slave = os.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, NARROW, 0, 0))
-    env = environment(checkout, uv=False)
+    env = environment(checkout)
     process = subprocess.Popen([checkout / "scripts/setup", what], env=env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     os.write(master, answer.encode())
@@ -161,7 +122,7 @@ def test_who_wants_to_serve_is_asked_before_anything_is_installed_elsewhere(chec
 
 def test_where_nobody_can_be_asked_serving_installs_nothing_and_the_tests_what_they_need(checkout: Path) -> None:
     (checkout / "no-ensurepip").touch()
-    env = environment(checkout, uv=False)
+    env = environment(checkout)
     setup = checkout / "scripts/setup"
     done = subprocess.run([setup, "serve"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (done.returncode, lines(checkout)) == (1, [])
@@ -172,7 +133,7 @@ def test_where_nobody_can_be_asked_serving_installs_nothing_and_the_tests_what_t
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_who_may_not_write_to_the_checkout_is_told_what_to_do(checkout: Path) -> None:
-    env = environment(checkout, uv=False) | {"PATH": "/usr/bin:/bin"}
+    env = environment(checkout) | {"PATH": "/usr/bin:/bin"}
     done = subprocess.run([checkout / "scripts/serve"], env=env, capture_output=True, text=True, user="nobody")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

@@ -27,13 +27,6 @@ def test_who_goes_back_forks_and_who_forks_comes_back() -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_a_retry_asks_the_same_beside_the_first_answer() -> None:
-    printed = chat(ADA, WHO, "/retry", "/tree").splitlines()
-    assert printed[-5:-3] == ["Your name is Ada."] * 2
-    assert printed[-3:] == [f"  1  {ADA}", f"  | 2  {WHO}", f"* 3  {WHO}"]
-
-
-@pytest.mark.usefixtures("service")
 @pytest.mark.parametrize(
     "line", ["/back", "/retry", "/fork", "/fork 1", "/fork x", "/fork 99999999999", "/foo", "/new x"]
 )
@@ -76,13 +69,6 @@ def test_an_interrupted_ask_says_its_id_and_keeps_what_was_said(service: Service
         lambda: service.http().get(f"/v1/responses/{id}"), wanted=lambda answer: answer.status_code == 200
     )
     assert kept.json()["output"][-1]["content"][0]["text"].startswith("1\n2\n3\n")
-
-
-def test_reasoning_is_shown_at_a_terminal_unless_told_otherwise(service: ServiceProcess, tmp_path: Path) -> None:
-    for options, thought in ([], True), (["-R"], False):
-        with at_a_terminal(tmp_path, "ask", *options, "Count to 3.", url=service.url) as terminal:
-            assert terminal.end(END_SECONDS)[0] == 0
-            assert ("wants me to count" in terminal.text) == thought
 
 
 def test_what_a_terminal_would_obey_is_shown_by_its_name(service: ServiceProcess, tmp_path: Path) -> None:

@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from service.commands.client.errors import ClientError
-from service.commands.client.profile import Profile
-from service.commands.client.reading import whole_id
-from service.commands.client.service import Json, Service
 from tests.support.pictures import png, url_of
 from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said, told
@@ -149,32 +145,6 @@ def test_an_id_is_meant_by_its_beginning_and_the_newest_by_none() -> None:
     assert said("show", third[5:]).startswith(third)  # which uses its branch last
     assert said("show").startswith(fourth), "the newest is the one that was made last"
     assert said("rm", "--yes", first[:15]) == f"deleted {fourth}\n"
-
-
-class Crowded(Service):
-    """A service whose list of conversations has no end, each with an id that begins as the others."""
-
-    def __init__(self) -> None:
-        super().__init__(Profile("http://127.0.0.1:1", None, None))
-        self.listed = 0
-
-    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
-        assert (method, path) == ("GET", "/console/api/trees")
-        ids = [f"resp_00{number:046x}" for number in range(self.listed, self.listed + int(query["limit"]))]
-        self.listed += len(ids)
-        return {"data": [{"newest": {"id": id, "created_at": 7}} for id in ids], "after": "more"}
-
-
-def test_a_beginning_is_looked_for_in_so_many_conversations_and_one_of_several_ids_is_not_chosen() -> None:
-    service = Crowded()
-    with pytest.raises(ClientError, match=r"no id begins with 'resp_ffff' in the 500 conversations used last"):
-        whole_id(service, "ffff")
-    assert service.listed == 500
-    several = (
-        rf"'resp_0000' begins resp_000+, (resp_00[0-9a-f]+, ){{3}}resp_00{'0' * 45}4 and 495 more; give more of it"
-    )
-    with pytest.raises(ClientError, match=several):
-        whole_id(Crowded(), "resp_0000")
 
 
 @pytest.mark.usefixtures("service")

@@ -52,12 +52,6 @@ def test_each_branch_has_a_column_until_it_comes_to_its_fork() -> None:
     ]
 
 
-def test_many_forks_of_one_turn_are_no_wider_than_two() -> None:
-    lines = drawing("a", *(f"b{number}<a" for number in range(500)))
-    assert lines[:4] == ["* b499  B499", "| * b498  B498", "|/", "| * b497  B497"]
-    assert (len(lines), lines[-1]) == (1_000, "* a  A")
-
-
 def test_forks_within_forks_have_columns_of_their_own() -> None:
     assert drawing("a", "b<a", "c<b", "d<b", "e<a") == [
         "* e  E",
