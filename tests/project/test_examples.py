@@ -5,8 +5,6 @@ setting from outside. Output is compared with what the document shows. Never sho
 """
 
 import asyncio
-import json
-import os
 import re
 import shutil
 import subprocess
@@ -27,13 +25,13 @@ from service.engine.port import Between, Chunk, Generation, ModelCard, Take
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
 from service.process import open_store
-from service.settings.core import DEFAULT_TENANT
+from service.settings.core import DEFAULT_TENANT, PREFIX
 from service.settings.settings import Settings
 from store.embedded import EmbeddedServer
 from store.turn import StoredMessage
 from tests.support import ROOT
 from tests.support.documents import block, blocks, read, rows, section, shows
-from tests.support.waiting import wait_until
+from tests.support.service.process import ServiceProcess
 
 DEADLINE_SECONDS = 90
 ADDRESS = "http://localhost:8000"
@@ -63,36 +61,18 @@ TOKENS_PER_SECOND = 2_000
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """The address of a service started as README says."""
-    with serving(tmp_path_factory.mktemp("service"), {}) as url:
+    with serving(tmp_path_factory.mktemp("service")) as url:
         yield url
 
 
 @contextmanager
-def serving(folder: Path, told: dict[str, str]) -> Iterator[str]:
-    """The address of a service that is started in a folder, with these variables."""
-    env = {name: value for name, value in os.environ.items() if not name.upper().startswith("HARMONIUM_")}
-    env |= {"HARMONIUM_DATA_DIR": str(folder / "data"), "HARMONIUM_LOG_FORMAT": "json"}
-    env |= {"HARMONIUM_DEMO_TOKENS_PER_SECOND": str(TOKENS_PER_SECOND)} | told
-    command = [str(Path(sys.executable).with_name("harmonium")), "serve", "--port", "0"]
-    with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(command, cwd=folder, env=env, stderr=log)
-        try:
-            yield address(folder / "log", process)
-        finally:
-            process.terminate()
-            process.wait(DEADLINE_SECONDS)
-
-
-def address(log: Path, process: "subprocess.Popen[bytes]") -> str:
-    """Where the service says it listens."""
-
-    def listening() -> str | None:
-        assert process.poll() is None, log.read_text()
-        lines = [line for line in log.read_text().splitlines() if '"message": "listening"' in line]
-        whole = next((line for line in lines if line.endswith("}")), None)
-        return whole and str(json.loads(whole)["url"])
-
-    return str(wait_until(listening, DEADLINE_SECONDS, "the service does not start")).replace("127.0.0.1", "localhost")
+def serving(folder: Path, **settings: object) -> Iterator[str]:
+    """The address of a service that is started in a folder."""
+    process = ServiceProcess(folder, demo_tokens_per_second=TOKENS_PER_SECOND, **settings)
+    try:
+        yield process.url.replace("127.0.0.1", "localhost")
+    finally:
+        process.stop()
 
 
 def quick_start() -> str:
@@ -155,8 +135,8 @@ def equipped(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "docs").symlink_to(ROOT / "docs")
     command = next(each.text for each in blocks(hosted_tools()) if each.label == "console")
-    told = dict(word.split("=") for word in command.removeprefix("$ ").removesuffix(" scripts/serve").split())
-    with serving(folder, told) as url:
+    told = [word.split("=") for word in command.removeprefix("$ ").removesuffix(" scripts/serve").split()]
+    with serving(folder, **{name.removeprefix(PREFIX).lower(): value for name, value in told}) as url:
         yield url
 
 
