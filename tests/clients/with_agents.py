@@ -10,6 +10,7 @@ from agents import (
     CodeInterpreterTool,
     FileSearchTool,
     HostedMCPTool,
+    LocalShellTool,
     ModelRetrySettings,
     ModelSettings,
     OpenAIProvider,
@@ -54,6 +55,12 @@ def agent(name: str = "Assistant", **options):
 
 def kinds(result):
     return [item.type for item in result.new_items]
+
+
+async def test_a_tool_s_output_is_in_the_answer():
+    result = await Runner.run(agent(tools=[get_weather]), WEATHER)
+    assert "18 degrees in Paris" in result.final_output
+    assert kinds(result).count("tool_call_item") == 1
 
 
 async def test_parallel_calls_are_all_answered():
@@ -203,6 +210,12 @@ async def test_reasoning_comes_with_a_summary_where_one_is_asked_for():
     assert reasoning.summary[0].text
 
 
+async def test_a_tool_s_output_is_in_the_answer_over_a_websocket():
+    result = await Runner.run(agent(tools=[get_weather]), WEATHER, run_config=SOCKET)
+    assert "18 degrees in Paris" in result.final_output
+    assert kinds(result).count("tool_call_item") == 1
+
+
 async def test_a_conversation_goes_on_over_a_websocket():
     first = await Runner.run(
         agent(tools=[get_weather]), f"My name is Ada. {WEATHER}", auto_previous_response_id=True, run_config=SOCKET
@@ -226,6 +239,12 @@ async def test_a_shell_s_commands_are_run_here_and_their_output_is_in_the_answer
     (call,) = [item.raw_item for item in result.new_items if item.type == "tool_call_item"]
     assert call["type"] == "shell_call" if isinstance(call, dict) else call.type == "shell_call"
     assert "ran echo heron" in result.final_output
+
+
+async def test_a_local_shell_s_command_is_run_here():
+    local = LocalShellTool(lambda request: f"ran {request.data.action.command}")
+    result = await Runner.run(agent(tools=[local]), 'Run the shell command "echo heron" for me.')
+    assert "ran ['bash', '-lc', 'echo heron']" in result.final_output
 
 
 class Editor:

@@ -3,7 +3,7 @@
 import json
 import os
 
-from anthropic import Anthropic, APIStatusError, BadRequestError, NotFoundError
+from anthropic import Anthropic, APIStatusError, AsyncAnthropic, BadRequestError, NotFoundError
 from openai import OpenAI
 
 MODEL = os.environ["MODEL"]
@@ -43,6 +43,15 @@ def test_a_stream_adds_up_to_the_same_message():
     assert thoughts[0][0][1]
     assert streamed.content[0].signature.startswith("hs_")
     assert streamed.usage.output_tokens == whole.usage.output_tokens
+
+
+async def test_a_stream_can_be_left():
+    async with AsyncAnthropic(base_url=URL, api_key="none", max_retries=0) as other:
+        async with await other.messages.create(**asked("Count to 100.", stream=True)) as stream:
+            async for event in stream:
+                if event.type == "content_block_delta":
+                    break
+        assert (await other.messages.create(**asked("Count to 1."))).content[0].text == "1"
 
 
 def test_a_tool_is_called_with_thinking_and_the_conversation_goes_on_in_another_api():

@@ -76,6 +76,12 @@ def test_parallel_calls_are_all_answered():
     assert "London" in text
 
 
+def test_what_was_said_is_recalled_by_previous_response_id():
+    chain = model(use_previous_response_id=True)
+    first = HumanMessage("My name is Ada.")
+    assert "Ada" in chain.invoke([first, chain.invoke([first]), HumanMessage("What is my name?")]).text
+
+
 def test_structured_output_comes_by_a_schema():
     city = model().with_structured_output(City, method="json_schema", strict=True).invoke("Tell me of Paris.")
     assert isinstance(city, City)
@@ -109,6 +115,15 @@ def test_a_call_of_a_server_s_tool_waits_for_an_approval():
     made = adding.invoke([HumanMessage([approval])], previous_response_id=asked.response_metadata["id"])
     assert blocks(made, "mcp_call")[0]["output"] == "42"
     assert "42" in made.text
+
+
+def test_a_call_of_a_server_s_tool_streams_and_is_sent_back():
+    server = {"type": "mcp", "server_label": "maths", "server_url": os.environ["MCP_URL"], "require_approval": "never"}
+    adding = model().bind_tools([server])
+    question = HumanMessage("What is 2 plus 40? Use the add tool.")
+    made = streamed(adding, [question])
+    assert blocks(made, "mcp_call")[0]["output"] == "42"
+    assert adding.invoke([question, made, HumanMessage("Say hello.")]).text
 
 
 def test_code_runs_and_is_sent_back():

@@ -143,6 +143,15 @@ def test_a_call_of_a_server_s_tool_is_approved_and_made():
     assert "42" in made.output_text
 
 
+def test_a_call_of_a_server_s_tool_streams():
+    with client.responses.stream(model=MODEL, input=ADD, tools=[MATHS | {"require_approval": "never"}]) as stream:
+        kinds = [event.type for event in stream]
+        response = stream.get_final_response()
+    wanted = ["response.mcp_list_tools.completed", "response.mcp_call.in_progress", "response.mcp_call.completed"]
+    assert [kind for kind in kinds if kind in wanted] == wanted
+    assert "42" in response.output_text
+
+
 def test_code_runs_in_a_container_that_has_files():
     container = client.containers.create(name="sums")
     sent = client.containers.files.create(container.id, file=("a.txt", b"41"))
