@@ -119,7 +119,7 @@ async def test_what_is_there_so_far_is_read_in_the_middle_of_an_item(
         found = await said(client, queued.id, "Said so far")
     assert (found.status, found.usage, found.completed_at) == ("in_progress", None, None)
     assert [item.type for item in found.output] == kinds
-    assert [item.status for item in found.output] == [*["completed"] * (len(kinds) - 1), "in_progress"]
+    assert [item.to_dict()["status"] for item in found.output] == [*["completed"] * (len(kinds) - 1), "in_progress"]
     assert found.to_dict() == {**queued.to_dict(), "status": "in_progress", "output": found.to_dict()["output"]}
 
 
@@ -202,7 +202,7 @@ async def test_where_it_is_allowed_it_goes_when_its_events_go(
     async with serving(allowing, scripted([answer("Hello.")])) as inside, inside.client() as client:
         id = (await submitted(client, store=False)).id
         found = await ended(client, id)
-        assert (found.output_text, found.store) == ("Hello.", False)
+        assert (found.output_text, found.to_dict()["store"]) == ("Hello.", False)
         with pytest.raises(openai.BadRequestError):
             await ask(client, input="And?", previous_response_id=id)
         await until(lambda: retrieved(inside, id), 10, wanted=lambda found: found.status_code == 404)

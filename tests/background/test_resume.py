@@ -1,16 +1,22 @@
-"""Background responses that are followed: from any event on, by anybody who may, on any replica, while and after."""
+"""Background responses that are followed: from any event on, by anybody who may, on any replica, while and after.
+
+Of streams that can't go on, can't begin, or are too many, nobody takes a part for the whole.
+"""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from openai import APIConnectionError, InternalServerError
 
 from service.engine.port import Generation
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
+from store.jobs.log import GONE
 from tests.support.engine.scripted import Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import (
@@ -27,6 +33,7 @@ from tests.support.service.inside import Inside, answer, opened, scripted, servi
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.service.seen import ask
 from tests.support.service.streams import Event, parsed, sent
+from tests.support.store.counted import usage
 from tests.support.waiting import until
 from tests.web.test_errors import UNKNOWN
 
@@ -264,3 +271,51 @@ async def test_what_another_tenant_has_in_the_background_is_as_unknown_as_what_n
             assert foreign.status_code == unknown.status_code == (400 if what == "continue" else 404)
             assert foreign.content.replace(id.encode(), UNKNOWN.encode()) == unknown.content
         assert (await acme.responses.retrieve(id)).status == status
+
+
+TENANT = "default"
+
+
+async def delete_log(inside: Inside, id: str) -> None:
+    """What the store does for space."""
+    keys = inside.store.keyspace.turn(TENANT, id)
+    async with inside.store.server.operation() as operation:
+        await operation.command("DEL", keys.key("log"))
+        await operation.command("SPUBLISH", keys.key("events"), GONE, at=keys.key("log"))
+
+
+async def test_a_stream_that_is_broken_off_is_an_error_to_its_client_and_no_fault_of_ours(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        serving(settings, scripted([opened("Half"), Stall()])) as inside,
+        inside.client() as client,
+        opened_stream(client) as (id, stream),
+    ):
+        await said(client, id, "Half")
+        await delete_log(inside, id)
+        with pytest.raises(APIConnectionError):
+            async for _ in stream:
+                pass
+    assert "a stream was broken off" in caplog.text
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_followers_keep_nobody_else_out_and_are_bounded_themselves(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.app.MAX_FOLLOWERS", 1)
+    tight = changed(settings, max_concurrent_requests=1)
+    async with serving(tight, scripted([opened("Half"), Stall()])) as inside, inside.client() as client:
+        async with opened_stream(client) as (id, stream):
+            await said(client, id, "Half")
+            with pytest.raises(InternalServerError, match="streams of background responses already") as refused:
+                await ask(client, input="hi", background=True, stream=True)
+            assert refused.value.status_code == 503
+            with pytest.raises(InternalServerError, match="streams of background responses already"):
+                await client.responses.retrieve(id, stream=True)
+            assert (await usage(inside.store)).responses == 1
+            assert (await client.responses.cancel(id)).status == "cancelled"
+            assert [event.type async for event in stream][-1] == "response.failed"
+        again: Any = await client.responses.retrieve(id, stream=True)
+        assert check_stream([event.to_dict() async for event in again])["status"] == "cancelled"

@@ -10,18 +10,12 @@ from openai import NotFoundError
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Open
-from tests.support.console.samples import WEATHER
+from tests.support.console.samples import WEATHER, said
 from tests.support.service.process import MODEL, ServiceProcess
 
 pytestmark = pytest.mark.clients
 
 START = Callable[..., ServiceProcess]
-
-
-def said(service: ServiceProcess, text: str, parent: str | None = None, **options: object) -> str:
-    """Ask for a response; its id."""
-    answer = service.client().responses.create(model=MODEL, input=text, previous_response_id=parent, **options)  # type: ignore[call-overload]
-    return answer.id
 
 
 def selected(page: Page) -> str:

@@ -1,13 +1,20 @@
-"""The list of conversations, in a browser: what it shows, how it is narrowed and paged, and who may see it."""
+"""The list of conversations, in a browser: what it shows, how it is narrowed and paged, who may see it, and how it is
+saved in files, which come back.
+"""
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from openai import NotFoundError
+from playwright.sync_api import FilePayload, Page, expect
 
 from tests.console.conftest import WAIT_MS, Open
+from tests.support.console.samples import said
+from tests.support.service import commands
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 pytestmark = pytest.mark.clients
@@ -16,11 +23,6 @@ START = Callable[..., ServiceProcess]
 
 LOOK_MS = 10_000
 """How often the console looks for what is new."""
-
-
-def said(service: ServiceProcess, text: str, key: str = "none", **options: object) -> str:
-    """Ask for a response; its id."""
-    return service.client(key).responses.create(model=MODEL, input=text, **options).id  # type: ignore[call-overload]
 
 
 def rows(page: Page) -> list[str]:
@@ -48,7 +50,7 @@ def test_conversations_are_rows_the_one_used_last_first_and_lead_to_their_newest
     service = start()
     said(service, "Tell me a story.")
     first = said(service, "My name is Ada.")
-    newest = said(service, "What is my name?", previous_response_id=first)
+    newest = said(service, "What is my name?", first)
     page = visit(service)
     expect(page.locator(".trees li")).to_have_count(2)
     assert rows(page) == ["My name is Ada.", "Tell me a story."]
@@ -120,8 +122,8 @@ def test_pages_follow_one_another_and_back(start: START, visit: Open) -> None:
 def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start: START, visit: Open) -> None:
     service = start()
     root = said(service, "My name is Ada.")
-    middle = said(service, "Where is the anvil?", previous_response_id=root, metadata={"team": "blue"})
-    said(service, "Count to 3.", previous_response_id=middle)
+    middle = said(service, "Where is the anvil?", root, metadata={"team": "blue"})
+    said(service, "Count to 3.", middle)
     said(service, "Tell me a story.")
     page = visit(service)
     expect(page.locator(".trees li")).to_have_count(2)
@@ -175,7 +177,7 @@ def test_the_list_is_read_again_by_itself_and_where_it_gets_the_focus_but_not_wh
 
 
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:
-    said(tenants, "I am of acme.", ACME_KEY)
+    said(tenants, "I am of acme.", key=ACME_KEY)
     page = visit(tenants)
     opened(page, "sk-wrong")
     expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
@@ -195,8 +197,8 @@ def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: Servic
 
 
 def test_one_tenant_sees_nothing_of_another_neither_in_the_list_nor_by_id(tenants: ServiceProcess, visit: Open) -> None:
-    id = said(tenants, "The secret of acme.", ACME_KEY)
-    said(tenants, "The plan of globex.", GLOBEX_KEY)
+    id = said(tenants, "The secret of acme.", key=ACME_KEY)
+    said(tenants, "The plan of globex.", key=GLOBEX_KEY)
     page = visit(tenants)
     opened(page, GLOBEX_KEY)
     expect(page.get_by_text("The plan of globex.").first).to_be_visible()
@@ -232,3 +234,97 @@ def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: O
     expect(page.locator(".trees .facts .status")).to_have_count(0, timeout=WAIT_MS)
     expect(page.locator(".trees li .status.completed")).to_have_count(1)
     expect(page.get_by_label("Running in the background")).to_have_count(0)
+
+
+def exported(page: Page) -> str:
+    """The text of the file that Export saves."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    return Path(download.value.path()).read_text()
+
+
+def imported(page: Page, content: str) -> None:
+    """Choose a file with that content to be imported, in the list."""
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Import").click()
+    chooser.value.set_files(FilePayload(name="tree.jsonl", mimeType="", buffer=content.encode()))
+
+
+def test_a_tree_is_exported_and_comes_back_with_all_its_branches(
+    start: Callable[..., ServiceProcess], visit: Open
+) -> None:
+    service = start(archive_url="none")  # an archive would know that it was deleted
+    client = service.client()
+    root = said(service, "My name is Ada.")
+    left, right, gone = (said(service, text, root) for text in ("What is my name?", "Count to 3.", "Hello."))
+    leaf = said(service, "Count to 2.", gone)
+    client.responses.delete(gone)
+    answers = {id: client.responses.retrieve(id) for id in (root, left, right, leaf)}
+    page = visit(service, f"#/c/{left}")
+    text = exported(page)
+    head, *turns = map(json.loads, text.splitlines())
+    assert head == {"object": "harmonium.tree", "version": 1, "id": root}
+    parents = {turn["id"]: turn["parent"] for turn in turns}
+    assert parents == {root: None, left: root, right: root, gone: root, leaf: gone}
+    by_command = [json.loads(line) for line in commands.said("export", left, "--url", service.url).splitlines()]
+    assert [line.keys() for line in by_command] == [line.keys() for line in (head, *turns)]
+    assert [line.get("turn") for line in by_command if line["id"] != gone] == [
+        line.get("turn") for line in (head, *turns) if line["id"] != gone
+    ]
+
+    http = service.http()
+    assert http.delete(f"/v1/responses/{root}", params={"tree": "true"}).status_code == 200
+    page.goto(f"{service.url}/console#/")
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
+    imported(page, text)
+    expect(page.locator(".outcome")).to_have_text("5 turns imported, 0 already here.")
+    expect(page.locator(".trees a").first).to_have_attribute("href", f"#/c/{leaf}")
+    assert {id: client.responses.retrieve(id) for id in answers} == answers
+    with pytest.raises(NotFoundError):
+        client.responses.retrieve(gone)
+    page.goto(f"{service.url}/console#/c/{leaf}")
+    expect(page.locator(".row")).to_have_count(5)
+
+    page.goto(f"{service.url}/console#/")
+    imported(page, text)
+    expect(page.locator(".outcome")).to_have_text("0 turns imported, 5 already here.")
+    assert commands.told("import", "-", "--url", service.url, stdin=text) == {
+        "imported": 0,
+        "kept": 5,
+        "deleted": 0,
+        "refused": 0,
+    }
+
+
+def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    said(service, "What is my name?", root)
+    head, first, second = exported(page := visit(service, f"#/c/{root}")).splitlines()
+    changed = json.loads(first)
+    changed["turn"] = "AAAA" + changed["turn"][4:]
+    page.goto(f"{service.url}/console#/")
+    imported(page, "\n".join([head, "", json.dumps(changed), second]))
+    expect(page.locator(".outcome p")).to_have_text("0 turns imported, 1 already here, 1 refused.")
+    expect(page.locator(".outcome li")).to_contain_text("Line 3: Invalid value for 'seal'")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "The file is empty"),
+        ("\n\n", "The file is empty"),
+        ("no JSON", "Line 1 isn't a JSON object"),
+        ("\n[]", "Line 2 isn't a JSON object"),
+        ("null", "Line 1 isn't a JSON object"),
+        ("{}", "Line 1 isn't a turn"),
+        ('{"turn":7}', "Line 1 isn't a turn"),
+        ('{"format":"harmonium.tree","version":1}', "Line 1 isn't a turn"),
+        ('{"object":"harmonium.tree","version":2}', "another version than 1"),
+        ("\x00\x1b\u202e", "Line 1 isn't a JSON object"),
+    ],
+)
+def test_a_file_that_is_no_export_is_told(service: ServiceProcess, visit: Open, content: str, words: str) -> None:
+    page = visit(service)
+    imported(page, content)
+    expect(page.get_by_role("alert")).to_contain_text(words)
+    expect(page.get_by_role("button", name="Import")).to_be_enabled()

@@ -78,7 +78,7 @@ def test_the_image_s_health_check_is_well_where_health_says_so(status: int) -> N
             self.send_response(status if self.path == "/health" else 404)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Nothing."""
 
     command = json.loads(re.findall(r"(?m)^HEALTHCHECK .*\n +CMD (\[.*\])$", read("Dockerfile"))[-1])
@@ -186,10 +186,9 @@ def test_container_files_set_only_what_can_be_set() -> None:
 def test_what_scripts_env_writes_is_random_read_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     script = shutil.copy(ROOT / "scripts/env", tmp_path / "scripts")
-    written: list[str] = []
+    written, path = list[str](), tmp_path / ".env"
     for _ in range(2):
         subprocess.run([script], check=True, timeout=SECONDS, cwd="/", capture_output=True)
-        path = tmp_path / ".env"
         assert path.stat().st_mode & 0o777 == 0o600
         written.append(path.read_text())
         again = subprocess.run([script], timeout=SECONDS, cwd="/", capture_output=True, text=True)

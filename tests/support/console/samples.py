@@ -19,9 +19,9 @@ WEATHER = {
 }
 
 
-def said(service: ServiceProcess, text: str, parent: str | None = None, **options: Any) -> str:
+def said(service: ServiceProcess, text: str, parent: str | None = None, *, key: str = "none", **options: Any) -> str:
     """Ask for a response; its id."""
-    return service.client().responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
+    return service.client(key).responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
 
 
 def fill(service: ServiceProcess) -> tuple[str, str]:
