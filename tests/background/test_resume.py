@@ -159,7 +159,7 @@ async def until_said(stream: Any, text: str) -> AsyncIterator[Any]:
 
 
 async def test_followers_on_all_replicas_see_each_event_once_from_where_they_began(settings: Settings) -> None:
-    told = Told()
+    told: Any = Told()
     async with (
         serving(settings, scripted(told)) as inside,
         serving(changed(settings, worker=False), scripted([])) as other,
@@ -182,7 +182,7 @@ async def test_followers_on_all_replicas_see_each_event_once_from_where_they_beg
 
 
 async def test_whoever_asks_for_what_is_still_to_come_waits_for_it(settings: Settings) -> None:
-    told = Told()
+    told: Any = Told()
     async with (
         serving(settings, scripted(told)) as inside,
         inside.client() as client,

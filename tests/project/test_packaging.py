@@ -78,7 +78,7 @@ def test_the_image_s_health_check_is_well_where_health_says_so(status: int) -> N
             self.send_response(status if self.path == "/health" else 404)
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *_: Any, **more: Any) -> None:
             """Nothing."""
 
     command = json.loads(re.findall(r"(?m)^HEALTHCHECK .*\n +CMD (\[.*\])$", read("Dockerfile"))[-1])
