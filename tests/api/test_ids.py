@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.ids import (
-    MAX_INPUT_ITEMS,
     MAX_OUTPUT_ITEMS,
     ItemIndex,
     call_id,
@@ -31,17 +30,6 @@ def test_an_item_id_is_its_kind_the_response_and_the_place(kind: str, prefix: st
 
 def test_a_call_id_is_the_response_and_the_place() -> None:
     assert call_id(RESPONSE, 1) == f"call_{HEX}0001"
-
-
-@given(kind=kinds, index=st.integers(0, MAX_OUTPUT_ITEMS - 1))
-def test_any_item_leads_back_to_its_response(kind: str, index: int) -> None:
-    assert response_of(output_item_id(RESPONSE, kind, index)) == RESPONSE
-    assert response_of(input_item_id(RESPONSE, kind, index)) == RESPONSE
-
-
-@given(kind=kinds, output=st.integers(0, MAX_OUTPUT_ITEMS - 1), given=st.integers(0, MAX_INPUT_ITEMS - 1))
-def test_no_input_item_has_the_id_of_an_output_item(kind: str, output: int, given: int) -> None:
-    assert output_item_id(RESPONSE, kind, output) != input_item_id(RESPONSE, kind, given)
 
 
 @pytest.mark.parametrize("foreign", ["", "msg_", "msg_123", f"msg{HEX}0000", f"x_{HEX}0000", f"{RESPONSE}0000", "_"])

@@ -39,7 +39,7 @@ from service.api.response import (
 )
 from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules
-from service.web.dialect import OPEN_RESPONSES, OPENAI
+from service.web.dialect import OPEN_RESPONSES
 from tests.support.oracles import open_responses
 from tests.support.responses import samples
 
@@ -192,25 +192,6 @@ def test_the_tools_of_a_namespace_are_shown_one_by_one_and_hosted_ones_not_at_al
     ]
 
 
-def test_reasoning_that_quotes_an_event_s_name_is_left_alone() -> None:
-    quoted = "response.reasoning_text.delta"
-    more = events.ReasoningTextDelta(item_id="rs_1", output_index=0, content_index=0, delta=quoted)
-    done = events.ReasoningTextDone(item_id="rs_1", output_index=0, content_index=0, text=quoted)
-    sent = written(more, done)
-    assert [each["type"] for each in sent] == ["response.reasoning.delta", "response.reasoning.done"]
-    assert (sent[0]["delta"], sent[1]["text"]) == (quoted, quoted)
-
-
-def test_a_custom_tool_s_call_is_a_function_s_whose_arguments_are_the_input() -> None:
-    sent = written(
-        events.CustomToolCallInputDelta(item_id="ctc_1", output_index=0, delta="ls "),
-        events.CustomToolCallInputDelta(item_id="ctc_1", output_index=0, delta="-l"),
-        events.CustomToolCallInputDone(item_id="ctc_1", output_index=0, input="ls -l"),
-        events.OutputItemDone(output_index=0, item=ITEMS["custom_tool_call"]),
-    )
-    assert "".join(each["delta"] for each in sent[:2]) == sent[2]["arguments"] == sent[3]["item"]["arguments"]
-
-
 def test_a_call_of_a_tool_that_is_not_here_is_reasoning_in_short() -> None:
     sent = written(
         events.OutputItemAdded(output_index=0, item=McpCall("mcp_1", "files", "read", "", "in_progress")),
@@ -242,11 +223,6 @@ def test_a_token_s_bytes_are_told_unless_it_is_a_piece_of_a_character() -> None:
     assert sent["logprobs"][0]["top_logprobs"][0]["bytes"] == [101]
 
 
-def test_what_the_specification_says_nothing_of_is_the_same_in_both() -> None:
-    listed = {"object": "list", "data": [plain(ITEMS["mcp_call"])]}
-    assert OPEN_RESPONSES.answer(listed).body == OPENAI.answer(listed).body
-
-
 @given(samples.streams, samples.all_rules, st.sampled_from(Ending), st.booleans())
 def test_whatever_is_sampled_streams_by_the_specification(
     ids: list[int], rules: Rules, ending: Ending, background: bool
@@ -256,15 +232,3 @@ def test_whatever_is_sampled_streams_by_the_specification(
     final = open_responses.check_stream(sent)
     assert len(sent) == len(events)
     assert final["output"] == [event["item"] for event in sent if event["type"] == "response.output_item.done"]
-
-
-@given(samples.streams)
-def test_what_a_client_adds_up_is_what_is_done(ids: list[int]) -> None:
-    sent = written(*samples.run(samples.machine(), [ids]))
-    for kind, whole in (("output_text", "text"), ("reasoning", "text"), ("function_call_arguments", "arguments")):
-        added: dict[str, str] = {}
-        for event in sent:
-            if event["type"] == f"response.{kind}.delta":
-                added[event["item_id"]] = added.get(event["item_id"], "") + event["delta"]
-            elif event["type"] == f"response.{kind}.done":
-                assert added.get(event["item_id"], "") == event[whole]

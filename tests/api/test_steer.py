@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from service.api.request import CreateRequest, read_create
-from service.api.steer import MAX_STEER_BYTES, messages_in, read_posted, settings_of, succeeding, successor_request
-from service.errors import InvalidRequest
+from service.api.steer import messages_in, read_posted, settings_of, succeeding, successor_request
 
 Json = dict[str, Any]
 
@@ -69,9 +68,3 @@ def test_a_text_is_a_message_of_the_user_s_and_others_stay_as_they_are() -> None
         b'{"input": [{"role":"user","content":"1"}, {"role":"user","content":"2"}], "previous_response_id": "resp_1"}'
     )
     assert [json.loads(each)["content"] for each in messages_in(read_posted(said, ID))] == ["1", "2"]
-
-
-def test_a_body_that_is_too_long_is_never_read() -> None:
-    with pytest.raises(InvalidRequest, match="too long") as refusal:
-        read_posted(b"x" * (MAX_STEER_BYTES + 1), ID)
-    assert refusal.value.code == "too_many_pending_steers"

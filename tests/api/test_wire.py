@@ -11,15 +11,12 @@ from openai.types.responses.response_create_params import BackgroundOptions, Res
 from openai.types.responses.responses_client_event_param import ResponseCreate
 
 from service.api.request import (
-    HARMONY_EFFORT,
-    TIERS,
     UNSERVED,
     BackgroundParam,
     CreateBody,
     CreateFrame,
     CreateRequest,
     read_create,
-    read_frame,
 )
 from service.errors import ApiError
 
@@ -90,34 +87,6 @@ def test_null_is_the_same_as_leaving_a_parameter_out(name: str) -> None:
     assert changed == {each: getattr(create(), each) for each in CreateRequest.__struct_fields__}
 
 
-@pytest.mark.parametrize("effort", HARMONY_EFFORT)
-def test_every_effort_of_the_api_is_read(effort: str) -> None:
-    assert create(reasoning={"effort": effort}).effort == effort
-    assert HARMONY_EFFORT[effort] in ("low", "medium", "high")
-
-
-@pytest.mark.parametrize(("asked", "read"), TIERS.items())
-def test_every_tier_is_read_as_it_is_served(asked: str, read: str) -> None:
-    assert create(service_tier=asked).tier == read
-    assert create().tier == TIERS["auto"]
-
-
-def test_obfuscation_can_be_turned_off_for_a_stream() -> None:
-    assert not create(stream=True, stream_options={"include_obfuscation": False}).obfuscate
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("client_metadata", {"any": ["thing"]}),
-        ("prompt_cache_retention", "24h"),
-        ("prompt_cache_options", {"mode": "explicit", "ttl": "12h"}),
-    ],
-)
-def test_what_has_a_meaning_to_openai_alone_is_accepted(name: str, value: object) -> None:
-    assert create(**{name: value}).model == "m"
-
-
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -159,18 +128,6 @@ def test_a_window_that_ends_later_is_for_the_background_alone(window: str, param
     assert words in error.message
 
 
-def test_a_frame_has_the_options_of_the_background_and_no_hours() -> None:
-    def read(window: str) -> CreateRequest:
-        options = {"completion_window": window, "continuation_id": "nightly"}
-        frame = {**BODY, "type": "response.create", "background_options": options}
-        return read_frame(msgspec.json.encode(frame), store=True)
-
-    assert (read("soonest").window, read("soonest").continuation_id) == ("soonest", "nightly")
-    with pytest.raises(ApiError, match="'background': true") as caught:
-        read("2h")
-    assert (caught.value.status, caught.value.param) == (400, "background_options.completion_window")
-
-
 # --- what isn't served ---
 
 
@@ -202,29 +159,7 @@ def test_parameters_of_sampling_are_read_and_what_is_not_said_is_the_model_s() -
     )
 
 
-@pytest.mark.parametrize(("sent", "read"), [("a", ("a",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())])
-def test_stops_are_read(sent: Any, read: tuple[str, ...]) -> None:
-    assert create(stop=sent).stop == read
-
-
-def test_log_probabilities_are_shown_where_they_are_asked_for() -> None:
-    assert create(include=["message.output_text.logprobs"], top_logprobs=3).shows_logprobs
-    assert not create(top_logprobs=3).shows_logprobs
-
-
-def test_a_stored_prompt_may_be_all_the_input_there_is() -> None:
-    request = create(input=None, prompt={"id": "pmpt_1", "variables": {"name": "Alice"}})
-
-    assert request.prompt is not None
-    assert request.prompt.id == "pmpt_1"
-
-
 # --- what is refused ---
-
-
-def test_a_deep_value_of_a_wrong_type_is_refused_by_its_name() -> None:
-    error = refusal(b'{"input":"Hi","model":' + b"[" * 5_000 + b"]" * 5_000 + b"}")
-    assert (error.code, error.param) == ("invalid_type", "model")
 
 
 @pytest.mark.parametrize(
@@ -239,10 +174,6 @@ def test_a_service_that_stores_nothing_says_so(params: dict[str, Any], param: st
     error = refusal(msgspec.json.encode({**BODY, **params}), stores=False)
 
     assert (error.code, error.param) == ("unsupported_parameter", param)
-
-
-def test_a_service_that_stores_nothing_takes_requests_that_store_nothing() -> None:
-    assert not read_create(msgspec.json.encode(BODY), store=False).store
 
 
 @pytest.mark.parametrize("stores", [True, False])

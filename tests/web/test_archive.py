@@ -25,19 +25,15 @@ from store.backup.archiving.marks import Marks
 from store.backup.heads import key_of
 from store.backup.upkeep.expiring import LOOKED_KEY
 from store.errors import ArchiveForeign, ArchiveUnavailable, ArchiveUnfit, StoreError, Unsupported
-from tests.support.archive.back import gone_back, remembered
 from tests.support.chat.standin import answer, chatting
 from tests.support.markup.writing import Turn
 from tests.support.pictures import png, said, shown_in, url_of
-from tests.support.service.background import changed
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL, free_port
-from tests.support.store.backups import back_up, bring_back
 from tests.support.waiting import until
 
 KEYS = (("ada", "key-of-ada"), ("bob", "key-of-bob"))
 ADA = {"authorization": f"Bearer {KEYS[0][1]}"}
-CAP = 60
 FEW = 8
 """How many responses memory has room for."""
 
@@ -141,32 +137,6 @@ async def test_what_left_memory_is_read_where_it_is_and_continued_with_all_that_
     assert await stored.in_memory(second)
 
 
-async def test_a_history_of_what_left_memory_begins_anew_until_that_is_back(
-    settings: Settings, redis: Redis, prefix: str
-) -> None:
-    await asyncio.to_thread(join, settings)
-    async with serving(changed(settings, chats="remembered")) as inside, (stored := Stored(inside, redis, prefix)).ada:
-        first = await say(stored.ada, "My name is Ada.")
-        answered = (await stored.ada.responses.retrieve(first)).output_text
-        history: Any = [
-            {"role": role, "content": text}
-            for role, text in (("user", "My name is Ada."), ("assistant", answered), ("user", "What is my name?"))
-        ]
-
-        async def parent() -> str | None:
-            made = await stored.ada.responses.create(model=MODEL, input=history, store=False)
-            assert made.output_text == "Your name is Ada."
-            return made.previous_response_id
-
-        assert await parent() == first
-        await stored.all_archived()
-        await stored.push_out(first)
-        assert await parent() is None
-        await say(stored.ada, "Count to 2.", first)
-        assert await stored.in_memory(first)
-        assert await parent() == first
-
-
 async def test_what_is_deleted_after_it_left_stays_deleted(
     stored: Stored, away: tuple[str, str], redis: Redis, prefix: str, settings: Settings
 ) -> None:
@@ -181,20 +151,6 @@ async def test_what_is_deleted_after_it_left_stays_deleted(
         assert answer.output_text == "Your name is Ada."
 
 
-async def test_a_conversation_deleted_as_a_whole_is_gone_with_its_forks(stored: Stored, away: tuple[str, str]) -> None:
-    fork = await say(stored.ada, "Count to 4.", away[0])
-    await stored.push_out(away[0])
-    async with stored.inside.http() as http:
-        headers = {"authorization": f"Bearer {KEYS[0][1]}"}
-        answer = await http.delete(f"/v1/responses/{away[1]}?tree=true", headers=headers)
-        assert answer.status_code == 200, answer.text
-    for id in (*away, fork):
-        await gone(stored.ada, id)
-    await stored.all_archived()
-    for id in (*away, fork):
-        await gone(stored.ada, id)
-
-
 async def test_an_empty_redis_serves_all_that_its_archive_has(
     stored: Stored, away: tuple[str, str], redis: Redis, prefix: str, settings: Settings
 ) -> None:
@@ -205,36 +161,6 @@ async def test_an_empty_redis_serves_all_that_its_archive_has(
         answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=away[1])
         assert answer.output_text == "Your name is Ada."
     assert await redis.get(f"{prefix}:{{00}}:secret") == secret
-
-
-async def test_a_service_notices_itself_that_its_redis_went_back(stored: Stored, redis: Redis, prefix: str) -> None:
-    id = await say(stored.ada, "My name is Ada.")
-    await stored.all_archived()
-    before = await remembered(redis, prefix)
-    await stored.ada.responses.delete(id)
-    await stored.all_archived()
-    await gone_back(redis, prefix, before)
-    await until(lambda: _is_gone(stored.ada, id), 30)
-    await stored.all_archived()
-    await gone(stored.ada, id)
-    assert await say(stored.ada, "Count to 2.")
-    await stored.all_archived()
-
-
-async def test_what_was_deleted_since_a_backup_stays_deleted_when_that_is_restored(
-    stored: Stored, settings: Settings, prefix: str, tmp_path: Path
-) -> None:
-    id = await say(stored.ada, "My name is Ada.")
-    other = await say(stored.ada, "Count to 2.")
-    url, file = str(settings.redis_url), tmp_path / "backup.hm"
-    await back_up(url, prefix, file, archive=open_archive(settings))
-    await stored.ada.responses.delete(id)
-    await stored.all_archived()
-    done = await bring_back(url, prefix, file, archive=open_archive(settings))
-    assert (done.restored, done.kept, done.deleted) == (0, 1, 1)
-    await stored.all_archived()
-    await gone(stored.ada, id)
-    assert await stored.ada.responses.retrieve(other)
 
 
 async def test_an_import_brings_nothing_back_that_was_deleted_or_erased(
@@ -269,33 +195,6 @@ async def test_an_import_brings_nothing_back_that_was_deleted_or_erased(
         assert "Import only turns that were made since." in answer.text
 
 
-async def test_a_tree_says_which_of_its_branches_are_in_the_archive_alone(
-    stored: Stored, away: tuple[str, str], settings: Settings
-) -> None:
-    fork = await say(stored.ada, "Count to 4.", away[0])
-    await stored.push_out(away[0])
-    shown = await tree_of(stored.inside, away[1])
-    assert [turn["id"] for turn in shown["turns"]] == [*away]
-    assert shown["archived"] == {"ends": [fork], "complete": True}
-    shown = await tree_of(stored.inside, fork)
-    assert {turn["id"] for turn in shown["turns"]} == {*away, fork}
-    assert shown["archived"] == {"ends": [], "complete": True}
-    async with stored.inside.http() as http:
-        page = (await http.get("/console/api/trees", headers=ADA)).json()
-    assert page["has_archive"] is True
-    nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
-    async with serving(nowhere) as blind:
-        shown = await tree_of(blind, fork)
-        assert (len(shown["turns"]), shown["archived"]) == (3, None)
-
-
-async def tree_of(inside: Inside, id: str) -> dict[str, Any]:
-    async with inside.http() as http:
-        answer = await http.get(f"/console/api/trees/{id}", headers=ADA)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
 async def test_a_conversation_by_its_id_comes_back(stored: Stored) -> None:
     ada = stored.ada
     made = await ada.conversations.create(metadata={"topic": "names"})
@@ -317,17 +216,6 @@ async def test_a_conversation_by_its_id_comes_back(stored: Stored) -> None:
     assert refused.value.status_code == 404
 
 
-async def test_a_background_response_that_left_memory_can_be_asked_for_and_not_be_cancelled(stored: Stored) -> None:
-    made = await stored.ada.responses.create(model=MODEL, input="Count to 2.", background=True)
-    await until(lambda: ended(stored.ada, made.id))
-    await stored.push_out(made.id)
-    assert (await stored.ada.responses.retrieve(made.id)).output_text == "1\n2"
-    with pytest.raises(APIStatusError) as refused:
-        await stored.ada.responses.cancel(made.id)
-    body: Any = refused.value.body
-    assert (refused.value.status_code, body["message"]) == (400, "Cannot cancel a completed response.")
-
-
 async def test_an_archive_that_is_away_is_no_reason_to_say_that_nothing_is_there(
     stored: Stored, away: tuple[str, str], settings: Settings
 ) -> None:
@@ -342,29 +230,10 @@ async def test_an_archive_that_is_away_is_no_reason_to_say_that_nothing_is_there
     await stored.ada.responses.retrieve(away[1])
 
 
-async def test_a_store_without_anything_takes_conversations_while_its_archive_is_away(settings: Settings) -> None:
-    nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
-    async with serving(nowhere) as blind, blind.client(KEYS[0][1]) as ada:
-        first = await say(ada, "My name is Ada.")
-        answer = await ada.responses.create(model=MODEL, input="What is my name?", previous_response_id=first)
-        assert answer.output_text == "Your name is Ada."
-
-
 @pytest.mark.parametrize("error", [ArchiveUnavailable("down"), ArchiveUnfit("it forgets"), ArchiveForeign()])
 def test_nobody_knows_what_is_in_an_archive_that_can_not_be_asked(error: StoreError) -> None:
     refused = refusal_of(error)
     assert (refused.status, refused.code, refused.retry_after) == (503, "archive_unavailable", 1)
-
-
-@pytest.mark.parametrize("creates", [180, pytest.param(600, marks=pytest.mark.full)])
-async def test_creates_far_beyond_the_cap_are_all_answered_and_all_kept(settings: Settings, creates: int) -> None:
-    kept = settings.model_copy(update={"archive_after_seconds": 3600.0, "max_responses": CAP})
-    async with serving(kept) as service, service.client(KEYS[0][1]) as ada:
-        said = [await say(ada, "Count to 2.") for _ in range(CAP)]
-        while len(said) < creates:
-            said += await asyncio.gather(*(say(ada, "Count to 2.") for _ in range(CAP)))
-        for id in said:
-            assert (await ada.responses.retrieve(id)).output_text == "1\n2"
 
 
 async def test_a_service_is_not_ready_with_an_older_copy_of_its_archive_and_says_503_until_it_is_accepted(
@@ -459,32 +328,6 @@ async def _is_full(client: AsyncOpenAI) -> bool:
     return False
 
 
-async def test_the_settings_let_what_the_archive_lacks_make_room(settings: Settings, redis: Redis, prefix: str) -> None:
-    changes = {"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none", "archive_when_down": "evict"}
-    await redis.set(f"{prefix}:{{00}}:secret", bytes(32))
-    async with serving(settings.model_copy(update=changes)) as blind, blind.client(KEYS[0][1]) as ada:
-        await until(lambda: redis.exists(f"{prefix}:{{00}}:archive"))
-        await until(lambda: redis.exists(f"{prefix}:{{00}}:archive-away"))
-        for _ in range(2 * FEW):
-            await say(ada, "Count to 2.")
-
-
-async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays(
-    stored: Stored, away: tuple[str, str], settings: Settings
-) -> None:
-    kept = await say(stored.ada, "Count to 2.")
-    await stored.all_archived()
-    archive = open_archive(settings)
-    assert archive is not None
-    await until(lambda: archive.get(LOOKED_KEY))  # the service that keeps all for ever has had its look today
-    await archive.delete(LOOKED_KEY)
-    async with serving(settings.model_copy(update={"archive_days": 0.001 / 86_400})):
-        await until(lambda: _is_gone(stored.ada, away[0]), 30)
-    await stored.ada.responses.retrieve(kept)
-    assert await archive.get(LOOKED_KEY)
-    await archive.close()
-
-
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -510,30 +353,6 @@ async def test_who_names_the_archive_of_another_store_does_not_start(
         await say(ada, "Count to 2.")
     with pytest.raises(Unsupported, match="names the archive of another store"):
         await asyncio.to_thread(join, third.model_copy(update={"archive_url": "sqlite", "change_limits": True}))
-
-
-async def test_an_empty_folder_in_the_place_of_the_archive_keeps_a_process_from_starting_until_there_was_none(
-    settings: Settings, redis: Redis, prefix: str, tmp_path: Path
-) -> None:
-    unmounted = settings.model_copy(update={"data_dir": tmp_path / "unmounted", "change_limits": True})
-    await asyncio.to_thread(join, settings)
-    async with serving(settings) as inside, inside.client(KEYS[0][1]) as ada:
-        await say(ada, "Count to 2.")
-        with pytest.raises(Unsupported, match="HARMONIUM_ARCHIVE_URL names an archive without what left"):
-            await asyncio.to_thread(join, unmounted)
-    async with serving(unmounted.model_copy(update={"archive_url": "none"})):
-        await until(lambda: _lacks(redis, f"{prefix}:{{00}}:archive-id"))
-    await asyncio.to_thread(join, unmounted)
-    with pytest.raises(Unsupported, match="names an archive without what left"):
-        await asyncio.to_thread(join, settings)
-
-
-async def _lacks(redis: Redis, key: str) -> bool:
-    return not await redis.exists(key)
-
-
-async def ended(client: AsyncOpenAI, id: str) -> bool:
-    return (await client.responses.retrieve(id)).status == "completed"
 
 
 async def gone(client: AsyncOpenAI, id: str) -> None:
@@ -575,3 +394,29 @@ async def test_a_picture_that_left_memory_is_shown_and_listed_again_byte_for_byt
         assert url_of(cat) in listed.to_json()
         await say(ada, "And its colour?", first.id)
         assert shown_in(eyes.chats[-1].body) == ["Look", url_of(cat), "A cat.", "And its colour?"]
+
+
+async def test_the_settings_let_what_the_archive_lacks_make_room(settings: Settings, redis: Redis, prefix: str) -> None:
+    changes = {"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none", "archive_when_down": "evict"}
+    await redis.set(f"{prefix}:{{00}}:secret", bytes(32))
+    async with serving(settings.model_copy(update=changes)) as blind, blind.client(KEYS[0][1]) as ada:
+        await until(lambda: redis.exists(f"{prefix}:{{00}}:archive"))
+        await until(lambda: redis.exists(f"{prefix}:{{00}}:archive-away"))
+        for _ in range(2 * FEW):
+            await say(ada, "Count to 2.")
+
+
+async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays(
+    stored: Stored, away: tuple[str, str], settings: Settings
+) -> None:
+    kept = await say(stored.ada, "Count to 2.")
+    await stored.all_archived()
+    archive = open_archive(settings)
+    assert archive is not None
+    await until(lambda: archive.get(LOOKED_KEY))  # the service that keeps all for ever has had its look today
+    await archive.delete(LOOKED_KEY)
+    async with serving(settings.model_copy(update={"archive_days": 0.001 / 86_400})):
+        await until(lambda: _is_gone(stored.ada, away[0]), 30)
+    await stored.ada.responses.retrieve(kept)
+    assert await archive.get(LOOKED_KEY)
+    await archive.close()

@@ -48,16 +48,8 @@ def test_an_item_of_a_stranger_is_no_place_to_list_from(tenants: ServiceProcess)
     globex = tenants.client(GLOBEX_KEY)
     own = globex.responses.create(model=MODEL, input="hi").id
     with pytest.raises(openai.BadRequestError) as refusal:
-        globex.responses.input_items.list(own, after=theirs)
+        globex.responses.input_items.list(own, after=theirs)  # type: ignore
     assert refusal.value.param == "after"
-
-
-def test_both_tenants_hold_conversations_of_their_own(tenants: ServiceProcess) -> None:
-    for key, name in ((ACME_KEY, "Ada"), (GLOBEX_KEY, "Grace")):
-        client = tenants.client(key)
-        first = client.responses.create(model=MODEL, input=f"My name is {name}.")
-        second = client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
-        assert name in second.output_text
 
 
 @pytest.mark.parametrize("key", ["sk-acme-012345678", "sk-acme-01234567890", "none", "é", "x" * 10_000])
@@ -67,26 +59,6 @@ def test_a_wrong_key_opens_nothing(tenants: ServiceProcess, key: str) -> None:
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == "invalid_api_key"
     assert answer.headers["www-authenticate"] == "Bearer"
-
-
-def test_no_key_is_told_how_to_send_one(tenants: ServiceProcess) -> None:
-    answer = tenants.http().get("/v1/models")
-    assert answer.status_code == 401
-    assert "Authorization: Bearer" in answer.json()["error"]["message"]
-
-
-def test_another_scheme_is_no_key(tenants: ServiceProcess) -> None:
-    answer = tenants.http().get("/v1/models", headers={"authorization": f"Basic {ACME_KEY}"})
-    assert answer.status_code == 401
-
-
-def test_the_scheme_is_not_case_sensitive(tenants: ServiceProcess) -> None:
-    assert tenants.http().get("/v1/models", headers={"authorization": f"bearer {ACME_KEY}"}).status_code == 200
-
-
-def test_the_sdk_raises_its_own_error_for_a_wrong_key(tenants: ServiceProcess) -> None:
-    with pytest.raises(openai.AuthenticationError):
-        tenants.client("wrong").responses.create(model=MODEL, input="hi")
 
 
 @pytest.mark.parametrize(
@@ -163,11 +135,6 @@ def test_a_transfer_encoding_that_nobody_undoes_is_not_served_and_nothing_behind
         answers = b"".join(iter(lambda: raw.recv(1 << 16), b""))
     statuses = [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]
     assert statuses == ([404, 200] if status == 404 else [status])
-
-
-def test_with_keys_any_host_header_is_fine(tenants: ServiceProcess) -> None:
-    headers = {"host": "api.example"}
-    assert tenants.http(ACME_KEY).get("/v1/models", headers=headers).status_code == 200
 
 
 def test_keys_and_words_stay_out_of_the_log(start: Callable[..., ServiceProcess]) -> None:

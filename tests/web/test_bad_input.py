@@ -13,7 +13,7 @@ from service.engine.port import Generation
 from service.harmony.tokens import ASSISTANT, END, MESSAGE, START, encode
 from service.settings.settings import Settings
 from tests.support.bad.heavy import HEAVY, LEGAL
-from tests.support.bad.readers import content, over_http
+from tests.support.bad.requests import content, over_http
 from tests.support.bad.table import LIMIT, MIB, USER, Bad, Table, items
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
@@ -71,10 +71,6 @@ def test_what_is_large_and_right_is_answered(service: ServiceProcess, name: str)
     assert response.status_code == 200, response.text
 
 
-def test_the_table_is_long_enough() -> None:
-    assert len(HEAVY) >= 25
-
-
 def test_a_body_that_announces_too_much_is_refused_before_it_is_sent(service: ServiceProcess) -> None:
     head = f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-length: {100 * MIB}\r\nconnection: close\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
@@ -112,19 +108,6 @@ async def test_control_tokens_in_a_text_are_only_text(settings: Settings) -> Non
     assert prompts[0][-len(said) :] == said
     assert prompts[0].count(START) == 4  # system, developer, user, assistant
     assert item.content[0].text == LITERAL  # type: ignore[union-attr]
-
-
-async def test_control_tokens_in_a_function_s_output_are_only_text(settings: Settings) -> None:
-    engine = scripted([answer("Fine.")])
-    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": LITERAL}
-    output = {"type": "function_call_output", "call_id": "c", "output": LITERAL}
-    tool = {"type": "function", "name": "f", "description": LITERAL, "parameters": None}
-    body = {"model": MODEL, "input": [{"role": "user", "content": "hi"}, call, output], "tools": [tool]}
-    async with serving(settings, engine) as inside, inside.http() as http:
-        assert (await http.post("/v1/responses", json=body)).status_code == 200
-    prompt = list(engine.generations[0].prompt)
-    assert prompt.count(START) == 6  # system, developer, user, call, output, assistant
-    assert prompt.count(MESSAGE) == 5
 
 
 async def test_with_images_refused_one_is_a_400_wherever_it_stands(settings: Settings) -> None:

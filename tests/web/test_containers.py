@@ -110,27 +110,6 @@ async def test_another_tenants_container_looks_as_if_it_were_none(settings: Sett
         assert (await ada.containers.retrieve(made.id)).status == "running"
 
 
-async def test_a_tenant_has_no_more_than_its_share(settings: Settings, sandbox: LocalSandbox) -> None:
-    async with serving(settings, scripted([answer("No.")]), sandbox=sandbox) as service, service.client() as client:
-        for number in range(3):
-            await client.containers.create(name=str(number))
-        with pytest.raises(APIStatusError) as refused:
-            await client.containers.create(name="one more")
-
-    assert (refused.value.status_code, refused.value.code) == (429, "containers_full")
-
-
-async def test_a_file_that_does_not_fit_or_has_no_name_is_refused(settings: Settings, sandbox: LocalSandbox) -> None:
-    async with serving(settings, scripted([answer("No.")]), sandbox=sandbox) as service, service.client() as client:
-        made = await client.containers.create(name="small")
-        with pytest.raises(BadRequestError, match="may have"):
-            await client.containers.files.create(made.id, file=("big", b"x" * (5 << 20)))
-        with pytest.raises(BadRequestError) as unsupported:
-            await client.containers.files.create(made.id, file_id="file_1")
-        assert unsupported.value.param == "file"
-        assert [each async for each in client.containers.files.list(made.id)] == []
-
-
 async def test_whose_a_file_is_outlives_changes_of_other_files(settings: Settings, sandbox: LocalSandbox) -> None:
     wait = "import os, time\nwhile not os.path.exists('/mnt/data/last.csv'):\n    time.sleep(0.01)"
     async with (
@@ -147,28 +126,6 @@ async def test_whose_a_file_is_outlives_changes_of_other_files(settings: Setting
         assert [file.source async for file in files.list(made.id)] == 9 * ["user"]
 
 
-async def test_a_file_that_was_deleted_and_is_made_again_by_code_is_the_assistants(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
-    engine = scripted([code("open('/mnt/data/a.txt', 'w').write('b') and None")], [answer("Done.")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        made = await client.containers.create(name="files")
-        sent = await client.containers.files.create(made.id, file=("a.txt", b"a"))
-        await client.containers.files.delete(sent.id, container_id=made.id)
-        tool: Any = {"type": "code_interpreter", "container": made.id}
-        await client.responses.create(model=MODEL, input="Write.", tools=[tool])
-        assert (await client.containers.files.retrieve(sent.id, container_id=made.id)).source == "assistant"
-
-
-async def test_without_a_sandbox_there_are_none_and_none_can_be_made(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("No.")])) as service, service.client() as client:
-        assert [each async for each in client.containers.list()] == []
-        with pytest.raises(BadRequestError, match="no sandbox"):
-            await client.containers.create(name="none")
-        with pytest.raises(NotFoundError):
-            await client.containers.retrieve(NOBODY)
-
-
 def form(content: bytes, name: str = "a.bin", part: str = "file") -> bytes:
     """A form as clients send it, with one file."""
     head = f'--b\r\nContent-Disposition: form-data; name="{part}"; filename="{name}"\r\nContent-Type: x/y\r\n\r\n'
@@ -182,12 +139,6 @@ KIND = b'multipart/form-data; boundary="b"'
 def test_any_bytes_come_through_a_form(content: bytes) -> None:
     if b"\r\n--b" not in b"\r\n" + content:
         assert parse_form(form(content), KIND) == ("a.bin", b"x/y", content, ())
-
-
-@pytest.mark.parametrize("kind", ["message/rfc822", "multipart/mixed; boundary=c", "text/plain; charset=utf-16"])
-def test_a_file_is_its_bytes_whatever_it_is_said_to_be(kind: str) -> None:
-    letter = b"From: ada\r\n\r\n--c\r\n\r\nHi\r\n--c--\r\n"
-    assert parse_form(form(letter).replace(b"x/y", kind.encode()), KIND).content == letter
 
 
 @pytest.mark.parametrize(
@@ -214,22 +165,9 @@ def test_no_form_takes_long(body: bytes) -> None:
     assert process_time() - begun < 1
 
 
-def test_a_content_type_that_is_too_long_is_refused_at_once() -> None:
-    begun = process_time()
-    with pytest.raises(InvalidRequest):
-        parse_form(form(b"x"), KIND + b";" * 250_000)
-
-    assert process_time() - begun < 0.1
-
-
 @pytest.mark.parametrize(("name", "kept"), [("../../etc/passwd", "passwd"), ("é.txt", "é.txt")])
 def test_a_files_name_is_the_last_of_its_path(name: str, kept: str) -> None:
     assert parse_form(form(b"x", name), KIND).name == kept
-
-
-def test_a_form_that_was_cut_off_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="no end"):
-        parse_form(form(b"abc")[:-9], KIND)
 
 
 @pytest.mark.parametrize(
@@ -252,3 +190,13 @@ def test_a_form_without_a_file_is_refused(body: bytes, kind: bytes) -> None:
         parse_form(body, kind)
 
     assert refused.value.param == "file"
+
+
+async def test_a_tenant_has_no_more_than_its_share(settings: Settings, sandbox: LocalSandbox) -> None:
+    async with serving(settings, scripted([answer("No.")]), sandbox=sandbox) as service, service.client() as client:
+        for number in range(3):
+            await client.containers.create(name=str(number))
+        with pytest.raises(APIStatusError) as refused:
+            await client.containers.create(name="one more")
+
+    assert (refused.value.status_code, refused.value.code) == (429, "containers_full")

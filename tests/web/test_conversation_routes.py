@@ -1,12 +1,23 @@
-"""The Conversations API as the official client uses it: every route, its pages, and what it refuses."""
+"""The Conversations API as the official client uses it: every route, its pages, forks, and what it refuses."""
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 from openai import OpenAI
 
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from service.api.conversation import New
+from service.process import close_service, open_service
+from service.responses.edit_conversation import begin
+from service.responses.service import Service
+from service.settings.settings import Settings
+from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, MAX_LOOKED_AT_BYTES, page_of_conversations
+from service.web.routing import OrderedQuery
+from store.ids import Ids, tree_of
+from store.keys import HEX_DIGITS, Keyspace, digits_of
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 UNKNOWN = "conv_00" + "636f6e766572" + "0" * 34
 USER: Any = {"role": "user", "content": "My name is Ada."}
@@ -42,13 +53,6 @@ def test_a_conversation_lives(service: ServiceProcess) -> None:
     assert refused(client.conversations.retrieve, made.id).status_code == 404
 
 
-def test_metadata_is_replaced_and_null_is_none(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create(metadata={"a": "1", "b": "2"}).id
-    assert client.conversations.update(id, metadata={"b": "3"}).metadata == {"b": "3"}
-    assert client.conversations.update(id, metadata=None).metadata == {}
-
-
 @pytest.mark.parametrize(
     "metadata", [{str(n): "x" for n in range(17)}, {"k" * 65: "x"}, {"k": "v" * 513}, {"k": 1}, ["k"]], ids=str
 )
@@ -62,15 +66,6 @@ def test_metadata_has_its_limits(service: ServiceProcess, metadata: Any) -> None
         assert error.status_code == 400
         assert str(error.param).startswith("metadata")
     assert client.conversations.retrieve(id).metadata == {"k" * 64: "v" * 512}
-
-
-def test_an_update_says_what_it_changes(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create().id
-    answer = service.http().post(f"/v1/conversations/{id}", json={})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "metadata")
-    answer = service.http().post(f"/v1/conversations/{id}", json={"metadata": {}, "name": "x"})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "name")
 
 
 @pytest.mark.parametrize("id", FORMS)
@@ -105,23 +100,6 @@ def test_a_conversation_of_another_tenant_is_as_unknown_as_one_that_never_was(te
     assert acme.conversations.retrieve(id).id == id
 
 
-def test_a_conversation_is_no_response_and_a_response_no_conversation(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create(items=[USER]).id
-    item = str(client.conversations.items.list(id).data[0].id)
-    by_hand = f"resp_{item.removeprefix('msg_')[:48]}"
-    for name in (id, id.replace("conv_", "resp_"), by_hand):
-        for call in (client.responses.retrieve, client.responses.delete, client.responses.cancel):
-            assert refused(call, name).status_code == 404
-        assert refused(client.responses.input_items.list, name).status_code == 404
-    for name in (id.replace("conv_", "resp_"), by_hand):
-        for call in (client.responses.create, client.responses.input_tokens.count):
-            error = refused(call, model=MODEL, input="hi", previous_response_id=name)
-            assert (error.status_code, error.param) == (400, "previous_response_id")
-    response = client.responses.create(model=MODEL, input="hi")
-    assert refused(client.conversations.retrieve, response.id.replace("resp_", "conv_")).status_code == 404
-
-
 def test_items_are_added_in_the_order_sent_and_listed_newest_first(service: ServiceProcess) -> None:
     client = service.client()
     id = client.conversations.create(items=[said("one")]).id
@@ -134,41 +112,6 @@ def test_items_are_added_in_the_order_sent_and_listed_newest_first(service: Serv
     for item in client.conversations.items.list(id):
         assert item.status == "completed"  # type: ignore[union-attr]
         assert client.conversations.items.retrieve(str(item.id), conversation_id=id) == item
-
-
-@pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_have_every_item_once(service: ServiceProcess, order: Any) -> None:
-    client = service.client()
-    names = [f"item {number}" for number in range(23)]
-    id = client.conversations.create(items=[said(name) for name in names[:3]]).id
-    client.conversations.items.create(id, items=[said(name) for name in names[3:]])
-    expected = names if order == "asc" else names[::-1]
-    assert texts(client, id, order=order, limit=5) == expected
-    page = client.conversations.items.list(id, order=order, limit=23)
-    assert (len(page.data), page.has_more) == (23, False)
-    assert client.conversations.items.list(id).has_more
-
-
-def test_a_page_begins_after_an_item_of_the_conversation(service: ServiceProcess) -> None:
-    client = service.client()
-    id, other = (client.conversations.create(items=[said("one"), said("two")]).id for _ in range(2))
-    first = str(client.conversations.items.list(id, order="asc").data[0].id)
-    assert texts(client, id, order="asc", after=first) == ["two"]
-    for after in (str(client.conversations.items.list(other).data[0].id), "msg_1"):
-        error = refused(client.conversations.items.list, id, after=after)
-        assert (error.status_code, error.param) == (400, "after")
-
-
-def test_at_most_twenty_items_are_added_at_once(service: ServiceProcess) -> None:
-    client = service.client()
-    id = client.conversations.create(items=[said("x")] * 20).id
-    for error in (
-        refused(client.conversations.create, items=[said("x")] * 21),
-        refused(client.conversations.items.create, id, items=[said("x")] * 21),
-        refused(client.conversations.items.create, id, items=[]),
-    ):
-        assert (error.status_code, error.param) == (400, "items")
-    assert len(texts(client, id, limit=100)) == 20
 
 
 @pytest.mark.parametrize(
@@ -219,37 +162,218 @@ def test_an_item_that_is_in_the_conversation_is_not_added_again(service: Service
     for again in (item.to_dict(), {"type": "item_reference", "id": item.id}):
         error = refused(client.conversations.items.create, id, items=[again])
         assert (error.status_code, error.code, error.param) == (400, "item_already_in_conversation", "items")
-        client.conversations.items.create(other, items=[again])
+        client.conversations.items.create(other, items=[again])  # type: ignore
     assert texts(client, other) == ["one", "one"]
 
 
-def test_a_call_and_its_output_may_be_added_one_after_the_other(service: ServiceProcess) -> None:
+# --- lists ---
+
+
+def conversations_of(client: OpenAI, **parameters: Any) -> Any:
+    """A page of the tenant's conversations, by what an official client has for routes that it doesn't know."""
+    return client.get("/conversations", cast_to=object, options={"params": parameters})
+
+
+@pytest.fixture
+def own(beside: Callable[..., Served]) -> OpenAI:
+    """A client of a service with two shards that has no conversations yet."""
+    return beside(shards=2).client()
+
+
+def test_all_conversations_are_listed_page_by_page_the_newest_first(own: OpenAI) -> None:
+    assert conversations_of(own) == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+    made = [own.conversations.create(metadata={"number": str(number)}) for number in range(25)]
+    for order, expected in (("desc", made[::-1]), ("asc", made)):
+        page, found = conversations_of(own, order=order, limit=10), []
+        assert page["data"] == [each.model_dump() for each in expected[:10]]
+        while True:
+            assert (page["first_id"], page["last_id"]) == (page["data"][0]["id"], page["data"][-1]["id"])
+            found += [each["id"] for each in page["data"]]
+            if not page["has_more"]:
+                break
+            page = conversations_of(own, order=order, limit=10, after=page["last_id"])
+        assert found == [each.id for each in expected]
+    assert len(conversations_of(own)["data"]) == 20
+
+
+def test_a_filter_by_metadata_finds_those_that_have_all_of_it(own: OpenAI) -> None:
+    made = [own.conversations.create(metadata={"even": str(n % 2 == 0), "third": str(n % 3 == 0)}) for n in range(24)]
+    for wanted, expected in (
+        ({"even": "True"}, made[::2]),
+        ({"even": "True", "third": "True"}, made[::6]),
+        ({"even": "true"}, []),
+        ({"other": "True"}, []),
+    ):
+        found, after = [], {}
+        while True:
+            page = conversations_of(own, metadata=wanted, limit=5, order="asc", **after)
+            assert len(page["data"]) <= 5
+            found += [each["id"] for each in page["data"]]
+            if not page["has_more"]:
+                break
+            after = {"after": page["last_id"]}
+        assert found == [each.id for each in expected]
+
+
+def test_another_tenants_conversations_are_not_listed(tenants: Served) -> None:
+    acme, globex = tenants.client(ACME_KEY), tenants.client(GLOBEX_KEY)
+    theirs = acme.conversations.create(metadata={"whose": "acme's"}).id
+    assert conversations_of(acme, metadata={"whose": "acme's"}, limit=1)["data"][0]["id"] == theirs
+    assert conversations_of(globex, metadata={"whose": "acme's"})["data"] == []
+    assert str(refused(conversations_of, globex, after=theirs)).replace(theirs, UNKNOWN) == str(
+        refused(conversations_of, globex, after=UNKNOWN)
+    )
+
+
+async def pages_of(service: Service, wanted: dict[str, str]) -> list[tuple[int, str | None, bool]]:
+    """How many each page of a filter has, where the next goes on, and whether there is one."""
+    pages: list[tuple[int, str | None, bool]] = []
+    while not pages or pages[-1][-1]:
+        after = pages[-1][1] if pages else None
+        query = OrderedQuery(limit=3, order="asc", after=after)
+        page = await page_of_conversations(service.conversations, "acme", query, wanted)
+        pages.append((len(page.data), page.last_id, page.has_more))
+    return pages
+
+
+async def test_a_filter_that_matches_little_goes_on_from_where_it_was(settings: Settings) -> None:
+    service = open_service(settings)
+    ids: list[str] = []
+    for number in range(2 * MAX_LOOKED_AT + 50):
+        metadata = {"found": "yes"} if number == MAX_LOOKED_AT + 30 else {}
+        ids.append((await begin(service, "acme", New(msgspec.Raw(b"[]"), metadata, None))).id)
+    assert await pages_of(service, {"found": "yes"}) == [
+        (0, ids[MAX_LOOKED_AT - 1], True),
+        (1, ids[2 * MAX_LOOKED_AT - 1], True),
+        (0, None, False),
+    ]
+    await close_service(service)
+
+
+# --- forks ---
+
+ADA: Any = {"role": "user", "content": "My name is Ada."}
+EVE: Any = {"role": "user", "content": "My name is Eve."}
+
+
+def fork(client: OpenAI, source: Any, **options: Any) -> Any:
+    """A fork, as the official client asks for it."""
+    return client.conversations.create(extra_body={"harmonium": {"fork_of": source}}, **options)
+
+
+def refused_fork(client: OpenAI, source: Any, **options: Any) -> openai.APIStatusError:
+    with pytest.raises(openai.APIStatusError) as refusal:
+        fork(client, source, **options)
+    return refusal.value
+
+
+def spoken(client: OpenAI, id: str) -> list[str]:
+    """What was said in a conversation, oldest first."""
+    items: Any = client.conversations.items.list(id, order="asc")
+    return [part.text for item in items if item.type == "message" for part in item.content]
+
+
+def test_a_fork_has_all_items_and_both_go_on(service: ServiceProcess) -> None:
     client = service.client()
-    id = client.conversations.create(items=[said("What is the weather?")]).id
-    call: Any = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"}
-    client.conversations.items.create(id, items=[call])
-    client.conversations.items.create(id, items=[{"type": "function_call_output", "call_id": "c1", "output": "sunny"}])
-    kinds = [item.type for item in client.conversations.items.list(id, order="asc")]
-    assert kinds == ["message", "function_call", "function_call_output"]
-    assert client.responses.create(model=MODEL, input="Go on.", conversation=id).status == "completed"
+    source = client.conversations.create(items=[ADA], metadata={"a": "1"})
+    client.responses.create(model=MODEL, input="What is my name?", conversation=source.id)
+    made = fork(client, source.id, metadata={"b": "2"})
+    assert (made.object, made.metadata) == ("conversation", {"b": "2"})
+    assert made.id != source.id
+    items = [client.conversations.items.list(id, order="asc").data for id in (source.id, made.id)]
+    assert items[0] == items[1] != []
+    here = client.responses.create(model=MODEL, input="Tell me: what is my name?", conversation=made.id)
+    assert "Ada" in here.output_text
+    client.conversations.items.create(source.id, items=[EVE])
+    assert spoken(client, source.id)[:3] == spoken(client, made.id)[:3]
+    assert spoken(client, source.id)[3:] == ["My name is Eve."]
+    assert spoken(client, made.id)[3:] == ["Tell me: what is my name?", here.output_text]
 
 
-def test_an_unknown_item_is_not_found(service: ServiceProcess) -> None:
+def test_a_fork_of_a_response_has_what_was_said_until_then(service: ServiceProcess) -> None:
     client = service.client()
-    id = client.conversations.create(items=[said("one")]).id
-    item = str(client.conversations.items.list(id).data[0].id)
-    for name in ("msg_1", item[:-1] + "7", "msg_" + "0" * 52):
-        error = refused(client.conversations.items.retrieve, name, conversation_id=id)
-        assert (error.status_code, error.param) == (404, "item_id")
+    first = client.responses.create(model=MODEL, input="My name is Ada.")
+    second = client.responses.create(model=MODEL, input="My name is Eve.", previous_response_id=first.id)
+    made = fork(client, first.id)
+    assert spoken(client, made.id) == ["My name is Ada.", first.output_text]
+    third = client.responses.create(model=MODEL, input="What is my name?", conversation=made.id)
+    assert "Ada" in third.output_text
+    assert client.responses.retrieve(second.id).id == second.id
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=101", "order=up", "include[]=x"])
-def test_a_bad_page_is_refused(service: ServiceProcess, query: str) -> None:
-    id = service.client().conversations.create().id
-    answer = service.http().get(f"/v1/conversations/{id}/items?{query}")
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, query.partition("=")[0].rstrip("[]"))
+@pytest.mark.parametrize("source", ["conv_1", "resp_1", "", "x" * 300, "conv_00636f6e766572" + "0" * 34])
+def test_what_is_not_there_is_not_forked(service: ServiceProcess, source: str) -> None:
+    error = refused_fork(service.client(), source)
+    assert (error.status_code, error.code, error.param) == (404, None, "harmonium.fork_of")
+    assert source[:100] in error.message
 
 
-def test_what_is_not_served_yet_says_so(service: ServiceProcess) -> None:
-    http = service.http()
-    assert http.post("/open-responses/v1/conversations", json={}).status_code == 404
+def test_another_tenants_are_not_forked(tenants: ServiceProcess) -> None:
+    acme, globex = tenants.client(ACME_KEY), tenants.client(GLOBEX_KEY)
+    for source in (acme.conversations.create().id, acme.responses.create(model=MODEL, input="hi").id):
+        assert refused_fork(globex, source).status_code == 404
+        assert fork(acme, source).id
+
+
+@pytest.mark.parametrize("harmonium", [5, "conv_1", ["conv_1"], {"fork_of": 5}, {"fork": "conv_1"}], ids=str)
+def test_what_is_no_fork_is_refused(service: ServiceProcess, harmonium: Any) -> None:
+    answer = service.http().post("/v1/conversations", json={"harmonium": harmonium})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"].startswith("harmonium")
+
+
+def test_a_response_that_is_under_way_is_not_forked(beside: Callable[..., Served]) -> None:
+    client = beside(demo_tokens_per_second=1).client()
+    waiting = client.responses.create(model=MODEL, input="Tell me a story.", background=True)
+    error = refused_fork(client, waiting.id)
+    assert (error.status_code, error.param) == (400, "harmonium.fork_of")
+    assert client.responses.cancel(waiting.id).status == "cancelled"
+
+
+# --- ids ---
+
+
+def response(client: OpenAI, **wanted: Any) -> Any:
+    return client.responses.create(model=MODEL, input="Hello.", **wanted)
+
+
+def ids_of(service: ServiceProcess) -> Ids:
+    with service.redis() as redis:
+        (name,) = redis.keys("*{00}:secret")
+        secret = redis.get(name)
+    ids = Ids(Keyspace("harmonium", 256), bytes)
+    ids.prove_by(secret)  # type: ignore
+    return ids
+
+
+def test_all_ids_of_a_tree_lead_to_it(service: ServiceProcess) -> None:
+    client = service.client()
+    conversation = client.conversations.create(items=[ADA])
+    first = response(client, conversation=conversation.id)
+    fork_of_it, branch = fork(client, conversation.id), fork(client, first.id)
+    others = [
+        response(client, previous_response_id=first.id),
+        response(client, previous_response_id=first.id, store=False),
+        response(client, previous_response_id=first.id, background=True),
+        response(client, conversation=fork_of_it.id),
+        response(client, conversation=branch.id),
+    ]
+    client.conversations.items.create(conversation.id, items=[ADA])
+    items = [item.id for item in client.conversations.items.list(conversation.id)]
+    ids = [conversation.id, fork_of_it.id, branch.id, *(each.id for each in (first, *others)), *items]
+    whole = [digits_of(id)[:HEX_DIGITS] for id in ids]
+    assert {tree_of(digits) for digits in whole} == {tree_of(digits_of(conversation.id))}
+    assert {digits[:2] for digits in whole} == {digits_of(conversation.id)[:2]}
+    known = ids_of(service)
+    assert [id for id, digits in zip(ids, whole, strict=True) if not known.made(digits)] == []
+
+
+async def test_a_filter_ends_a_page_after_so_many_bytes(settings: Settings) -> None:
+    service = open_service(settings)
+    metadata = {f"key {number}": "é" * 512 for number in range(16)}
+    size = len(msgspec.json.encode(metadata))
+    ids = [(await begin(service, "acme", New(msgspec.Raw(b"[]"), metadata, None))).id for _ in range(500)]
+    most = -(-MAX_LOOKED_AT_BYTES // size // AT_ONCE) * AT_ONCE
+    assert most < 400
+    assert (await pages_of(service, {"found": "yes"}))[0] == (0, ids[most - 1], True)
+    await close_service(service)

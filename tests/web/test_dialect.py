@@ -1,6 +1,5 @@
 """The Open Responses dialect over HTTP: another base URL, other words, and the very same responses."""
 
-import json
 from typing import Any
 
 import httpx
@@ -12,10 +11,9 @@ from service.web.auth import CONSOLE, HEALTH
 from tests.responses.test_continue import WEATHER
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
-from tests.support.oracles.open_responses import check_response, check_stream
+from tests.support.oracles.open_responses import check_stream
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
-from tests.support.service.scraped import scraped
 from tests.support.service.streams import parsed, sent
 
 Json = dict[str, Any]
@@ -26,52 +24,10 @@ NAMES = {
 }
 
 
-def post(service: ServiceProcess, prefix: str = OPEN, **body: object) -> Json:
-    given = service.http().post(f"{prefix}/responses", json={"model": MODEL, **body})
-    assert given.status_code == 200, given.text
-    return given.json()
-
-
 def streamed(service: ServiceProcess, prefix: str = OPEN, **body: object) -> list[Json]:
     given = service.http().post(f"{prefix}/responses", json={"model": MODEL, "stream": True, **body})
     assert given.status_code == 200, given.text
     return sent(given.text)
-
-
-def test_a_plain_answer_has_the_specification_s_keys(service: ServiceProcess) -> None:
-    given = post(service, input="Count to 3.")
-    check_response(given)
-    assert given["status"] == "completed"
-    assert [item["type"] for item in given["output"]] == ["reasoning", "message"]
-
-
-def test_a_stream_has_the_specification_s_events(service: ServiceProcess) -> None:
-    events = streamed(service, input="Count to 5.")
-    assert check_stream(events)["status"] == "completed"
-    assert "response.reasoning.delta" in {event["type"] for event in events}
-
-
-def test_a_function_is_called_and_answered(service: ServiceProcess) -> None:
-    events = streamed(service, input="What is the weather in Paris?", tools=[WEATHER])
-    first = check_stream(events)
-    call = first["output"][-1]
-    assert json.loads(call["arguments"]) == {"city": "Paris"}
-    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
-    given = post(service, input=[result], tools=[WEATHER], previous_response_id=first["id"])
-    check_response(given)
-    assert given["output"][-1]["type"] == "message"
-
-
-def test_a_response_of_one_dialect_is_read_and_continued_in_the_other(service: ServiceProcess) -> None:
-    http = service.http()
-    first = post(service, "/v1", input="My name is Ada.")
-    read_again = http.get(f"{OPEN}/responses/{first['id']}").json()
-    check_response(read_again)
-    assert read_again["output"][-1] == first["output"][-1]
-    second = post(service, OPEN, input="What is my name?", previous_response_id=first["id"])
-    assert "Ada" in second["output"][-1]["content"][0]["text"]
-    assert http.get(f"/v1/responses/{second['id']}").json()["output"][0]["status"] == "completed"
-    assert http.delete(f"{OPEN}/responses/{second['id']}").json()["deleted"] is True
 
 
 def test_each_event_is_one_event_of_the_other_dialect_by_the_same_number(service: ServiceProcess) -> None:
@@ -83,33 +39,6 @@ def test_each_event_is_one_event_of_the_other_dialect_by_the_same_number(service
     assert [NAMES.get(event["type"], event["type"]) for event in plain] == [event["type"] for event in open_ones]
     tail = sent(service.http().get(f"{OPEN}/{follow}&starting_after=4").text)
     assert tail == open_ones[5:]
-
-
-def test_a_background_response_is_accepted_and_cancelled_in_this_dialect(service: ServiceProcess) -> None:
-    accepted = post(service, input="Count to 2000.", background=True)
-    check_response(accepted)
-    cancelled = service.http().post(f"{OPEN}/responses/{accepted['id']}/cancel").json()
-    check_response(cancelled)
-    assert cancelled["status"] == "cancelled"
-
-
-def test_a_refusal_is_the_same_envelope(service: ServiceProcess) -> None:
-    body = {"model": "gpt-9", "input": "hi"}
-    given = service.http().post(f"{OPEN}/responses", json=body)
-    assert given.status_code == 404
-    assert given.json() == service.http().post("/v1/responses", json=body).json()
-
-
-def test_the_models_are_the_same(service: ServiceProcess) -> None:
-    assert service.http().get(f"{OPEN}/models").json() == service.http().get("/v1/models").json()
-
-
-def test_a_request_counts_for_the_dialect_it_came_in(service: ServiceProcess) -> None:
-    post(service, input="hi")
-    counted = scraped(service.http()).value(
-        "harmonium_requests_total", endpoint=f"{OPEN}/responses", method="POST", status="200"
-    )
-    assert counted >= 1
 
 
 async def test_an_error_in_a_stream_stands_inside_its_member(settings: Settings) -> None:

@@ -53,6 +53,24 @@ async def test_a_request_without_room_is_a_503_that_says_when(settings: Settings
     assert 1 <= int(refused.headers["retry-after"]) <= 60
 
 
+async def test_a_background_response_waits_in_its_queue_until_there_is_room(settings: Settings) -> None:
+    go_on = asyncio.Event()
+    async with with_room(settings, go_on, wait_seconds=0.05) as (inside, server), inside.client() as client:
+        async with inside.http() as http:
+            first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
+            await until(lambda: server.generations)
+            waiting = await submitted(client)
+
+            async def pauses() -> str:
+                return (await http.get("/metrics")).text
+
+            await until(pauses, wanted=lambda text: "harmonium_engine_pauses_total 0.0" not in text)
+            assert len(server.generations) == 1
+            go_on.set()
+            assert (await first).status_code == 200
+        assert (await ended(client, waiting.id)).status == "completed"
+
+
 async def test_what_waits_and_what_is_under_way_is_told_in_the_metrics(settings: Settings) -> None:
     go_on = asyncio.Event()
     async with with_room(settings, go_on) as (inside, server), inside.http() as http:
@@ -72,35 +90,3 @@ async def test_what_waits_and_what_is_under_way_is_told_in_the_metrics(settings:
     assert f'harmonium_engine_tokens{{server="{host}"}} 0.0' not in text
     assert f'harmonium_engine_tokens{{server="{host}"}} 0.0' in after
     assert "harmonium_engine_waiting 0.0" in after
-
-
-async def test_a_background_response_waits_in_its_queue_until_there_is_room(settings: Settings) -> None:
-    go_on = asyncio.Event()
-    async with with_room(settings, go_on, wait_seconds=0.05) as (inside, server), inside.client() as client:
-        async with inside.http() as http:
-            first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
-            await until(lambda: server.generations)
-            waiting = await submitted(client)
-
-            async def pauses() -> str:
-                return (await http.get("/metrics")).text
-
-            await until(pauses, wanted=lambda text: "harmonium_engine_pauses_total 0.0" not in text)
-            assert len(server.generations) == 1
-            go_on.set()
-            assert (await first).status_code == 200
-        assert (await ended(client, waiting.id)).status == "completed"
-
-
-async def test_what_is_passed_on_waits_for_room_too(settings: Settings) -> None:
-    go_on = asyncio.Event()
-    async with with_room(settings, go_on, wait_seconds=0.1) as (inside, server), inside.http() as http:
-        first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
-        await until(lambda: server.generations)
-        chat = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 4000}]}
-        refused = await http.post("/v1/chat/completions", json=chat)
-        go_on.set()
-        await first
-        served = await http.post("/v1/chat/completions", json=chat)
-    assert (refused.status_code, served.status_code) == (503, 200)
-    assert 1 <= int(refused.headers["retry-after"]) <= 60

@@ -132,24 +132,6 @@ async def swept(store: ConversationHistoryStore) -> bytes:
         return await operation.command("HGET", last, "last")
 
 
-async def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back(
-    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    with server(tmp_path, *PLAIN) as redis:
-        own = settings.model_copy(update={"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 2.0})
-        async with serving(own, scripted([])) as inside, inside.http() as http:
-            assert (await http.get("/ready")).status_code == 200
-            redis.kill()
-            for _ in range(5):
-                assert (await http.get("/ready")).status_code == 503
-            redis.restart()
-            for _ in range(5):
-                assert (await http.get("/ready")).status_code == 200
-    told = [record for record in caplog.records if "the store is" in record.getMessage()]
-    assert [record.getMessage() for record in told] == ["the store is away", "the store is back"]
-    assert "Check that it runs" in told[0].__dict__["fields"]["reason"]
-
-
 @pytest.mark.parametrize(
     ("flags", "url", "reason"),
     [
@@ -175,6 +157,14 @@ async def test_a_store_that_is_away_from_the_start_is_one_line_with_its_address_
     assert "harmonium doctor" in fields["remedy"]
 
 
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_probes_may_ask_by_other_methods(service: ServiceProcess, method: str, path: str) -> None:
+    answer = service.http().request(method, path)
+    assert answer.status_code == 200
+    assert not (method == "HEAD" and answer.content)
+
+
 @pytest.mark.parametrize(
     ("reason", "lines"),
     [
@@ -196,11 +186,3 @@ async def test_whoever_could_not_write_its_file_is_to_write_it_anew_before_a_res
     told = [record for record in caplog.records if record.getMessage() in lines_of_it]
     assert len(told) == lines
     assert [record.levelname for record in told[1:]] == ["ERROR"] * (lines - 1)
-
-
-@pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/health", "/ready"])
-def test_probes_may_ask_by_other_methods(service: ServiceProcess, method: str, path: str) -> None:
-    answer = service.http().request(method, path)
-    assert answer.status_code == 200
-    assert not (method == "HEAD" and answer.content)

@@ -112,57 +112,37 @@ def pair(two_processes: tuple[ServiceProcess, Path]) -> Keyed:
     return Keyed(*two_processes)
 
 
-@pytest.fixture(params=[1, 2])
-def keyed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keyed]:
-    """A service of one process, and the one of two."""
-    if request.param == 2:
-        yield request.getfixturevalue("pair")
-        return
-    (tmp_path / "keys").write_text(f"acme:{OLD}\n")
-    service = ServiceProcess(tmp_path / "service", api_keys_file=tmp_path / "keys")
-    yield Keyed(service, tmp_path / "keys")
-    service.stop()
-
-
-def test_a_key_is_rotated_without_a_request_being_refused(keyed: Keyed) -> None:
-    service = keyed.service
+def test_a_key_is_rotated_without_a_request_being_refused(pair: Keyed) -> None:
+    service = pair.service
     assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
     id = service.client(OLD).responses.create(model=MODEL, input="My name is Ada.").id
-    keyed.read(f"acme:{OLD}\nacme:{NEW}\n")
+    pair.read(f"acme:{OLD}\nacme:{NEW}\n")
     wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
     assert statuses(service, OLD) == {200}
-    keyed.read(f"acme:{NEW}\n")
+    pair.read(f"acme:{NEW}\n")
     wait_until(lambda: statuses(service, OLD), wanted={401}.__eq__)
     second = service.client(NEW).responses.create(model=MODEL, input="What is my name?", previous_response_id=id)
     assert "Ada" in second.output_text
-    wait_until(lambda: keyed.log.count(AGAIN) == 2)
+    wait_until(lambda: pair.log.count(AGAIN) == 2)
     assert OLD not in service.log
     assert NEW not in service.log
 
 
-def test_a_file_that_is_wrong_changes_nothing_and_is_told_once(keyed: Keyed) -> None:
-    service = keyed.service
+def test_a_file_that_is_wrong_changes_nothing_and_is_told_once(pair: Keyed) -> None:
+    service = pair.service
     for told, text in enumerate(["", f"acme:{NEW} and a word", f"acme:{NEW},globex:{NEW}"], start=1):
-        keyed.read(text)
-        wait_until(lambda told=told: len(errors(keyed.log)) == told)
+        pair.read(text)
+        wait_until(lambda told=told: len(errors(pair.log)) == told)
         assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
-    keyed.keys.unlink()
+    pair.keys.unlink()
     service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: len(errors(keyed.log)) == 4)
+    wait_until(lambda: len(errors(pair.log)) == 4)
     assert (statuses(service, OLD), statuses(service, NEW)) == ({200}, {401})
-    keyed.read(f"acme:{NEW}\n")
+    pair.read(f"acme:{NEW}\n")
     wait_until(lambda: statuses(service, NEW), wanted={200}.__eq__)
-    assert len(errors(keyed.log)) == 4
-    assert all(f"HARMONIUM_API_KEYS_FILE={keyed.keys}" in line for line in errors(keyed.log))
+    assert len(errors(pair.log)) == 4
+    assert all(f"HARMONIUM_API_KEYS_FILE={pair.keys}" in line for line in errors(pair.log))
     assert NEW not in service.log
-
-
-def test_short_keys_are_warned_of_once_when_they_are_read_again_too(pair: Keyed) -> None:
-    assert "can be guessed" not in pair.service.log
-    pair.read("acme:k2")
-    wait_until(lambda: pair.log.count("can be guessed") == 1)
-    wait_until(lambda: statuses(pair.service, "k2"), wanted={200}.__eq__)
-    assert pair.log.count("can be guessed") == 1
 
 
 def test_a_worker_that_is_replaced_has_the_keys_that_were_read_last(pair: Keyed) -> None:

@@ -1,6 +1,5 @@
 """Several models behind one service: `model` chooses, a conversation may change it, and the list may change."""
 
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,11 +12,9 @@ import pytest
 
 from service.engine.port import ModelCard
 from service.harmony.tokens import decode
-from service.markup.speech import Speech
 from service.settings.settings import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
-from tests.support.ports import free_port
 from tests.support.service.inside import Inside, answer, serving
 from tests.support.service.process import ServiceProcess, WorkerProcess
 from tests.support.waiting import wait_until
@@ -43,7 +40,7 @@ def listing(*engines: dict[str, object]) -> str:
 
 
 def demo(*names: str) -> str:
-    return listing(*({"name": name, "kind": "demo"} for name in names))
+    return listing(*({"name": name, "kind": "demo"} for name in names))  # type: ignore
 
 
 @asynccontextmanager
@@ -109,35 +106,6 @@ async def test_a_conversation_changes_its_model_and_has_all_that_was_said(settin
     assert again.output_text == "I am small."
 
 
-async def test_a_model_says_what_it_can_do(settings: Settings, tmp_path: Path) -> None:
-    async with two(settings, tmp_path) as (inside, _, _), inside.client() as client:
-        gpt_oss = (await client.models.retrieve(A)).model_extra or {}
-    speech = Speech("plain")
-    card = ModelCard("plain", 0, 4096, speech=speech, logprobs=False, constrains=False)
-    async with serving(settings, ScriptedEngine(card, [])) as inside, inside.client() as client:
-        plain = (await client.models.retrieve("plain")).model_extra or {}
-    assert (gpt_oss["markup"], gpt_oss["capabilities"]) == ("harmony", ["completion", "tools", "thinking"])
-    assert gpt_oss["supported_parameters"] == [
-        *("reasoning", "tools", "tool_choice"),
-        *("structured_outputs", "logprobs", "top_logprobs"),
-    ]
-    assert (plain["markup"], plain["capabilities"], plain["supported_parameters"]) == ("plain", ["completion"], [])
-
-
-async def test_a_models_own_bound_of_the_output_holds(settings: Settings, tmp_path: Path) -> None:
-    async with two(settings, tmp_path, max_output_tokens=16) as (inside, _, second), inside.client() as client:
-        for wished in (None, 4096):
-            await client.responses.create(model=B, input="Hi", max_output_tokens=wished)
-    assert [each.body["sampling_params"]["max_tokens"] for each in second.generations] == [16, 16]
-
-
-async def test_an_engine_has_a_room_of_its_own(settings: Settings, tmp_path: Path) -> None:
-    async with two(settings, tmp_path, kv_tokens=5000) as (inside, first, second), inside.http() as http:
-        text = (await http.get("/metrics")).text
-    assert f'harmonium_engine_room_tokens{{server="{second.url.removeprefix("http://")}"}} 5000.0' in text
-    assert f'harmonium_engine_room_tokens{{server="{first.url.removeprefix("http://")}"}}' not in text
-
-
 async def test_where_one_models_server_is_away_the_other_serves(settings: Settings, tmp_path: Path) -> None:
     async with two(settings, tmp_path) as (inside, _, second), inside.client() as client, inside.http() as http:
         await second.die()
@@ -148,23 +116,6 @@ async def test_where_one_models_server_is_away_the_other_serves(settings: Settin
         listed = [model.id async for model in client.models.list()]
     assert (refusal.value.status_code, served.output_text, ready.status_code) == (503, "I am small.", 200)
     assert B in listed
-
-
-async def test_a_model_that_was_never_up_is_listed_without_its_context(settings: Settings, tmp_path: Path) -> None:
-    path = tmp_path / "engines.json"
-    path.write_text(
-        f'{{"engines": [{{"name": "{A}", "kind": "vllm", "urls": ["http://127.0.0.1:{free_port()}"]}}, '
-        f'{{"name": "{ONE}", "kind": "demo"}}]}}'
-    )
-    given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
-    async with serving(given) as inside, inside.client() as client:
-        models = {model.id: model.model_extra or {} async for model in client.models.list()}
-        answered = await client.responses.with_raw_response.create(model=ONE, input="hi")
-        with pytest.raises(openai.InternalServerError):
-            await client.responses.create(model=A, input="hi")
-    assert set(models[A]) == {"root"}
-    assert models[ONE]["max_model_len"] == 131_072
-    assert (answered.parse().model, answered.headers["x-harmonium-engine"]) == (ONE, "demo")
 
 
 def listed(service: ServiceProcess) -> list[str]:
@@ -197,21 +148,6 @@ def test_the_list_is_read_again_and_a_wrong_one_changes_nothing(start: Start, tm
     assert listed(service) == [OTHER, ONE]
     assert f"HARMONIUM_ENGINES={path}: line 5: '{ONE}' is a name of the engine '{ONE}' already" in service.log
     assert service.log.count(AGAIN) == 1
-
-
-def test_a_process_that_is_replaced_has_the_list_that_was_read_last(start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "engines.toml"
-    path.write_text(demo(ONE, OTHER))
-    service = start(engines=path, workers=2)
-    path.write_text("nonsense")
-    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
-    before = [
-        each for each in children.read_text().split() if "spawn_main" in Path(f"/proc/{each}/cmdline").read_text()
-    ]
-    os.kill(int(before[0]), signal.SIGKILL)
-    wait_until(lambda: before[0] not in children.read_text().split(), 20)
-    service._hang_up()
-    wait_until(lambda: all(listed(service) == [ONE, OTHER] for _ in range(8)), 20, passing=openai.APIConnectionError)
 
 
 def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the_rest(

@@ -6,8 +6,6 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-import httpx
-
 from tests.support.service.process import MODEL, ServiceProcess, raw_request
 from tests.support.service.streams import parsed
 from tests.support.waiting import wait_until
@@ -45,21 +43,6 @@ def test_an_open_stream_finishes_while_new_connections_are_refused(start: Start)
     assert service.http().get(f"/v1/responses/{id}").json() == parsed(body)[-1]["response"]
 
 
-def test_a_plain_request_finishes_too(start: Start) -> None:
-    service = start(demo_tokens_per_second=60)
-    with httpx.Client(base_url=service.url, timeout=30, trust_env=False) as http:
-        request = http.build_request("POST", "/v1/responses", json={"model": MODEL, "input": "Count to 20."})
-        with socket.create_connection(("127.0.0.1", service.port), timeout=20) as raw:
-            head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            raw.sendall(f"{head}content-length: {len(request.content)}\r\n\r\n".encode() + request.content)
-            wait_until(lambda: http.get("/health").status_code == 200)
-            service.ask_to_stop()
-            answer = raw.makefile("rb").read()
-    assert answer.startswith(b"HTTP/1.1 200 OK")
-    assert b'"status":"completed"' in answer
-    assert service.wait() == 0
-
-
 def test_a_stream_that_outlives_its_time_is_cut_and_what_was_said_is_kept(start: Start) -> None:
     service = start(demo_tokens_per_second=100, shutdown_seconds=1)
     with open_stream(service, input="Count to 1000.") as answer:
@@ -90,25 +73,6 @@ def test_a_stream_that_nobody_reads_is_cut_and_what_was_said_is_kept(start: Star
     kept = service.http().get(f"/v1/responses/{id}").json()
     assert kept["status"] == "cancelled"
     assert kept["output"][-1]["content"][0]["text"].startswith("1\n2")
-
-
-def test_an_idle_connection_does_not_hold_up_a_stop(start: Start) -> None:
-    service = start()
-    with socket.create_connection(("127.0.0.1", service.port), timeout=20):
-        service.http().get("/health")
-        service.ask_to_stop()
-        assert service.wait() == 0
-
-
-def test_a_closed_terminal_asks_for_a_stop_too(start: Start) -> None:
-    service = start(demo_tokens_per_second=60)
-    with open_stream(service, input="Count to 20.") as answer:
-        pieces = answer.iter_text()
-        body = next(pieces)
-        service.process.send_signal(signal.SIGHUP)
-        body += "".join(pieces)
-    assert parsed(body)[-1]["type"] == "response.completed"
-    assert service.wait() == 0
 
 
 def test_a_service_whose_embedded_server_dies_stops_and_says_so(start: Start) -> None:

@@ -1,25 +1,18 @@
 """Nobody waits for somebody else's heavy request: the event loop never stops for long, whatever it is sent."""
 
-import http.client
 import json
-import threading
-import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import pytest
 
 from service.api.content import MAX_PARTS
 from service.settings.settings import Settings
-from tests.support.bad.heavy import HEAVY, LEGAL
-from tests.support.bad.heavy_kinds import BODIES
+from tests.support.bad.heavy import BODIES, HEAVY, LEGAL
 from tests.support.service.background import changed
 from tests.support.service.inside import answer, scripted, serving
-from tests.support.service.lag import least_stall, post, stall_of
-from tests.support.service.process import MODEL, ServiceProcess
-
-ATTEMPTS = 24
+from tests.support.service.lag import least_stall
+from tests.support.service.process import MODEL
 
 AMONG_OTHERS = (
     "ten MB of letters",
@@ -81,29 +74,3 @@ async def test_the_loop_never_stops_for_long_while_a_message_of_many_blocks_is_r
         stall = await least_stall(inside.port, lambda: body, "/v1/messages")
     print(f"{stall:.2f} of what it may be late: {name}")
     assert stall < 1
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in AMONG_OTHERS else pytest.mark.full) for name in CASES]
-)
-def test_others_are_served_while_a_heavy_request_is_read(service: ServiceProcess, name: str) -> None:
-    body = CASES[name]()
-    stalls = [stall_of(slowest_probe(service, body))]
-    while stalls[-1] >= 1 and len(stalls) < ATTEMPTS:
-        stalls.append(stall_of(slowest_probe(service, body)))
-    assert stalls[-1] < 1, f"the slowest probes took {stalls} of what they may"
-
-
-def slowest_probe(service: ServiceProcess, body: bytes) -> float:
-    """How long the slowest of the probes took that were answered while the service read `body`, in seconds."""
-    work = threading.Thread(target=post, args=(service.port, body))
-    work.start()
-    slowest = 0.0
-    with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)) as connection:
-        while work.is_alive():
-            begun = time.perf_counter()
-            connection.request("GET", "/health")
-            assert connection.getresponse().read() == b'{"status":"ok"}'
-            slowest = max(slowest, time.perf_counter() - begun)
-    work.join()
-    return slowest

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from service.responses.output import sealed
 from service.responses.output.sealed import MAX_KEPT_BYTES, REASONING
 from service.responses.seal import Sealer
 from service.settings.settings import Settings
-from tests.support.bad.heavy_kinds import fresh, patterns, shape, strict
+from tests.support.bad.heavy import fresh, patterns, shape, strict
 from tests.support.engine.scripted import Script
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.lag import CREATE, least_stall, post_and_read
@@ -146,15 +145,3 @@ async def test_the_loop_never_stops_for_long_over_references(settings: Settings,
         )
     print(f"{stall:.2f} of what it may be late: {len(named)} references to {items} items of {size} words")
     assert stall < 1
-
-
-async def test_the_loop_never_stops_for_long_over_a_stored_prompt(settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "sell.toml").write_text('instructions = "Sell {{goods}}.\\n{{goods}}"')
-    settings = settings.model_copy(update={"prompts_dir": str(tmp_path)})
-    async with serving(settings, scripted([answer("Fine.")])) as inside:
-        for value in ("word ", "x"):
-            goods = value * (5_000_000 // len(value))
-            prompt = {"id": "sell", "variables": {"goods": goods}}
-            stall = await least_stall(inside.port, fresh(lambda word, prompt=prompt: {"prompt": prompt}))
-            print(f"{stall:.2f} of what it may be late: a stored prompt of {len(goods)} characters")
-            assert stall < 1

@@ -32,14 +32,6 @@ def test_no_browser_guesses_what_an_answer_is_nor_shows_a_page_within_another(se
     assert "frame-ancestors 'none'" in service.http().get("/docs").headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
-def test_who_asks_for_the_head_alone_gets_it_alone(service: ServiceProcess, path: str) -> None:
-    whole, head = service.http().get(path), service.http().head(path)
-    assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["content-type"] == whole.headers["content-type"]
-    assert head.headers["content-length"] == whole.headers["content-length"]
-
-
 def test_documents_are_there_as_markdown_with_a_list_of_them_and_no_link_of_theirs_is_dead(
     service: ServiceProcess,
 ) -> None:
@@ -83,16 +75,3 @@ async def test_a_name_that_others_may_use_is_not_shown_as_the_scheme_is_unknown(
     ):
         answer = await http.get("/", headers={"accept": "text/html", "host": host})
     assert (answer.status_code, 'base_url="THIS_ADDRESS/v1"' in answer.text) == (200, True)
-
-
-async def test_it_needs_no_key_and_says_nothing_that_is_secret(settings: Settings) -> None:
-    secret = settings.model_copy(update={"model": "secret-model", "api_keys": parse_api_keys(f"acme:{ACME_KEY}")})
-    async with serving(secret) as inside, inside.http() as http:
-        answer = await http.get("/", headers={"accept": "text/html"})
-        assert (await http.get("/v1/models")).status_code == 401
-    assert answer.status_code == 200
-    assert not re.search("secret-model|acme|sk-", answer.text)
-
-
-def test_a_web_page_that_rebinds_a_name_is_refused(service: ServiceProcess) -> None:
-    assert service.http().get("/", headers={"host": "evil.example"}).status_code == 403

@@ -1,15 +1,72 @@
-"""What goes out over a connection at once: a head with what comes right behind it, and nothing later than it would."""
+"""What goes out over a connection: events each in one piece and padded, and a head with what comes right behind it."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import uvicorn
+from hypothesis import given
 from uvicorn.server import ServerState
 
-from service.web.http_protocol import BREAK_OFF, BoundedHttpProtocol
+from service.api import events
+from service.api.events import Event
+from service.web.http_protocol import BoundedHttpProtocol
+from service.web.sse import OBFUSCATION_STEP, Encoder
+from tests.support.responses import event_samples
 from tests.support.waiting import until
+
+
+def placed(batch: list[Event]) -> list[Event]:
+    """The events with an item of its own for each place in the output: the deltas of one item have one place."""
+    ids: dict[tuple[int, ...], str] = {}
+    for event in batch:
+        if isinstance(event, events.Delta):
+            place = tuple(getattr(event, name, 0) for name in ("output_index", "content_index", "summary_index"))
+            event.item_id = ids.setdefault(place, f"item_{place}%b")
+    return batch
+
+
+batches = event_samples.batches.map(placed)
+
+
+def written(batch: list[Event], *, obfuscate: bool) -> list[dict[str, Any]]:
+    """The events as a client reads them."""
+    buffer = bytearray()
+    Encoder(obfuscate=obfuscate).append(batch, buffer)
+    pieces = buffer.decode().split("\n\n")
+    assert pieces.pop() == ""
+    read = [dict(line.split(": ", 1) for line in piece.split("\n")) for piece in pieces]
+    decoded = [json.loads(each["data"]) for each in read]
+    assert [each["event"] for each in read] == [each["type"] for each in decoded]
+    return decoded
+
+
+def encoded(batch: list[Event]) -> list[dict[str, Any]]:
+    return [json.loads(msgspec.json.encode(event)) for event in batch]
+
+
+@given(batch=batches)
+def test_any_event_is_written_as_it_is(batch: list[Event]) -> None:
+    assert written(batch, obfuscate=False) == encoded(batch)
+
+
+@given(batch=batches)
+def test_deltas_of_every_kind_are_padded_and_nothing_else_is(batch: list[Event]) -> None:
+    padded = written(batch, obfuscate=True)
+    for event, read in zip(batch, padded, strict=True):
+        noise = read.pop("obfuscation", "")
+        if isinstance(event, events.Delta):
+            assert (len(event.delta) + len(noise)) % OBFUSCATION_STEP == 0
+        else:  # a shell's command too, which comes whole
+            assert not noise
+
+    assert padded == encoded(batch)
+
+
+# --- what goes out at once ---
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]}
 STREAM = {"type": "http.response.start", "status": 200, "headers": []}
@@ -94,18 +151,6 @@ async def test_a_head_goes_out_with_what_comes_behind_it(messages: list[dict[str
     assert HEAD_END in writes[0]
 
 
-async def test_a_piece_of_a_body_that_looks_like_a_head_is_sent_in_its_place() -> None:
-    pieces = [b"HTTP/1.1 one", b"HTTP/1.1 two", b"three", b"HTTP/1.1 four"]
-    start = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"42")]}
-    writes = await answered([start, *(body(piece, more=True) for piece in pieces[:-1]), body(pieces[-1])])
-    assert b"".join(writes).partition(HEAD_END)[2] == b"".join(pieces)
-
-
-async def test_an_answer_to_HEAD_is_its_head() -> None:  # noqa: N802
-    (written,) = await answered([START, body(b"")], GET.replace(b"GET", b"HEAD"))
-    assert written.endswith(HEAD_END)
-
-
 async def test_a_head_behind_which_nothing_comes_goes_out_by_itself() -> None:
     goes_on = asyncio.Event()
 
@@ -121,43 +166,3 @@ async def test_a_head_behind_which_nothing_comes_goes_out_by_itself() -> None:
     goes_on.set()
     await until(lambda: transport.writes[1:] == [b"answer"])
     protocol.connection_lost(None)
-
-
-async def test_an_answer_that_is_broken_off_behind_its_head_has_that() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send(START)
-        scope["extensions"][BREAK_OFF]["now"]()
-        await receive()
-
-    protocol, transport = connection(app)
-    protocol.data_received(GET)
-    await until(lambda: transport.closing)
-    assert [write[-4:] for write in transport.writes] == [HEAD_END]
-    protocol.connection_lost(None)
-
-
-async def test_a_head_whose_connection_is_lost_is_sent_nowhere() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send(START)
-        transport.close()  # as it is once it is lost
-        protocol.connection_lost(ConnectionResetError())
-        ended.set()
-
-    ended = asyncio.Event()
-    protocol, transport = connection(app)
-    protocol.data_received(GET)
-    await ended.wait()
-    await asyncio.sleep(0)
-    assert transport.writes == []
-
-
-async def test_what_is_refused_behind_an_answer_of_a_head_comes_behind_it() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send(START)
-        await send(LAST)
-
-    protocol, transport = connection(app)
-    protocol.data_received(GET.replace(b"GET", b"HEAD") + b"nonsense\r\n\r\n")
-    await until(lambda: transport.closing)
-    told = b"".join(transport.writes)
-    assert told.index(b"200 OK") < told.index(b"400 Bad Request") < told.index(b"not a valid HTTP request")

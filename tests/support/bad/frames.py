@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import pack
 from typing import Any
 
-from tests.support.bad.readers import READ
+from tests.support.bad.requests import READ
 from tests.support.bad.table import CREATE, LIMIT, MISSING, MODEL, STRANGE, TYPE, UNSUPPORTED, VALUE, Bad
 from tests.support.bad.table import UNKNOWN as UNKNOWN_ID
 
@@ -47,39 +47,13 @@ def kind(name: str) -> BadFrame:
     return frame("unknown_event_type", "type", "response.create", type=name)
 
 
-KINDS = (
-    *(
-        "response.steered",
-        "response.steer.accepted",
-        "response.inject",
-        "response.retrieve",
-        "response.delete",
-        "response.created",
-        "session.update",
-    ),
-    *(
-        "input_audio_buffer.append",
-        "conversation.item.create",
-        "RESPONSE.CREATE",
-        "response.create ",
-        "",
-        "error",
-        "ping",
-    ),
-    *("response.completed", "null", "__proto__", "response.create\u0000", "λ", "x" * 10_000),
-)
-LANES = (
-    *("", " ", "a b", "a/b", "a\n", "λ", "a" * 257, "a\u0000", "💥", "%61", 'a"b', "a\\b"),
-    *(5, True, [], ["a"], {}, 1.5),
-)
+KINDS = ("response.steered", "response.inject", "RESPONSE.CREATE", "", "response.create\u0000", "λ", "x" * 10_000)
+LANES = ("", "a b", "a\n", "λ", "a" * 257, "a\u0000", "%61", 5, True, [], {})
 
 STEERED: tuple[tuple[Any, str, str], ...] = (
     (None, MISSING, "the id of the response"),
     ("", MISSING, "the id of the response"),
     (5, TYPE, "a string"),
-    (True, TYPE, "a string"),
-    ([], TYPE, "a string"),
-    ({}, TYPE, "a string"),
     ("x" * 5000, VALUE, "5002 bytes"),
 )
 
@@ -106,61 +80,39 @@ FRAMES: dict[str, BadFrame] = {
         input="x" * (1 << 20),
     ),
     "nothing": BadFrame("", "invalid_json", None, "could not be parsed"),
-    "a space": BadFrame(" ", "invalid_json", None, "could not be parsed"),
     "no JSON": BadFrame("hello", "invalid_json", None, "could not be parsed"),
-    "half of a JSON": BadFrame('{"type": "response.cre', "invalid_json", None, "could not be parsed"),
     "two JSONs": BadFrame(json.dumps(ASKED) * 2, "invalid_json", None, "could not be parsed"),
-    "an event of server-sent events": BadFrame("event: a\ndata: {}\n\n", "invalid_json", None, "could not be parsed"),
     "a mark of byte order": BadFrame("\ufeff{}", "invalid_json", None, "could not be parsed"),
     "a lone surrogate": BadFrame(json.dumps({**ASKED, "input": "\ud800"}), "invalid_json", None, "surrogate"),
     "NaN": BadFrame('{"type":NaN}', "invalid_json", None, "could not be parsed"),
     "deep": BadFrame('{"type":"response.create","x":' + "[" * 100_000, "invalid_json", None, "deep"),
     "an array": BadFrame(json.dumps([ASKED]), TYPE, None, "expected an object"),
-    "a string": BadFrame('"response.create"', TYPE, None, "expected an object"),
-    "a number": BadFrame("5", TYPE, None, "expected an object"),
-    "null": BadFrame("null", TYPE, None, "expected an object"),
-    "true": BadFrame("true", TYPE, None, "expected an object"),
     "no type": frame(MISSING, "type", "response.create", model=MODEL, input="hi"),
     "a type that is null": frame(MISSING, "type", "response.create", type=None),
     "a number for a type": frame(TYPE, "type", "a string", type=5),
-    "a list for a type": frame(TYPE, "type", "a string", type=["response.create"]),
-    "an object for a type": frame(TYPE, "type", "a string", type={}),
     "a binary frame": BadFrame(json.dumps(ASKED).encode(), "binary_frame", None, "text"),
-    "an empty binary frame": BadFrame(b"", "binary_frame", None, "text"),
-    "a binary frame of bytes": BadFrame(bytes(range(256)), "binary_frame", None, "text"),
     "a body within": frame(STRANGE, "response", "response", type="response.create", response=ASKED),
     "in the background": create(UNSUPPORTED, "background", "POST", background=True),
-    "in the background and not stored": create(UNSUPPORTED, "background", "POST", background=True, store=False),
     "a text for background": create(TYPE, "background", "a boolean", background="yes"),
     "no stream": create(VALUE, "stream", "always a stream", stream=False),
-    "a number for stream": create(TYPE, "stream", "a boolean", stream=1),
     "a text for generate": create(TYPE, "generate", "a boolean", generate="no"),
-    "a number for generate": create(TYPE, "generate", "a boolean", generate=0),
     "a warm-up that is wrong": create(VALUE, "temperature", "2", generate=False, temperature=9),
-    "a warm-up with a wrong tool": create(TYPE, "tools[0]", "object", generate=False, tools=[5]),
     "a warm-up of nothing known": create(
         "previous_response_not_found", "previous_response_id", "not found", generate=False, previous_response_id="a"
     ),
     "an unknown response": create(
         "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID
     ),
-    "an unknown response that is not to be stored": create(
-        "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID, store=False
-    ),
     "an unknown member": create(STRANGE, "event_id", "event_id", event_id="a"),
     "a cancel of nothing": frame("response_not_active", "response_id", "under way", 404, type="response.cancel"),
     "a cancel of what is unknown": frame(
         "response_not_active", "response_id", "under way", 404, type="response.cancel", response_id=UNKNOWN_ID
-    ),
-    "a cancel of a long id": frame(
-        "response_not_active", "response_id", "under way", 404, type="response.cancel", response_id="a" * 10_000
     ),
     "a cancel in an unknown lane": frame(
         "response_not_active", "response_id", "under way", 404, type="response.cancel", stream_id="a"
     ),
     "no lane's cancel": frame("invalid_stream_id", "stream_id", "'stream_id'", type="response.cancel", stream_id="a b"),
     "a cancel of a number": frame(TYPE, "response_id", "a string", type="response.cancel", response_id=5),
-    "a cancel of a list": frame(TYPE, "response_id", "a string", type="response.cancel", response_id=[]),
 }
 """Frames that are wrong in ways of their own."""
 
@@ -216,31 +168,20 @@ Bytes = Callable[[], bytes]
 ENDING: dict[str, tuple[Bytes, int]] = {
     "a frame without a mask": (lambda: raw(TEXT, b"{}", masked=False), 1002),
     "a first reserved bit": (lambda: raw(TEXT, b"{}", reserved=0x40), 1002),
-    "a second reserved bit": (lambda: raw(TEXT, b"{}", reserved=0x20), 1002),
-    "a third reserved bit": (lambda: raw(TEXT, b"{}", reserved=0x10), 1002),
-    **{
-        f"the opcode {code}": ((lambda code=code: raw(code, b"{}")), 1002)
-        for code in (3, 4, 5, 6, 7, 11, 12, 13, 14, 15)
-    },
+    **{f"the opcode {code}": ((lambda code=code: raw(code, b"{}")), 1002) for code in (3, 7, 11, 15)},
     "a ping in fragments": (lambda: raw(PING, b"a", fin=False), 1002),
     "a close in fragments": (lambda: raw(CLOSE, b"\x03\xe8", fin=False), 1002),
     "a long ping": (lambda: raw(PING, bytes(126)), 1002),
-    "a long pong": (lambda: raw(PONG, bytes(126)), 1002),
     "a close of one byte": (lambda: raw(CLOSE, b"\x03"), 1002),
     "a close with a code that is none": (lambda: raw(CLOSE, pack("!H", 999)), 1002),
-    "a close with a code for nobody": (lambda: raw(CLOSE, pack("!H", 1005)), 1002),
     "a close whose reason is no UTF-8": (lambda: raw(CLOSE, pack("!H", 1000) + b"\xff"), 1007),
     "a continuation of nothing": (lambda: raw(CONTINUED, b"{}"), 1002),
     "a text within a text": (lambda: raw(TEXT, b"{", fin=False) + raw(TEXT, b"}"), 1002),
-    "a binary message within a text": (lambda: raw(TEXT, b"{", fin=False) + raw(BINARY, b"}"), 1002),
     "a close within a text": (lambda: raw(TEXT, b"{", fin=False) + raw(CLOSE, pack("!H", 1000)), 1002),
     "a text that is no UTF-8": (lambda: raw(TEXT, b"\xff\xfe"), 1007),
-    "half a character": (lambda: raw(TEXT, "λ".encode()[:1]), 1007),
     "a surrogate as bytes": (lambda: raw(TEXT, b"\xed\xa0\x80"), 1007),
     "a message that is too large": (lambda: raw(TEXT, b" " * (LIMIT + 1)), 1009),
     "a message that announces 2^62 bytes": (lambda: b"\x81\xff" + pack("!Q", 1 << 62) + bytes(4), 1009),
-    "a length with its first bit": (lambda: b"\x81\xff" + pack("!Q", 1 << 63) + bytes(4), 1009),
-    "a binary message that is too large": (lambda: raw(BINARY, bytes(LIMIT + 1)), 1009),
     "a message that is too large in fragments": (
         lambda: raw(TEXT, b" " * (LIMIT // 2), fin=False) + raw(CONTINUED, b" " * (LIMIT // 2 + 1)),
         1009,
@@ -250,8 +191,6 @@ ENDING: dict[str, tuple[Bytes, int]] = {
         1009,
     ),
     "ten thousand pings": (lambda: raw(PING, b"hello") * 10_000, 1008),
-    "ten thousand pongs": (lambda: raw(PONG, b"hello") * 10_000, 1008),
     "an HTTP request": (lambda: b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1002),
-    "bytes that are no frame": (lambda: b"\xff" * 64, 1002),
 }
 """What ends a connection, and the code with which it is closed."""

@@ -187,45 +187,17 @@ _LISTED = [
 ListedItem = bodies.one_of(*_LISTED, *map(items.foreign_kind, items.FOREIGN))
 
 
-class ItemList(Struct):
-    """A page of items."""
-
-    data: list[ListedItem]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"]
+def page(name: str, kind: Any, says: str) -> Any:
+    """A page of some kind of thing."""
+    ends: list[Any] = [("first_id", str | None), ("last_id", str | None), ("has_more", bool)]
+    fields = [("data", list[kind]), *ends, ("object", Literal["list"])]
+    return msgspec.defstruct(name, fields, namespace={"__doc__": says}, module=__name__)
 
 
-class ContainerList(Struct):
-    """A page of containers."""
-
-    data: list[containers.ContainerResource]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"]
-
-
-class ContainerFileList(Struct):
-    """A page of a container's files."""
-
-    data: list[containers.ContainerFile]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"]
-
-
-class ConversationList(Struct):
-    """A page of conversations."""
-
-    data: list[conversation.Conversation]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-    object: Literal["list"]
-
+ItemList = page("ItemList", ListedItem, "A page of items.")
+ContainerList = page("ContainerList", containers.ContainerResource, "A page of containers.")
+ContainerFileList = page("ContainerFileList", containers.ContainerFile, "A page of a container's files.")
+ConversationList = page("ConversationList", conversation.Conversation, "A page of conversations.")
 
 OutputItem = response.Item
 StreamEvent = bodies.one_of(*events.KINDS)

@@ -11,7 +11,6 @@ from openai import AsyncOpenAI
 from service.settings.settings import Settings
 from service.tenants.records import new_value
 from store.registry import Registry
-from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 from tests.web.admin.test_admin import STATIC, administered, new_key
@@ -72,16 +71,6 @@ async def test_what_a_key_deletes_and_erases_is_in_the_log(settings: Settings) -
         assert value not in json.dumps(log)
         of_one = [each.type async for each in client.admin.organization.audit_logs.list(resource_ids=[erased])]
         assert of_one == ["response.erased"]
-
-
-async def test_a_tenant_of_the_settings_is_named_and_nothing_is_noted_without_projects(settings: Settings) -> None:
-    async with administered(settings) as (inside, client), inside.client(STATIC) as user:
-        await user.responses.delete(await made(user))
-        (entry,) = await entries(client, "response.deleted")
-        assert (entry["actor"]["api_key"]["id"], entry["project"]["id"]) == ("acme", "acme")
-    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as user:
-        await user.responses.delete(await made(user))
-        assert len(await Registry(inside.store).entries()) == 1
 
 
 async def test_a_project_that_deletes_much_pushes_out_no_entry_of_others(

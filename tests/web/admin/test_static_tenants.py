@@ -100,30 +100,6 @@ async def test_what_they_may_use_can_be_said_and_is_known_without_asking(setting
             await acme.responses.create(model=MODEL, input="Hi")
 
 
-async def test_one_without_keys_any_more_is_gone_and_comes_back_as_it_was(settings: Settings) -> None:
-    async with two_tenants(settings) as (_, client, _):
-        await client.admin.organization.projects.model_permissions.update("acme", mode="deny_list", model_ids=["m"])
-    async with two_tenants(settings, *parse_api_keys(f"globex:{GLOBEX}")) as (_, client, _):
-        assert [each.id async for each in client.admin.organization.projects.list()] == ["globex"]
-        for attempt in (
-            client.admin.organization.projects.retrieve("acme"),
-            client.admin.organization.projects.model_permissions.delete("acme"),
-        ):
-            with pytest.raises(openai.NotFoundError):
-                await attempt
-    async with two_tenants(settings) as (_, client, _):
-        kept = await client.admin.organization.projects.model_permissions.retrieve("acme")
-        assert kept.api_model_ids == ["m"]
-
-
-async def test_without_projects_nobody_asks_for_what_was_said_of_them(settings: Settings) -> None:
-    async with two_tenants(settings) as (_, client, _):
-        await client.admin.organization.projects.model_permissions.update("acme", mode="deny_list", model_ids=[MODEL])
-    given = changed(settings, api_keys=parse_api_keys(f"acme:{ACME}"))
-    async with serving(given, scripted([answer("Hello.")])) as inside, inside.client(ACME) as acme:
-        await acme.responses.create(model=MODEL, input="Hi")
-
-
 async def test_keys_of_the_settings_open_nothing_of_a_project_that_is_archived(settings: Settings) -> None:
     async with two_tenants(settings) as (_, client, given):
         project = await client.admin.organization.projects.create(name="Chat")

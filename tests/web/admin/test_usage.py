@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import openai
 import pytest
 from openai import AsyncOpenAI
-from openai.types.admin.organization.usage_completions_response import UsageCompletionsResponse
 from openai.types.responses import ResponseUsage
 from pydantic import SecretStr
 
@@ -138,44 +137,6 @@ async def test_what_failed_is_counted_where_the_model_said_something(settings: S
         unstored = await user.responses.create(model=MODEL, input="Hi", store=False)
         assert {made.status, unstored.status} == {"failed"}
         assert await used(client) == {(): sum_of([made.usage, unstored.usage])}
-
-
-async def test_pages_of_hours_and_days_come_one_after_the_other(settings: Settings) -> None:
-    async with counting(settings) as (inside, client), inside.client(STATIC) as user:
-        await user.responses.create(model=MODEL, input="Hi")
-        ask = client.admin.organization.usage.completions
-        now = int(time.time())
-        start = now - 3 * 86_400
-        pages: list[UsageCompletionsResponse] = []
-        next_page: str | None = None
-        while not pages or next_page is not None:
-            page = await ask(
-                start_time=start, end_time=now + 3_600, bucket_width="1h", limit=20, page=next_page or openai.omit
-            )
-            pages.append(page)
-            next_page = page.next_page
-            assert page.has_more == (next_page is not None)
-        buckets = [bucket for page in pages for bucket in page.data]
-        assert [len(page.data) for page in pages[:3]] == [20] * 3
-        assert [bucket.start_time for bucket in buckets] == list(range(start - start % 3_600, now + 3_600, 3_600))
-        assert all(bucket.end_time == bucket.start_time + 3_600 for bucket in buckets)
-        assert sum(len(bucket.results) for bucket in buckets) == 1
-        assert buckets[-2].results or buckets[-1].results or buckets[-3].results
-        days = (await ask(start_time=start)).data
-        assert [bucket.start_time for bucket in days[1:]] == [
-            start - start % 86_400 + day * 86_400 for day in range(1, len(days))
-        ]
-        assert days[0].start_time == start - start % 3_600
-        none = await ask(start_time=now + 7_200)
-        assert [bucket.results for bucket in none.data] == [[]]
-
-
-async def test_usage_outlives_what_was_answered(settings: Settings) -> None:
-    async with counting(settings) as (inside, client), inside.client(STATIC) as user:
-        made = await user.responses.create(model=MODEL, input="Hi")
-        before = await used(client)
-        await user.responses.delete(made.id)
-        assert await used(client) == before == {(): sum_of([made.usage])}
 
 
 async def test_what_is_passed_on_counts_as_its_server_says(settings: Settings) -> None:

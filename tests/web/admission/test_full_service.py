@@ -1,31 +1,20 @@
 """A service whose slots are all taken: who waits is served in turn, and nobody else waits for that."""
 
-import asyncio
 import socket as sockets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
 from openai import InternalServerError, OpenAI
 
-from service.settings.settings import Settings
-from tests.support.engine.scripted import ScriptedEngine, Stall
-from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess, raw_request
-from tests.support.service.scraped import Scraped, scraped
-from tests.support.service.sockets import socket
-from tests.support.waiting import until, wait_until
+from tests.support.service.scraped import scraped
+from tests.support.waiting import wait_until
 
 HI: dict[str, Any] = {"model": MODEL, "input": "hi"}
 LONG = "Count to 5000."
 WAITING = "harmonium_requests_waiting"
-
-
-def full(settings: Settings, **others: object) -> Settings:
-    """Settings with which one request at a time is served."""
-    return settings.model_copy(update={"max_concurrent_requests": 1, **others})
 
 
 def held(service: ServiceProcess, **body: object) -> sockets.socket:
@@ -40,15 +29,6 @@ def waiting(service: ServiceProcess, how_many: int) -> None:
     """Return once so many requests wait."""
     http = service.http()
     wait_until(lambda: scraped(http).value(WAITING), 20, wanted=lambda found: found == how_many)
-
-
-async def waiting_inside(http: httpx.AsyncClient, how_many: int) -> None:
-    """Return once so many requests wait."""
-
-    async def found() -> float:
-        return Scraped((await http.get("/metrics")).text).value(WAITING)
-
-    await until(found, 20, wanted=lambda found: found == how_many)
 
 
 def asked(service: ServiceProcess) -> OpenAI:
@@ -113,28 +93,3 @@ def test_a_service_that_stops_refuses_those_that_wait_and_ends_the_rest(start: C
         assert b"response.completed" in connection.makefile("rb").read()
     assert service.wait() == 0
     assert "Traceback" not in service.log
-
-
-async def test_over_a_websocket_a_response_waits_too_and_goes_with_its_client(settings: Settings) -> None:
-    release = asyncio.Event()
-    engine = scripted([Stall(release), answer("Done.")], [answer("Next.")])
-    async with serving(full(settings), engine) as inside, inside.http() as http:
-        first = await begun(http, engine)
-        async with socket(inside.url) as one, socket(inside.url) as other:
-            await one.ask()
-            await waiting_inside(http, 1)
-            await other.ask()
-            await waiting_inside(http, 2)
-            one.connection.transport.abort()
-            await waiting_inside(http, 1)
-            release.set()
-            assert (await other.rest())[-1]["type"] == "response.completed"
-        assert (await first).status_code == 200
-        await waiting_inside(http, 0)
-
-
-async def begun(http: httpx.AsyncClient, engine: ScriptedEngine) -> asyncio.Task[httpx.Response]:
-    """A request that takes the one slot, and has reached the engine."""
-    first = asyncio.create_task(http.post("/v1/responses", json=HI))
-    await until(lambda: engine.running == 1)
-    return first

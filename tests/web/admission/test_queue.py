@@ -28,36 +28,6 @@ def ordered(queue: Queue[str]) -> list[str]:
     return found
 
 
-def test_of_one_tenant_who_came_first_goes_first() -> None:
-    queue = Queue[str](Served())
-    for each in "abc":
-        queue.join("acme", each)
-    assert ordered(queue) == ["a", "b", "c"]
-    assert len(queue) == 0
-
-
-def test_who_was_served_least_goes_first() -> None:
-    served = Served()
-    queue = Queue[str](served)
-    for tenant in ("acme", "globex"):
-        queue.join(tenant, tenant)
-    served.add("acme", 10)
-    assert ordered(queue) == ["globex", "acme"]
-
-
-def test_a_weight_that_changes_holds_for_what_is_under_way_too() -> None:
-    weights = {"acme": 1.0, "globex": 1.0}
-    served = Served(weights.__getitem__)
-    bill = served.begin("acme")
-    bill.note(100, 0)
-    weights["acme"] = 4.0
-    bill.note(500, 0)
-    bill.settle()
-    assert served.of("acme") == 500 / 4
-    served.begin("acme").settle()
-    assert served.of("acme") == 501 / 4
-
-
 def test_whose_weight_was_small_has_no_debt_of_that_once_it_is_large() -> None:
     weights = {"acme": 0.01, "globex": 1.0}
     served = Served(weights.__getitem__)
@@ -70,73 +40,6 @@ def test_whose_weight_was_small_has_no_debt_of_that_once_it_is_large() -> None:
     weights["acme"] = 1.0
     assert served.of("acme") == 50
     assert ordered(queue) == ["acme", "globex"]
-
-
-def only_globex(tenant: str) -> bool:
-    return tenant == "globex"
-
-
-def test_who_finds_no_room_is_passed_by_who_counts_no_more_and_keeps_its_place() -> None:
-    queue = Queue[str](Served())
-    queue.join("acme", "a")
-    queue.join("globex", "b")
-    place = queue.take(only_globex)
-    assert place is not None
-    assert place.answer == "b"
-    assert queue.take(only_globex) is None
-    assert ordered(queue) == ["a"]
-
-
-def test_who_was_served_more_does_not_pass_who_finds_no_room() -> None:
-    served = Served()
-    queue = Queue[str](served)
-    queue.join("acme", "a")
-    queue.join("globex", "b")
-    served.add("globex", 1)
-    assert queue.take(only_globex) is None
-    served.add("acme", 1)
-    assert queue.take(only_globex) is not None
-
-
-def test_who_leaves_is_passed_over() -> None:
-    queue = Queue[str](Served())
-    places = [queue.join("acme", each) for each in "abc"]
-    for place in (places[0], places[0], places[2]):
-        queue.leave(place)
-    assert ordered(queue) == ["b"]
-    queue.leave(places[1])
-    assert len(queue) == 0
-
-
-def test_who_comes_back_counts_no_less_than_those_that_wait() -> None:
-    served = Served()
-    queue = Queue[str](served)
-    served.begin("acme").settle()
-    queue.join("globex", "b")
-    served.add("globex", 5000)
-    queue.join("acme", "a")
-    assert served.of("acme") == served.of("globex")
-    served.add("globex", 1)
-    queue.join("acme", "c")  # it has something waiting: nothing is added
-    assert served.of("acme") < served.of("globex")
-
-
-def test_who_comes_back_where_nobody_waits_counts_no_less_than_who_went_last() -> None:
-    served = Served()
-    bill = served.begin("acme")
-    bill.note(3000, 1000)
-    bill.settle()
-    served.begin("acme")
-    served.come("globex", ())
-    assert served.of("globex") == 3000 + OUTPUT * 1000
-
-
-def test_who_was_served_more_keeps_that_while_it_is_away() -> None:
-    served = Served()
-    served.add("acme", 5000)
-    served.come("globex", ())
-    served.come("acme", ["globex"])
-    assert served.of("acme") == 5000 > served.of("globex")
 
 
 def test_a_request_counts_as_what_its_tenants_took_until_it_has_ended() -> None:
@@ -156,18 +59,6 @@ def test_a_request_counts_as_what_its_tenants_took_until_it_has_ended() -> None:
     bill.settle()
     bill.note(100, 900)
     assert served.of("acme") == before + 1100
-
-
-def test_a_request_that_took_nothing_counts_as_little_as_there_is_and_changes_no_mean() -> None:
-    served = Served()
-    expected = served.begin("acme")
-    before = served.of("acme")
-    expected.settle()
-    assert served.of("acme") == LEAST
-    again = served.begin("acme")
-    assert served.of("acme") == LEAST + before
-    again.settle(10)
-    assert served.of("acme") == 2 * LEAST + 10 * LEAST_A_SECOND
 
 
 @pytest.mark.parametrize(("seconds", "turns"), [(0.0, 2000 / LEAST), (60.0, 2000 / (60 * LEAST_A_SECOND))])
@@ -318,3 +209,43 @@ def test_nobody_starves_however_many_newcomers_there_are(comings: list[int]) -> 
             assert turn < before
             return
         served.begin(place.tenant)
+
+
+def test_who_was_served_more_does_not_pass_who_finds_no_room() -> None:
+    served = Served()
+    queue = Queue[str](served)
+    queue.join("acme", "a")
+    queue.join("globex", "b")
+    served.add("globex", 1)
+    assert queue.take(only_globex) is None
+    served.add("acme", 1)
+    assert queue.take(only_globex) is not None
+
+
+def only_globex(tenant: str) -> bool:
+    return tenant == "globex"
+
+
+def test_who_comes_back_counts_no_less_than_those_that_wait() -> None:
+    served = Served()
+    queue = Queue[str](served)
+    served.begin("acme").settle()
+    queue.join("globex", "b")
+    served.add("globex", 5000)
+    queue.join("acme", "a")
+    assert served.of("acme") == served.of("globex")
+    served.add("globex", 1)
+    queue.join("acme", "c")  # it has something waiting: nothing is added
+    assert served.of("acme") < served.of("globex")
+
+
+def test_a_request_that_took_nothing_counts_as_little_as_there_is_and_changes_no_mean() -> None:
+    served = Served()
+    expected = served.begin("acme")
+    before = served.of("acme")
+    expected.settle()
+    assert served.of("acme") == LEAST
+    again = served.begin("acme")
+    assert served.of("acme") == LEAST + before
+    again.settle(10)
+    assert served.of("acme") == 2 * LEAST + 10 * LEAST_A_SECOND

@@ -19,7 +19,6 @@ from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.waiting import until
 
 LARGE = PREPARED_BYTES // 2
-STEP_SECONDS = 0.01
 HI = {"model": MODEL, "input": "hi"}
 
 
@@ -34,23 +33,6 @@ def filled(share: Share, tenant: str, amount: int = 1) -> int:
         share.take(tenant, amount)
         taken += amount
     return taken
-
-
-def test_a_tenant_alone_has_all_of_it() -> None:
-    assert filled(Share(80, several=lambda: False), "a") == 80
-
-
-def test_who_comes_gets_a_share_as_soon_as_the_others_end_something() -> None:
-    share = Share(80, several=lambda: True)
-    filled(share, "a")
-    filled(share, "b")
-    for _ in range(16):
-        share.give_back("a", 1)
-        assert not share.fits("a", 1)
-        assert filled(share, "b") == 1
-    assert share.fits("c", 1) is False
-    share.give_back("a", 1)
-    assert filled(share, "c") == 1
 
 
 @pytest.mark.parametrize("limit", [2, 8, 80])
@@ -112,15 +94,6 @@ async def test_few_large_bodies_are_prepared_at_once_and_small_ones_never_wait()
     await asyncio.gather(*tasks)
 
 
-async def test_a_body_of_another_tenant_is_not_behind_all_of_one() -> None:
-    gate = admission()
-    async with gate.preparing("a", LARGE), gate.preparing("a", LARGE // 2):
-        waiting = asyncio.create_task(gate.preparing("a", LARGE).__aenter__())
-        async with asyncio.timeout(10), gate.preparing("b", LARGE // 4):
-            assert not waiting.done()
-    await waiting
-
-
 async def test_a_large_body_of_another_tenant_is_not_passed_by_many_smaller_ones() -> None:
     gate, going = admission(), True
 
@@ -133,17 +106,6 @@ async def test_a_large_body_of_another_tenant_is_not_passed_by_many_smaller_ones
     async with asyncio.timeout(30), gate.preparing("b", PREPARED_BYTES):
         going = False
     await asyncio.gather(*tasks)
-
-
-async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:
-    gate = admission(several=False)
-    async with gate.preparing("a", LARGE), gate.preparing("a", LARGE):
-        waiting = asyncio.create_task(gate.preparing("a", LARGE).__aenter__())
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-    async with asyncio.timeout(10), gate.preparing("a", LARGE), gate.preparing("a", LARGE):
-        pass
 
 
 async def test_slots_that_one_key_holds_leave_room_for_another(settings: Settings) -> None:
@@ -172,6 +134,9 @@ async def test_slots_that_one_key_holds_leave_room_for_another(settings: Setting
             writer.close()
 
 
+STEP_SECONDS = 0.01
+
+
 async def test_between_the_steps_of_a_large_body_others_get_twice_their_time_if_there_are_any() -> None:
     gate = admission()
     with gate.slot("a"):
@@ -188,3 +153,23 @@ def paused(seconds: float) -> float:
     pause = pause_after.get()
     assert pause is not None
     return pause(seconds)
+
+
+async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:
+    gate = admission(several=False)
+    async with gate.preparing("a", LARGE), gate.preparing("a", LARGE):
+        waiting = asyncio.create_task(gate.preparing("a", LARGE).__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    async with asyncio.timeout(10), gate.preparing("a", LARGE), gate.preparing("a", LARGE):
+        pass
+
+
+async def test_a_body_of_another_tenant_is_not_behind_all_of_one() -> None:
+    gate = admission()
+    async with gate.preparing("a", LARGE), gate.preparing("a", LARGE // 2):
+        waiting = asyncio.create_task(gate.preparing("a", LARGE).__aenter__())
+        async with asyncio.timeout(10), gate.preparing("b", LARGE // 4):
+            assert not waiting.done()
+    await waiting

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import ApiError, ClientGone
+from service.errors import ApiError
 from service.metrics.counters import Metrics, make_metrics
 from service.web.admission.slots import ASIDE, Admission
 
@@ -82,36 +82,6 @@ async def clients(gate: Admission, *tenants: str) -> list[Client]:
     return found
 
 
-async def test_who_finds_no_slot_has_the_next_one_that_comes_free() -> None:
-    metrics = make_metrics()
-    gate = admission(metrics=metrics)
-    first, second, third = await clients(gate, "acme", "acme", "acme")
-    assert (first.has_slot, second.has_slot, third.has_slot) == (True, False, False)
-    assert metrics.registry.get_sample_value("harmonium_requests_waiting") == 2
-    await first.end()
-    assert (second.has_slot, third.has_slot) == (True, False)
-    assert first.waited == []
-    assert len(second.waited) == 1
-    await second.end()
-    await third.end()
-    assert metrics.registry.get_sample_value("harmonium_requests_waiting") == 0
-    assert metrics.registry.get_sample_value("harmonium_request_wait_seconds_count") == 2
-    assert await gate.wait_until_empty(0)
-
-
-async def test_who_comes_finds_room_though_others_wait() -> None:
-    gate = admission(requests=8, several=True)
-    held = await clients(gate, *["acme"] * 9)
-    assert [each.has_slot for each in held] == [True] * 7 + [False] * 2
-    globex, more = await clients(gate, "globex", "globex")
-    assert (globex.has_slot, more.has_slot) == (True, False)
-    await held[0].end()
-    assert more.has_slot, "it has less under way"
-    for each in (*held, globex, more):
-        each.task.cancel()
-    await asyncio.wait([each.task for each in (*held, globex, more)])
-
-
 async def test_who_waits_for_too_long_is_told_for_how_long_and_when_to_come_back() -> None:
     metrics = make_metrics()
     gate = admission(seconds=SOON, metrics=metrics)
@@ -144,59 +114,6 @@ async def test_no_more_wait_than_may_and_no_tenant_takes_all_places() -> None:
         assert await gate.wait_until_empty(0)
 
 
-async def test_who_disconnects_while_it_waits_is_gone_at_once() -> None:
-    gate = admission()
-    first, second, third = await clients(gate, "acme", "acme", "acme")
-    assert second.hang_up is not None
-    second.hang_up()
-    with pytest.raises(ClientGone):
-        await second.task
-    await first.end()
-    assert third.has_slot
-    assert third.hang_up is None, "the body is read now, which sees it by itself"
-    await third.end()
-
-
-async def test_where_one_leaves_that_had_to_go_first_and_found_no_room_the_next_one_begins() -> None:
-    gate = admission(requests=8, several=True)
-    globex, another = await clients(gate, "globex", "globex")
-    globex.served = (50_000, 0)
-    await globex.end()
-    held = await clients(gate, *["acme"] * 6, "acme", "globex")
-    first, second = held[-2:]
-    assert (first.has_slot, second.has_slot) == (False, False), "acme has six of eight, and one is kept"
-    first.task.cancel()
-    await settled()
-    assert second.has_slot
-    for each in (*held, another):
-        each.task.cancel()
-    await asyncio.wait([each.task for each in (*held, another)])
-
-
-async def test_when_the_service_stops_nobody_waits_and_what_is_under_way_goes_on() -> None:
-    gate = admission()
-    first, second = await clients(gate, "acme", "acme")
-    gate.stop()
-    assert "is stopping" in (await second.refusal()).message
-    (late,) = await clients(gate, "acme")
-    assert "is stopping" in (await late.refusal()).message
-    assert not first.task.done()
-    await first.end()
-
-
-async def test_a_slot_that_comes_at_the_moment_at_which_its_request_is_cancelled_is_the_next_ones() -> None:
-    gate = admission()
-    with await gate.slot_in_line("acme"):
-        second, third = await clients(gate, "acme", "acme")
-    second.task.cancel()  # nothing was awaited since it was given the slot
-    await asyncio.wait([second.task])
-    assert not second.has_slot
-    await settled()
-    assert third.has_slot
-    await third.end()
-    assert await gate.wait_until_empty(0)
-
-
 async def test_what_asks_no_model_never_waits_and_has_slots_of_its_own() -> None:
     gate = admission()
     first, second = await clients(gate, "acme", "acme")
@@ -210,18 +127,6 @@ async def test_what_asks_no_model_never_waits_and_has_slots_of_its_own() -> None
     await first.end()
     assert second.has_slot, "what asks no model was in nobody's way"
     await second.end()
-
-
-async def test_who_only_follows_from_now_on_lets_the_next_one_begin() -> None:
-    gate = admission()
-    with await gate.slot_in_line("acme") as slot:
-        (second,) = await clients(gate, "acme")
-        slot.take_follower()
-        slot.follow()
-        await settled()
-        assert second.has_slot
-    await second.end()
-    assert await gate.wait_until_empty(0)
 
 
 class Step(NamedTuple):
@@ -316,3 +221,19 @@ def test_whatever_happens_no_slot_is_lost_and_none_is_free_while_somebody_may_ha
         await world.end()
 
     asyncio.run(play())
+
+
+async def test_where_one_leaves_that_had_to_go_first_and_found_no_room_the_next_one_begins() -> None:
+    gate = admission(requests=8, several=True)
+    globex, another = await clients(gate, "globex", "globex")
+    globex.served = (50_000, 0)
+    await globex.end()
+    held = await clients(gate, *["acme"] * 6, "acme", "globex")
+    first, second = held[-2:]
+    assert (first.has_slot, second.has_slot) == (False, False), "acme has six of eight, and one is kept"
+    first.task.cancel()
+    await settled()
+    assert second.has_slot
+    for each in (*held, another):
+        each.task.cancel()
+    await asyncio.wait([each.task for each in (*held, another)])

@@ -1,16 +1,14 @@
 """The tokens of a turn over HTTP: what the model read and wrote, page by page, marks never taken for text."""
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
 from service.harmony.tokens import LAST_LEGAL, decode, encode, mark_of, pack
-from service.responses.templated import READ
 from service.web.console.turns import HARMONY, MOST_TOKENS, page_of, token_of
 from store.turn import StoredMessage
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 TURNS = "/console/api/turns"
 UNKNOWN = "resp_" + "0" * 46 + "aa"
@@ -72,24 +70,6 @@ def test_pages_have_every_token_once_wherever_they_are_cut() -> None:
     assert page_of([], 0, 5) == ([], 0)
 
 
-def test_what_a_model_of_another_vocabulary_sampled_is_ids_alone() -> None:
-    note = '["other",0,"",[[0,"","AQAAAAIAAAA="],[1,"","BgAAAA=="]]]'
-    messages = [
-        StoredMessage("assistant", pack(encode("Hello")), "final"),
-        StoredMessage(READ, b"", name=note),
-        StoredMessage(READ, b"", name="damaged"),
-        StoredMessage("another note", b"", name=note),
-    ]
-    page = page_of(messages, 0, 100)
-    assert [(each.role, each.vocabulary) for each in page.messages] == [("assistant", HARMONY), (READ, None)]
-    assert [(each.id, each.text, each.special) for each in page.messages[1].tokens] == [
-        (1, None, False),
-        (2, None, False),
-        (6, None, False),
-    ]
-    assert page.messages[1].name is None
-
-
 def test_a_turns_messages_are_told_with_their_tokens_and_what_was_cached(service: ServiceProcess) -> None:
     client = service.client()
     first = client.responses.create(model=MODEL, input=FORGED)
@@ -122,35 +102,6 @@ def test_a_turns_messages_are_told_with_their_tokens_and_what_was_cached(service
     assert call["tokens"][-1]["text"] == mark_of(call["tokens"][-1]["id"]) == "<|call|>"
 
 
-def test_pages_follow_one_another_and_are_bounded(service: ServiceProcess) -> None:
-    made = service.client().responses.create(model=MODEL, input="word " * 5_000)
-    http = service.http()
-    page = tokens_of(http, made.id)
-    assert sum(len(message["tokens"]) for message in page["messages"]) == MOST_TOKENS == page["after"]
-    found = list(page["messages"])
-    while page["has_more"]:
-        page = tokens_of(http, made.id, after=page["after"], limit=999)
-        found += page["messages"]
-    assert sum(len(message["tokens"]) for message in found) == page["length"]
-    assert words_of({"tokens": [token for each in found if each["index"] == 0 for token in each["tokens"]]}).startswith(
-        "userword word"
-    )
-    beyond = tokens_of(http, made.id, after=page["length"])
-    assert (beyond["messages"], beyond["has_more"]) == ([], False)
-
-
-def test_to_look_is_no_use(service: ServiceProcess) -> None:
-    http = service.http()
-    made = service.client().responses.create(model=MODEL, input="Hello.")
-    used = http.get(f"/console/api/trees/{made.id}").json()["turns"][0]["used_at"]
-    listed = http.get("/console/api/trees", params={"limit": 1}).json()["data"][0]
-    other = service.client().responses.create(model=MODEL, input="Hello.")
-    tokens_of(http, made.id)
-    assert http.get(f"/console/api/trees/{made.id}").json()["turns"][0]["used_at"] == used
-    assert listed["id"] == made.id
-    assert http.get("/console/api/trees", params={"limit": 1}).json()["data"][0]["id"] == other.id
-
-
 def test_what_was_deleted_is_not_found_and_what_somebody_added_has_no_usage(service: ServiceProcess) -> None:
     client, http = service.client(), service.http()
     first = client.responses.create(model=MODEL, input="My name is Ada.")
@@ -165,18 +116,6 @@ def test_what_was_deleted_is_not_found_and_what_somebody_added_has_no_usage(serv
     assert (told[0]["input_tokens"], told[0]["cached_tokens"], told[1]["messages"]) == (None, None, [])
 
 
-def test_erased_messages_are_an_empty_list(service: ServiceProcess) -> None:
-    client, http = service.client(), service.http()
-    conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}])
-    (item,) = client.conversations.items.list(conversation.id).data
-    turn = http.get(f"/console/api/trees/{conversation.id}").json()["turns"][0]["id"]
-    assert tokens_of(http, turn)["messages"] != []
-    path = f"/v1/conversations/{conversation.id}/items/{item.id}"
-    assert http.delete(path, params={"erase": "true"}).status_code == 200
-    after = tokens_of(http, turn)
-    assert (after["messages"], after["length"], after["has_more"]) == ([], 0, False)
-
-
 def test_tokens_are_told_to_their_own_project_alone(tenants: ServiceProcess) -> None:
     made = tenants.client(ACME_KEY).responses.create(model=MODEL, input="My name is Ada.")
     assert tokens_of(tenants.http(ACME_KEY), made.id)["length"] > 0
@@ -186,30 +125,15 @@ def test_tokens_are_told_to_their_own_project_alone(tenants: ServiceProcess) -> 
     assert httpx.get(f"{tenants.url}{TURNS}/{made.id}/tokens").status_code == 401
 
 
-def test_what_is_under_way_has_no_tokens_yet(beside: Callable[..., Served]) -> None:
-    service = beside(demo_tokens_per_second=20)
-    made = service.client().responses.create(model=MODEL, input="Count to 500.", background=True)
-    answer = service.http().get(f"{TURNS}/{made.id}/tokens")
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "id")
-    service.client().responses.cancel(made.id)
-    assert tokens_of(service.http(), made.id)["id"] == made.id
-
-
 @pytest.mark.parametrize(
     ("query", "param"),
     [
         ("limit=0", "limit"),
-        ("limit=-1", "limit"),
         (f"limit={MOST_TOKENS + 1}", "limit"),
         ("limit=x", "limit"),
-        ("limit=1.5", "limit"),
-        ("limit=", "limit"),
-        ("limit=" + "9" * 400, "limit"),
-        ("after=-1", "after"),
         ("after=x", "after"),
         ("after=2147483649", "after"),
         ("after=" + "9" * 5_000, "after"),
-        ("after=%00", "after"),
         ("before=1", "before"),
     ],
 )

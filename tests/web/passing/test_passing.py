@@ -1,28 +1,29 @@
 """Chat Completions, completions and embeddings through the service: what the server gets, and what the client gets."""
 
 import asyncio
+import json
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from openai import (
     APIError,
     AsyncOpenAI,
-    AsyncStream,
     BadRequestError,
     InternalServerError,
-    NotFoundError,
     RateLimitError,
 )
-from openai.types.chat import ChatCompletionChunk
 
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from store.limits import Check, Limits
 from tests.support.engine.chatting import FOR_EVER
+from tests.support.engine.connected import scripted
 from tests.support.engine.misbehaviour import Instead, Then
-from tests.support.engine.standin import Asked, Standin
+from tests.support.engine.standin import Asked, Standin, standing_in
 from tests.support.service.background import changed
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 from tests.support.store.counted import usage
 from tests.support.waiting import until
 from tests.web.passing.conftest import ENGINE_KEY, Behind, standing_before
@@ -61,32 +62,12 @@ async def test_a_stream_is_passed_on_event_by_event(behind: Behind) -> None:
         await until(lambda: behind.server.running == 0)
 
 
-async def test_a_whole_stream_has_its_end_and_its_usage(behind: Behind) -> None:
-    async with behind.inside.client() as client:
-        stream = await chat(client, "one two three", stream=True, stream_options={"include_usage": True})
-        chunks = [chunk async for chunk in stream]
-    assert "".join(chunk.choices[0].delta.content for chunk in chunks[:-1]) == "one two three "
-    assert chunks[-1].usage.completion_tokens == 3
-    async with behind.inside.http() as http:
-        metrics = (await http.get("/metrics")).text
-    assert "harmonium_output_tokens_total 3.0" in metrics
-    assert "harmonium_cached_tokens_total 1.0" in metrics
-
-
 async def test_completions_and_embeddings_are_passed_on(behind: Behind) -> None:
     async with behind.inside.client() as client:
         completion = await client.completions.create(model="talker", prompt="a b", max_tokens=9)
         assert completion.choices[0].text == "a b"
         embedded = await client.embeddings.create(model="talker", input=["abc", "x"], encoding_format="float")
         assert [each.embedding for each in embedded.data] == [[3.0], [1.0]]
-
-
-async def test_a_client_that_waits_for_a_whole_answer_and_hangs_up_frees_the_server(behind: Behind) -> None:
-    async with behind.inside.client() as client:
-        waiting = asyncio.ensure_future(chat(client, FOR_EVER))
-        await until(lambda: behind.server.running == 1)
-        waiting.cancel()
-        await until(lambda: behind.server.running == 0)
 
 
 async def test_the_server_gets_our_key_and_nothing_of_the_clients(behind: Behind) -> None:
@@ -102,14 +83,6 @@ async def test_the_server_gets_our_key_and_nothing_of_the_clients(behind: Behind
     assert not {"cookie", "x-forwarded-for"} & sent.keys()
     assert answer.headers["server"] == "uvicorn"
     assert answer.headers["openai-version"] == "2020-10-01"
-
-
-async def test_an_alias_is_the_servers_own_model_and_an_unknown_one_is_none(behind: Behind) -> None:
-    async with behind.inside.client() as client:
-        assert (await chat(client, model="gpt-4o")).model == "talker"
-        with pytest.raises(NotFoundError) as refused:
-            await chat(client, model="gpt-9")
-    assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
 
 
 async def test_tenants_have_salts_of_their_own_whatever_they_say(settings: Settings) -> None:
@@ -171,32 +144,6 @@ async def test_a_stream_that_the_server_breaks_off_ends_in_an_error(behind: Behi
     assert "CUDA" not in failed.value.message
 
 
-async def test_the_sdk_s_other_mode_sees_a_broken_stream_s_error_as_its_last_chunk(behind: Behind) -> None:
-    behind.server.instead[CHAT] = Instead((CHUNK,), then=Then.CUT, headers=EVENTS)
-    body = {"model": "talker", "messages": [], "stream": True}
-    async with behind.inside.client() as client:
-        stream = await client.post(
-            "/chat/completions",
-            body=body,
-            cast_to=ChatCompletionChunk,
-            options={"stream_mode": "events"},
-            stream=True,
-            stream_cls=AsyncStream[ChatCompletionChunk],
-        )
-        _, error = [chunk.model_extra async for chunk in stream]
-    assert error is not None
-    assert error["error"]["type"] == "server_error"
-
-
-async def test_what_comes_behind_the_end_of_a_stream_is_dropped(behind: Behind) -> None:
-    end = b"data: [DONE]\n\ndata: rubbish\n\n"
-    behind.server.instead[CHAT] = Instead((CHUNK, end), then=Then.STALL, headers=EVENTS)
-    async with behind.inside.http() as http:
-        body = {"model": "talker", "messages": [], "stream": True}
-        answer = await http.post(CHAT, json=body)
-    assert answer.content == CHUNK + b"data: [DONE]\n\n"
-
-
 async def test_an_answer_that_takes_too_long_is_told(settings: Settings) -> None:
     async with standing_before(settings, request_seconds=1.0) as behind, behind.inside.client() as client:
         with pytest.raises(InternalServerError) as whole:
@@ -207,24 +154,6 @@ async def test_an_answer_that_takes_too_long_is_told(settings: Settings) -> None
             assert [chunk async for chunk in stream] == []
         assert streamed.value.code == "timeout"
         await until(lambda: behind.server.running == 0)
-
-
-async def test_json_that_is_cut_short_is_no_answer(behind: Behind) -> None:
-    json_head = (("content-type", "application/json"),)
-    async with behind.inside.http() as http:
-        behind.server.instead[CHAT] = Instead((b'{"choices":[',), headers=json_head)
-        body = {"model": "talker", "messages": []}
-        assert (await http.post(CHAT, json=body)).status_code == 503
-        behind.server.instead[CHAT] = Instead((b'{"choices":"', b"x" * (1 << 20)), then=Then.CUT, headers=json_head)
-        with pytest.raises(Exception, match="incomplete"):
-            await http.post(CHAT, json=body)
-
-
-async def test_several_answers_are_as_many_requests(settings: Settings) -> None:
-    async with standing_before(settings, max_concurrent_requests=4) as behind, behind.inside.client() as client:
-        await chat(client, n=4)
-        with pytest.raises(InternalServerError, match="MAX_CONCURRENT_REQUESTS"):
-            await chat(client, n=5)
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
@@ -240,7 +169,7 @@ async def test_what_is_passed_on_is_limited_as_all_else(settings: Settings) -> N
             model="talker", messages=[{"role": "user", "content": "hello you"}]
         )
         assert raw.headers["x-ratelimit-remaining-requests"] == "1"
-        await until(lambda: left(behind), wanted=lambda tokens: tokens == 60_000 - raw.parse().usage.total_tokens)
+        await until(lambda: left(behind), wanted=lambda tokens: tokens == 60_000 - raw.parse().usage.total_tokens)  # type: ignore
         await chat(client)
         with pytest.raises(RateLimitError, match=r"talker in project default on requests per min"):
             await chat(client)
@@ -262,3 +191,30 @@ async def left(behind: Behind) -> int:
     month = Check("all", "tokens", "month", 60_000)
     found = await limits.admit("default", store.new_id(), [month], reads=0, writes=0)
     return found.left[0].amount
+
+
+STREAMS = 3
+
+
+async def test_a_kill_amid_streams_leaves_no_work_on_the_server(start: Callable[..., ServiceProcess]) -> None:
+    async with standing_in(scripted(), api_key=ENGINE_KEY) as server:
+        settings = {"engine": "vllm", "engine_url": server.url, "engine_api_key": ENGINE_KEY}
+        service = await asyncio.to_thread(start, **settings)
+        async with httpx.AsyncClient(base_url=service.url) as http:
+            asked = [asyncio.create_task(_stream(http, stream)) for stream in (True, True, False)]
+            await until(lambda: server.running == STREAMS)
+            await asyncio.to_thread(service.kill)
+            await until(lambda: server.running == 0)
+            broken = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(each, httpx.HTTPError) for each in broken)
+
+
+async def _stream(http: httpx.AsyncClient, stream: bool) -> None:
+    """Read a chat completion to its end."""
+    body = {"model": "talker", "messages": [{"role": "user", "content": FOR_EVER}], "stream": stream}
+    async with http.stream("POST", "/v1/chat/completions", content=json.dumps(body), headers=JSON) as answer:
+        async for _ in answer.aiter_bytes():
+            pass
+
+
+JSON = {"content-type": "application/json"}

@@ -143,14 +143,6 @@ async def test_no_other_path_gets_to_the_server(behind: Behind, path: str) -> No
     assert [each.path for each in behind.server.asked[before:] if each.path not in ("/health", "/v1/models")] == []
 
 
-async def test_a_query_is_refused_and_an_upgrade_is_passed_over(behind: Behind) -> None:
-    status, _ = await _raw(behind.inside, f"POST {CHAT}?x=1 HTTP/1.1")
-    assert status == 400
-    status, said = await _raw(behind.inside, f"POST {CHAT} HTTP/1.1", "upgrade: websocket", "connection: upgrade")
-    assert (status, b'"hi"' in said) == (200, True)
-    assert "upgrade" not in behind.server.asked[-1].headers
-
-
 async def test_nobody_gets_to_the_server_without_a_key(settings: Settings) -> None:
     secret = type(settings.engine_api_key)
     async with standing_before(settings, api_keys=(ApiKey("acme", secret(ACME_KEY)),)) as behind:

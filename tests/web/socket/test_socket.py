@@ -2,23 +2,19 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from service.engine.port import EngineUnavailable, Generation
-from service.harmony.tokens import encode
+from service.engine.port import Generation
 from service.settings.settings import Settings
 from service.web.socket.protocol import SocketProtocol
 from tests.support.bad.frames import raw
-from tests.support.engine.scripted import Die, Stall, Step
-from tests.support.oracles import open_responses
+from tests.support.engine.scripted import Stall, Step
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.inside import GRACEFUL_SECONDS, Inside, answer, opened, scripted, serving
+from tests.support.service.inside import Inside, answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.service.sockets import Socket, socket
 from tests.support.waiting import until
@@ -61,12 +57,6 @@ async def test_a_response_has_the_events_of_a_stream_and_is_stored(settings: Set
     assert not any("stream_id" in event for event in events)
 
 
-async def test_the_other_dialect_has_its_own_events(settings: Settings) -> None:
-    async with serving(settings) as inside, socket(inside.url, "/open-responses/v1/responses") as ws:
-        await ws.ask("Say hello.")
-        assert open_responses.check_stream(await ws.rest())["status"] == "completed"
-
-
 @pytest.mark.parametrize("store", [True, False])
 async def test_a_response_is_continued_by_its_id(settings: Settings, store: bool) -> None:
     async with serving(settings) as inside, socket(inside.url) as ws:
@@ -93,15 +83,6 @@ async def test_the_prompt_over_a_socket_is_the_one_over_http(settings: Settings)
     assert prompts[1] == prompts[3] == prompts[5]
 
 
-async def test_what_http_made_is_continued_here_and_what_is_made_here_over_http(settings: Settings) -> None:
-    async with serving(settings) as inside, socket(inside.url) as ws, inside.client() as client:
-        first = await client.responses.create(model=MODEL, input="Hello! My name is Ada.")
-        second = await ws.answer("Count to 2.", previous_response_id=first.id)
-        third = await client.responses.create(model=MODEL, input="What is my name?", previous_response_id=second["id"])
-        assert (await client.responses.input_items.list(third.id, order="asc")).data[0].role == "user"  # type: ignore[union-attr]
-    assert "Ada" in third.output_text
-
-
 async def test_nothing_is_answered_where_nothing_is_to_be_generated(settings: Settings) -> None:
     engine = scripted([answer("Fine.")])
     async with serving(settings, engine) as inside, socket(inside.url) as ws:
@@ -117,16 +98,9 @@ async def test_nothing_is_answered_where_nothing_is_to_be_generated(settings: Se
             assert len(engine.generations.pop().prompt) > completed["response"]["usage"]["input_tokens"]
 
 
-async def test_a_warm_up_may_be_empty(settings: Settings) -> None:
-    async with serving(settings) as inside, socket(inside.url) as ws:
-        await ws.send(model=MODEL, generate=False, store=False, input=[])
-        warm = (await ws.rest())[-1]["response"]
-        assert said(await ws.answer("Count to 2.", store=False, previous_response_id=warm["id"])) == "1\n2"
-
-
 async def test_lanes_run_side_by_side_and_a_lane_one_after_the_other(settings: Settings) -> None:
     silent = Silent()
-    async with serving(settings, scripted(silent, [answer("Quick.")])) as inside, socket(inside.url) as ws:
+    async with serving(settings, scripted(silent, [answer("Quick.")])) as inside, socket(inside.url) as ws:  # type: ignore
         await ws.ask("Wait.", stream_id="a")
         await silent.silent.wait()
         await ws.ask("Next.", stream_id="a")
@@ -160,18 +134,6 @@ async def test_sixteen_run_at_once_and_more_wait(settings: Settings) -> None:
     await until(lambda: engine.running == 0)
 
 
-async def test_a_fork_goes_on_from_another_lane_and_a_failure_there_forgets_nothing(settings: Settings) -> None:
-    async with serving(settings) as inside, socket(inside.url) as ws:
-        first = await ws.answer("Hello! My name is Ada.", store=False, stream_id="a")
-        await ws.ask("And?", store=False, stream_id="b", previous_response_id=first["id"], temperature=9)
-        assert (await ws.rest())[-1]["error"]["param"] == "temperature"
-        for lane in ("b", "a"):
-            answered = await ws.answer(
-                "What is my name?", store=False, stream_id=lane, previous_response_id=first["id"]
-            )
-            assert "Ada" in said(answered)
-
-
 async def test_a_continuation_that_fails_lets_its_parent_be_forgotten(settings: Settings) -> None:
     async with serving(settings) as inside, socket(inside.url) as ws:
         for store in (False, True):
@@ -196,16 +158,6 @@ async def test_what_is_not_stored_is_known_to_its_connection_alone(settings: Set
         assert (await ws.rest())[-1]["error"]["code"] == "invalid_store_transition"
 
 
-async def test_a_deleted_parent_is_not_found_though_it_is_remembered(settings: Settings) -> None:
-    engine = scripted([answer("Fine.")])
-    async with serving(settings, engine) as inside, socket(inside.url) as ws, inside.client() as client:
-        first = await ws.answer("Hello! My name is Ada.")
-        await client.responses.delete(first["id"])
-        await ws.ask("What is my name?", previous_response_id=first["id"])
-        assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
-    assert len(engine.generations) == 1
-
-
 async def test_erased_messages_are_not_in_the_prompt_though_they_are_remembered(settings: Settings) -> None:
     async with serving(settings) as inside, socket(inside.url) as ws, inside.http() as http:
         first = await ws.answer("Hello! My name is Ada.")
@@ -227,25 +179,10 @@ async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone
         assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
 
 
-async def test_a_service_that_stores_nothing_remembers_all_the_same(settings: Settings) -> None:
-    settings = settings.model_copy(update={"store": False})
-    async with serving(settings) as inside, socket(inside.url) as ws:
-        first = await ws.answer("Hello! My name is Ada.")
-        assert "Ada" in said(await ws.answer("What is my name?", previous_response_id=first["id"]))
-
-
-async def test_a_response_joins_its_conversation(settings: Settings) -> None:
-    async with serving(settings) as inside, socket(inside.url) as ws, inside.client() as client:
-        conversation = await client.conversations.create()
-        await ws.answer("Hello! My name is Ada.", conversation=conversation.id)
-        assert "Ada" in said(await ws.answer("What is my name?", conversation=conversation.id))
-        assert len((await client.conversations.items.list(conversation.id)).data) >= 4
-
-
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Settings, named: bool) -> None:
     silent, engine = Silent(), None
-    engine = scripted(silent, [answer("Fine.")])
+    engine = scripted(silent, [answer("Fine.")])  # type: ignore
     async with serving(settings, engine) as inside, socket(inside.url) as ws:
         await ws.ask("Wait.")
         id = (await ws.next())["response"]["id"]
@@ -260,7 +197,7 @@ async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Set
 
 async def test_a_client_that_goes_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:
     silent = Silent()
-    engine = scripted(silent)
+    engine = scripted(silent)  # type: ignore
     async with serving(settings, engine) as inside:
         async with socket(inside.url) as ws:
             await ws.ask("Wait.")
@@ -269,18 +206,6 @@ async def test_a_client_that_goes_stops_the_engine_and_what_was_said_is_kept(set
             ws.connection.transport.abort()
         await until(lambda: engine.running == 0)
         assert await status(inside, id) == "cancelled"
-
-
-async def test_a_failure_is_told_once_and_the_socket_stays(settings: Settings) -> None:
-    broken = scripted([Die(EngineUnavailable("no"))], [answer("Fine.")])
-    async with serving(settings, broken) as inside, socket(inside.url) as ws:
-        await ws.ask("hi")
-        assert [each["type"] for each in await ws.rest()] == [
-            "response.created",
-            "response.in_progress",
-            "response.failed",
-        ]
-        assert said(await ws.answer("hi")) == "Fine."
 
 
 async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:
@@ -341,15 +266,6 @@ async def test_its_time_is_up_between_responses_and_never_within_one(
     assert closed.value.rcvd.code == 1001
 
 
-async def test_an_idle_one_is_closed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.web.socket.connection.IDLE_SECONDS", 0.2)
-    async with serving(settings) as inside, socket(inside.url) as ws:
-        with pytest.raises(ConnectionClosed) as closed:
-            await ws.next()
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1001
-
-
 @pytest.mark.parametrize("end", [raw(8, b"\x03\xe8"), raw(1, b"\xff"), raw(9, b"") * 601, b""])
 async def test_who_reads_nothing_is_cut_off_also_where_it_is_little_and_behind_a_close(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, end: bytes
@@ -366,27 +282,6 @@ async def test_who_reads_nothing_is_cut_off_also_where_it_is_little_and_behind_a
         client.write(end)
         await until(lambda: protocol.disconnected, 5)
         client.abort()
-
-
-async def test_each_response_has_a_line_in_the_log_and_the_connection_one(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with serving(settings) as inside:
-        async with socket(inside.url) as ws:
-            first = await ws.answer("a secret", store=False)
-            await ws.refusal(json.dumps({"type": "response.create", "model": MODEL, "input": 5}))
-        await until(lambda: len(lines(caplog)) == 3)
-    made, refused, whole = lines(caplog)
-    assert (made["method"], made["status"], made["response_id"]) == ("CREATE", 200, first["id"])
-    assert (refused["status"], refused["code"], refused["param"]) == (400, "invalid_type", "input")
-    assert (whole["method"], whole["path"], whole["status"], whole["creates"]) == ("GET", "/v1/responses", 101, 2)
-    assert "a secret" not in caplog.text
-
-
-def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The fields of the lines about requests."""
-    return [record.fields for record in caplog.records if record.getMessage() == "request"]  # type: ignore[attr-defined]
 
 
 async def test_a_stop_lets_what_runs_end_and_closes_with_1012(settings: Settings) -> None:
@@ -418,44 +313,10 @@ async def closed(ws: Socket, codes: list[int]) -> None:
     codes.append(raised.value.rcvd.code)
 
 
-async def test_a_stop_cuts_what_takes_too_long_and_keeps_what_was_said(settings: Settings) -> None:
-    silent = Silent()
-    codes: list[int] = []
-
-    async def client(inside: Inside) -> str:
-        async with socket(inside.url) as ws:
-            await ws.ask("Wait.")
-            id = (await ws.next())["response"]["id"]
-            await silent.silent.wait()
-            await ws.rest()
-            await closed(ws, codes)
-            return str(id)
-
-    async with serving(settings, scripted(silent)) as inside:
-        talking = asyncio.create_task(client(inside))
-        await silent.silent.wait()
-    id = await talking
-    assert codes == [1012]
-    async with serving(settings) as inside:
-        assert await status(inside, id) == "cancelled"
-
-
-async def test_a_stop_does_not_wait_for_who_does_not_read_and_keeps_what_was_said(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lags, pause = asyncio.Event(), SocketProtocol.pause_writing
-    monkeypatch.setattr(SocketProtocol, "pause_writing", lambda self: (pause(self), lags.set()))
-    chatter = scripted([opened("word " * 100), *(encode("word " * 100) for _ in range(20_000))])
-    loop = asyncio.get_running_loop()
-    async with AsyncExitStack() as stack:
-        async with serving(settings, chatter) as inside:
-            ws = await stack.enter_async_context(socket(inside.url))
-            await ws.ask("Talk.", max_output_tokens=100_000)
-            id = (await ws.next())["response"]["id"]
-            ws.connection.transport.pause_reading()
-            await lags.wait()
-            began = loop.time()
-        assert loop.time() - began < GRACEFUL_SECONDS + settings.store_timeout_seconds
-        ws.connection.transport.abort()
-    async with serving(settings) as inside:
-        assert await status(inside, id) == "cancelled"
+async def test_an_idle_one_is_closed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.web.socket.connection.IDLE_SECONDS", 0.2)
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        with pytest.raises(ConnectionClosed) as closed:
+            await ws.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001

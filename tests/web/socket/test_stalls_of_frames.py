@@ -1,7 +1,6 @@
 """Nobody waits for somebody else's large frame: its kind, its lane and what is wrong with it are found in no time."""
 
 import asyncio
-import json
 import socket
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import pytest
 
 from service.errors import InvalidRequest
 from service.settings.settings import Settings
-from service.web.socket.frames import MAX_NAME_BYTES, read_envelope
+from service.web.socket.frames import read_envelope
 from tests.support.bad.frames import TEXT, raw
 from tests.support.bad.table import LIMIT
 from tests.support.service.inside import serving
@@ -78,11 +77,3 @@ def one_pass(frame: bytes) -> float:
     with suppress(InvalidRequest):
         read_envelope(frame)
     return time.thread_time() - began
-
-
-@pytest.mark.parametrize("name", ["type", "response_id"])
-def test_a_name_is_read_up_to_its_bound(name: str) -> None:
-    frame = {"type": "response.cancel"} | {name: "a" * MAX_NAME_BYTES}
-    with pytest.raises(InvalidRequest, match=str(MAX_NAME_BYTES)) as raised:
-        read_envelope(json.dumps(frame).encode())
-    assert raised.value.param == name

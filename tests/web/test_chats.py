@@ -1,4 +1,4 @@
-"""Messages of Anthropic's API that are made here, over HTTP: the same runs as all responses have."""
+"""Messages of Anthropic's API and chat completions that are made here, over HTTP: the runs that all responses have."""
 
 import json
 from collections.abc import AsyncIterator
@@ -6,14 +6,15 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError
+from openai.types.chat import ChatCompletion
 
 from service.engine.port import EngineError
-from service.harmony.tokens import CHANNEL, END, MESSAGE, encode
+from service.harmony.tokens import encode
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, Stall
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
-from tests.support.waiting import until
 
 PATH = "/v1/messages"
 WEATHER: Any = {
@@ -142,20 +143,6 @@ async def test_a_tool_is_called_and_its_result_is_read(http: httpx.AsyncClient) 
     assert "rain" in text(await ask(http, messages, tools=[WEATHER]))
 
 
-async def test_a_preamble_a_thought_and_calls_are_blocks_of_one_message(remembering: Settings) -> None:
-    preamble = [CHANNEL, *encode("commentary"), MESSAGE, *encode("I look."), END]
-    looks = called("look", '{"at": 1.50}')
-    look = {"name": "look", "input_schema": {"type": "object"}}
-    engine = scripted([[*thought("Hm."), *then(preamble), *then(looks)]])
-    async with serving(remembering, engine) as inside, inside.http() as http:
-        reply = await http.post(PATH, json=body(tools=[look], thinking=THINKING))
-        made = folded(await stream(http, tools=[look], thinking=THINKING))
-    assert '"input":{"at": 1.50}' in reply.text
-    for blocks in (reply.json()["content"], made["content"]):
-        assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
-        assert (blocks[0]["thinking"], blocks[1]["text"]) == ("Hm.", "I look.")
-
-
 @pytest.mark.parametrize("shown", [True, False])
 async def test_thinking_that_comes_back_is_the_reasoning_that_was_sampled(remembering: Settings, shown: bool) -> None:
     display = {} if shown else {"display": "omitted"}
@@ -190,17 +177,6 @@ async def test_a_history_is_the_next_turn_of_its_conversation(inside: Inside, ht
         )
 
 
-async def test_a_conversation_with_a_document_goes_on_over_another_api(http: httpx.AsyncClient) -> None:
-    coded = {"filename": "a.txt", "file_data": "aGk="}
-    source = {"type": "text", "media_type": "text/plain", "data": "hi"}
-    first = await ask(http, [{"role": "user", "content": [{"type": "document", "title": "a.txt", "source": source}]}])
-    told: Any = [{"role": "user", "content": [{"type": "file", "file": coded}]}]
-    told += [{"role": "assistant", "content": text(first)}, *HI]
-    chat = (await http.post("/v1/chat/completions", json={"model": MODEL, "messages": told})).json()
-    stored = (await http.get(f"/v1/responses/{chat['id'].replace('chatcmpl-', 'resp_')}")).json()
-    assert stored["previous_response_id"] == first["id"].replace("msg_", "resp_")
-
-
 async def test_a_refusal_counts_messages_that_were_recognised(http: httpx.AsyncClient) -> None:
     said = {"role": "assistant", "content": (await ask(http))["content"]}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "!"}}
@@ -221,14 +197,6 @@ async def test_a_count_is_the_length_of_the_prompt_that_is_made(http: httpx.Asyn
         call = made["content"][-1]
         result = {"type": "tool_result", "tool_use_id": call.get("id"), "content": "rain"}
         messages += [{"role": "assistant", "content": made["content"]}, {"role": "user", "content": [result]}]
-
-
-async def test_an_answer_is_stored_as_a_response_unless_store_is_false(http: httpx.AsyncClient) -> None:
-    for store, status in ((None, 200), (False, 404)):
-        made = await ask(http, store=store, metadata={"user_id": "me"})
-        stored = await http.get(f"/v1/responses/{made['id'].replace('msg_', 'resp_')}")
-        assert stored.status_code == status
-        assert store is False or stored.json()["user"] == "me"
 
 
 async def test_the_ends_of_an_answer_have_their_reasons(remembering: Settings) -> None:
@@ -283,23 +251,6 @@ async def test_a_quiet_stream_has_pings(remembering: Settings) -> None:
             pass
 
 
-async def test_a_client_that_leaves_ends_the_run_and_its_turn_is_stored(remembering: Settings) -> None:
-    engine = scripted([opened("Ahoy"), Stall()])
-    async with serving(remembering, engine) as inside, inside.http() as http:
-        async with http.stream("POST", PATH, json=body(stream=True)) as reply:
-            lines = reply.aiter_lines()
-            begun = await anext(lines)
-            assert begun == "event: message_start"
-            id = json.loads((await anext(lines)).removeprefix("data: "))["message"]["id"]
-        stored = f"/v1/responses/{id.replace('msg_', 'resp_')}"
-        await until(lambda: is_there(http, stored))
-        assert (await http.get(stored)).json()["status"] == "cancelled"
-
-
-async def is_there(http: httpx.AsyncClient, path: str) -> bool:
-    return (await http.get(path)).status_code == 200
-
-
 async def test_the_same_key_has_the_same_answer_again(http: httpx.AsyncClient) -> None:
     asked = body([{"role": "user", "content": RAIN}], tools=[WEATHER], thinking=THINKING)
     first, again = [await http.post(PATH, json=asked, headers={"idempotency-key": "k"}) for _ in range(2)]
@@ -318,3 +269,146 @@ async def test_a_detached_stream_is_a_background_response_told_as_one(http: http
     made = folded(events_of(reply.text))
     stored = (await http.get(f"/v1/responses/{made['id'].replace('msg_', 'resp_')}")).json()
     assert (stored["background"], stored["output"][-1]["content"][0]["text"]) == (True, text(made))
+
+
+# --- chat completions, by the official client ---
+
+CHAT = "/v1/chat/completions"
+WEATHER_FUNCTION: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+@pytest.fixture
+async def client(inside: Inside) -> AsyncIterator[AsyncOpenAI]:
+    async with inside.client() as client:
+        yield client
+
+
+async def ask_chat(client: AsyncOpenAI, messages: Any = HI, **more: Any) -> Any:
+    return await client.chat.completions.create(model=MODEL, messages=messages, **more)
+
+
+async def chunks(client: AsyncOpenAI, messages: Any = HI, **more: Any) -> list[Any]:
+    return [chunk async for chunk in await ask_chat(client, messages, stream=True, **more)]
+
+
+def text_of(given: list[Any], member: str = "content") -> str:
+    """The text of a stream's deltas."""
+    deltas = [chunk.choices[0].delta for chunk in given if chunk.choices]
+    return "".join(getattr(delta, member, None) or "" for delta in deltas)
+
+
+async def test_an_answer_is_a_chat_completion_with_its_reasoning_and_its_usage(client: AsyncOpenAI) -> None:
+    given: ChatCompletion = await ask_chat(client, [{"role": "user", "content": "Count to 3."}])
+    (choice,) = given.choices
+    assert (given.object, given.model, choice.finish_reason) == ("chat.completion", MODEL, "stop")
+    assert (choice.message.role, choice.message.content) == ("assistant", "1\n2\n3")
+    assert choice.message.model_extra is not None
+    assert choice.message.model_extra["reasoning_content"]
+    assert given.usage is not None
+    assert given.usage.completion_tokens_details is not None
+    assert 0 < (given.usage.completion_tokens_details.reasoning_tokens or 0) < given.usage.completion_tokens
+    assert given.usage.total_tokens == given.usage.prompt_tokens + given.usage.completion_tokens
+
+
+async def test_a_stream_says_what_an_answer_says(client: AsyncOpenAI) -> None:
+    messages: Any = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count to 9."}]
+    whole: ChatCompletion = await ask_chat(client, messages)
+    given = await chunks(client, messages, stream_options={"include_usage": True})
+    assert text_of(given) == whole.choices[0].message.content
+    assert whole.choices[0].message.model_extra is not None
+    assert text_of(given, "reasoning_content") == whole.choices[0].message.model_extra["reasoning_content"]
+    assert given[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].finish_reason for chunk in given[:-1]] == [None] * (len(given) - 2) + ["stop"]
+    assert (given[-1].choices, given[-1].usage.prompt_tokens) == ([], whole.usage.prompt_tokens if whole.usage else 0)
+    assert {chunk.id for chunk in given} == {given[0].id}
+
+
+async def test_reasoning_is_left_out_where_it_is_not_wanted(remembering: Settings) -> None:
+    untold = {"include_reasoning": False}
+    engine = scripted([*([each] for each in thought("One by one.")), then(answer("Fine."))])
+    async with serving(remembering, engine) as inside, inside.client() as client:
+        whole: ChatCompletion = await ask_chat(client, extra_body=untold)
+        given = await chunks(client, extra_body=untold)
+    assert "reasoning_content" not in (whole.choices[0].message.model_extra or {})
+    assert (
+        (text_of(given), text_of(given, "reasoning_content")) == ("Fine.", "") == (whole.choices[0].message.content, "")
+    )
+
+
+async def test_a_chat_completion_is_stored_as_a_response_unless_store_is_false(client: AsyncOpenAI) -> None:
+    given: ChatCompletion = await ask_chat(client, metadata={"topic": "x"})
+    digits = given.id.removeprefix("chatcmpl-")
+    stored = await client.responses.retrieve(f"resp_{digits}")
+    assert (stored.output_text, stored.metadata) == (given.choices[0].message.content, {"topic": "x"})
+    unstored: ChatCompletion = await ask_chat(client, store=False)
+    with pytest.raises(APIError, match="not found"):
+        await client.responses.retrieve(f"resp_{unstored.id.removeprefix('chatcmpl-')}")
+
+
+async def test_a_streamed_call_comes_by_its_index_with_its_arguments_in_pieces(client: AsyncOpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
+    async with client.chat.completions.stream(model=MODEL, messages=messages, tools=[WEATHER_FUNCTION]) as stream:
+        kinds = [event.type async for event in stream]
+        final = await stream.get_final_completion()
+    assert "tool_calls.function.arguments.delta" in kinds
+    assert final.choices[0].finish_reason == "tool_calls"
+    (call,) = final.choices[0].message.tool_calls or []
+    assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Paris"})
+    assert call.id.startswith("call_")
+
+
+async def test_log_probabilities_are_those_of_the_answer(client: AsyncOpenAI) -> None:
+    whole: ChatCompletion = await ask_chat(client, logprobs=True, top_logprobs=2)
+    assert whole.choices[0].logprobs is not None
+    known = whole.choices[0].logprobs.content or []
+    assert "".join(token.token for token in known) == whole.choices[0].message.content
+    assert all(len(token.top_logprobs) == 2 and token.bytes == list(token.token.encode()) for token in known)
+    given = await chunks(client, logprobs=True, top_logprobs=2)
+    told = [token for chunk in given if (found := chunk.choices[0].logprobs) is not None for token in found.content]
+    assert [(token.token, token.bytes) for token in told] == [(token.token, token.bytes) for token in known]
+
+
+async def test_a_limit_below_that_of_responses_is_one_of_a_chat_completion(client: AsyncOpenAI) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        given: ChatCompletion = await ask_chat(client, **{name: 1})
+        assert given.choices[0].finish_reason == "length"
+        assert given.usage is not None
+        assert given.usage.completion_tokens == 1
+
+
+async def test_an_error_amid_a_stream_is_raised_by_the_client(remembering: Settings) -> None:
+    engine = scripted([opened("Ahoy"), Die(EngineError("it is gone"))])
+    async with serving(remembering, engine) as inside, inside.client() as client:
+        stream = await ask_chat(client, stream=True)
+        given = [await anext(stream) for _ in ("the role", *encode("Ahoy"))]
+        with pytest.raises(APIError, match="it is gone"):
+            await anext(stream)
+        with pytest.raises(InternalServerError, match="it is gone"):
+            await ask_chat(client)
+    assert text_of(given) == "Ahoy"
+
+
+async def test_a_refusal_names_the_parameter_as_the_client_sent_it(client: AsyncOpenAI) -> None:
+    bad: Any = [{"role": "system", "content": "x"}, {"role": "user", "content": 5}]
+    with pytest.raises(BadRequestError) as refused:
+        await ask_chat(client, bad)
+    assert refused.value.param == "messages[1].content"
+    assert "'messages[1].content'" in refused.value.message
+    with pytest.raises(BadRequestError) as refused:
+        await ask_chat(client, [*HI, {"role": "tool", "tool_call_id": "", "content": "x"}])
+    assert refused.value.param == "messages[1].tool_call_id"
+    with pytest.raises(BadRequestError, match="nobodys"):
+        await ask_chat(client, [*HI, {"role": "tool", "tool_call_id": "nobodys", "content": "x"}])
+
+
+async def test_without_the_setting_nothing_is_made_here(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.http() as http:
+        given = await http.post(CHAT, json={"model": MODEL, "messages": HI})
+    assert given.status_code == 404

@@ -12,12 +12,15 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import EngineUnavailable, Generation
+from service.errors import InvalidRequest
 from service.settings.settings import Settings, load_settings
+from service.web.idempotency import key_of
 from store.history.history import ConversationHistoryStore
-from store.keys import NO_RESPONSES, mark_of
+from store.keys import BY_HAND_MARK, CONVERSATION_MARK, NO_RESPONSES, mark_of
 from store.turn import Status, Turn
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import Inside, answer, opened, scripted, serving
+from tests.support.service.listed import said
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.waiting import until
 
@@ -114,36 +117,6 @@ async def test_a_repeat_of_a_stream_gets_its_response_as_a_stream(settings: Sett
         assert await responses(inside) == [first[-1].response.id]
 
 
-async def test_the_sdk_accumulates_the_same_response_from_a_repeat(settings: Settings) -> None:
-    async with one(settings) as (_, client, engine):
-        accumulated, shown = [], []
-        for _ in range(2):
-            async with client.responses.stream(model=MODEL, input="hi", extra_headers=keyed()) as stream:
-                shown.append("".join([event.delta async for event in stream if event.type.endswith("text.delta")]))
-                accumulated.append(await stream.get_final_response())
-
-        assert shown == ["Hello.", "Hello."]
-        assert accumulated[0] == accumulated[1]
-        assert len(engine.generations) == 1
-
-
-async def test_a_repeat_of_a_background_response_gets_it_as_it_stands(settings: Settings) -> None:
-    held = Held()
-    async with one(settings, held) as (inside, client, _):
-        first = await ask(client, background=True)
-        await asyncio.wait_for(held.begun.wait(), SECONDS)
-        under_way = await until(
-            lambda: ask(client, background=True), SECONDS, wanted=lambda found: found.output_text == "Said "
-        )
-        held.may.set()
-        ended = await until(
-            lambda: ask(client, background=True), SECONDS, wanted=lambda found: found.status == "completed"
-        )
-
-        assert (first.status, under_way.status) == ("queued", "in_progress")
-        assert {first.id, under_way.id, ended.id} == {*await responses(inside)}
-
-
 async def test_a_repeat_of_a_background_stream_gets_all_its_events(settings: Settings) -> None:
     held = Held()
     async with one(settings, held) as (inside, client, _):
@@ -172,8 +145,8 @@ async def test_many_at_once_at_two_services_get_one_response(settings: Settings,
         found = [each[-1].response if stream else each for each in await asyncio.gather(*asking)]
 
         assert len(engine.generations) + len(other.generations) == 1
-        assert {each.id for each in found} == {*await responses(inside)}
-        assert {each.output_text for each in found} == {"Said so far."}
+        assert {each.id for each in found} == {*await responses(inside)}  # type: ignore
+        assert {each.output_text for each in found} == {"Said so far."}  # type: ignore
         assert all(each == found[0] for each in found)
 
 
@@ -210,15 +183,6 @@ async def test_tenants_see_nothing_of_each_others_keys(settings: Settings) -> No
         assert (await ask(globex, input="another body")).id == other.id != first.id
 
 
-async def test_each_route_has_keys_of_its_own(settings: Settings) -> None:
-    async with one(settings) as (inside, _, _):
-        routes = ("/v1/responses", "/open-responses/v1/responses")
-        first, again = [[(await post(inside, BODY, route)).json() for route in routes] for _ in range(2)]
-
-        assert first == again
-        assert len({each["id"] for each in first}) == 2
-
-
 async def test_what_was_refused_is_not_known(settings: Settings) -> None:
     async with one(settings) as (inside, client, _):
         with pytest.raises(openai.NotFoundError):
@@ -240,15 +204,6 @@ async def test_what_failed_before_anything_was_said_is_made_again(settings: Sett
         assert len(await responses(inside)) == 1
 
 
-async def test_a_stream_that_failed_is_told_as_it_failed(settings: Settings) -> None:
-    async with one(settings, [opened("Said "), Die(EngineUnavailable("away"))]) as (_, client, engine):
-        first, second = await streamed(client), await streamed(client)
-
-        assert first[-1].type == second[-1].type == "response.failed"
-        assert first[-1].response == second[-1].response
-        assert len(engine.generations) == 1
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_is_not_stored_is_not_told_again_and_says_so(settings: Settings, stream: bool) -> None:
     held = Held()
@@ -262,7 +217,7 @@ async def test_what_is_not_stored_is_not_told_again_and_says_so(settings: Settin
                 held.may.set()
                 await asking
             with pytest.raises(openai.UnprocessableEntityError) as refusal:
-                await ask(client, store=False, **({"stream": True} if stream else {}))
+                await ask(client, store=False, **({"stream": True} if stream else {}))  # type: ignore
             assert refusal.value.code == "idempotency_response_not_stored"
         assert await responses(inside) == []
         assert len(engine.generations) == 1
@@ -294,32 +249,6 @@ async def test_what_is_stored_is_made_to_its_end_though_its_client_hangs_up(sett
         assert len(engine.generations) == len(await responses(inside)) == 1
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_not_stored_ends_with_its_client_and_may_be_made_again(settings: Settings, stream: bool) -> None:
-    held, body = Held(), body_of(stream=stream, store=False)
-    async with one(settings, held) as (inside, _, engine):
-        async with unheard(inside, body):
-            await asyncio.wait_for(held.begun.wait(), SECONDS)
-        await until(lambda: engine.aborted)
-        await until(lambda: known(inside), wanted=lambda found: found == 0)
-        held.may.set()
-
-        assert "Said so far." in (await post(inside, body)).text
-        assert len(engine.generations) == 2
-
-
-async def test_a_client_that_hangs_up_while_it_waits_gives_its_place_back(settings: Settings) -> None:
-    held = Held()
-    async with one(settings, held) as (inside, _, _), inside.http() as raw:
-        making = asyncio.create_task(post(inside))
-        await asyncio.wait_for(held.begun.wait(), SECONDS)
-        async with unheard(inside, BODY):
-            await until(lambda: under_way(raw), wanted=lambda found: found == 2)
-        await until(lambda: under_way(raw), wanted=lambda found: found == 1)
-        held.may.set()
-        assert (await making).status_code == 200
-
-
 async def under_way(raw: httpx.AsyncClient) -> int:
     """How many requests are under way."""
     lines = (await raw.get("/metrics")).text.splitlines()
@@ -340,20 +269,6 @@ async def test_who_waits_for_too_long_is_told_to_come_again(settings: Settings) 
         held.may.set()
         assert (await ask(other)).id == (await making).id
         assert engine.generations == []
-
-
-async def test_a_service_that_stops_lets_nobody_wait_there(settings: Settings) -> None:
-    held = Held()
-    async with one(settings, held) as (_, client, _):
-        making = asyncio.create_task(ask(client))
-        await asyncio.wait_for(held.begun.wait(), SECONDS)
-        async with one(settings) as (leaving, other, _), leaving.http() as raw:
-            waiting = asyncio.create_task(ask(other))
-            await until(lambda: under_way(raw), wanted=lambda found: found == 1)
-        with pytest.raises((openai.InternalServerError, openai.APIConnectionError)):
-            await waiting
-        held.may.set()
-        assert (await making).output_text == "Said so far."
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -445,10 +360,84 @@ async def test_repeats_are_counted_and_in_the_log_without_their_keys(
         with pytest.raises(openai.UnprocessableEntityError):
             await ask(client, input="something else")
         metrics = (await raw.get("/metrics")).text
-    found = [record.fields.get("repeat") for record in caplog.records if hasattr(record, "fields")]
+    found = [record.fields.get("repeat") for record in caplog.records if hasattr(record, "fields")]  # type: ignore
 
     assert [each for each in found if each] == ["told", "refused"]
     assert 'harmonium_repeats_total{outcome="told"} 1.0' in metrics
     assert 'harmonium_repeats_total{outcome="refused"} 1.0' in metrics
     assert KEY not in caplog.text
     assert KEY not in str([record.__dict__ for record in caplog.records])
+
+
+# --- conversations ---
+
+ITEM: Any = {"role": "user", "content": "My name is Ada."}
+
+
+async def begin(client: AsyncOpenAI, key: str = "a conversation", **body: Any) -> Any:
+    return await client.conversations.create(extra_headers=keyed(key), **body)
+
+
+async def add(client: AsyncOpenAI, id: str, key: str = "items") -> Any:
+    return await client.conversations.items.create(id, items=[ITEM, ITEM], extra_headers=keyed(key))
+
+
+async def marked(inside: Inside, mark: str) -> int:
+    """How many turns have a mark."""
+    return sum(mark_of(digits) == mark for digits in await stored(inside))
+
+
+async def test_items_are_added_once(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.client() as client:
+        id = (await client.conversations.create()).id
+        first, *others = await asyncio.gather(*(add(client, id) for _ in range(10)))
+
+        assert all(other == first for other in others)
+        assert len(first.data) == 2
+        assert await said(client, id) == [("user", "My name is Ada.")] * 2
+        await add(client, id, "others")
+        assert len(await said(client, id)) == 4
+
+
+async def test_a_conversation_is_begun_once(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.client() as client:
+        found = await asyncio.gather(*(begin(client, items=[ITEM], metadata={"a": "b"}) for _ in range(10)))
+
+        assert len({each.id for each in found}) == 1
+        assert await marked(inside, CONVERSATION_MARK) == await marked(inside, BY_HAND_MARK) == 1
+        assert await said(client, found[0].id) == [("user", "My name is Ada.")]
+        with pytest.raises(openai.UnprocessableEntityError):
+            await begin(client)
+
+
+async def test_items_that_are_erased_since_are_not_told_again(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.client() as client:
+        id = (await client.conversations.create()).id
+        for left, gone in zip((1, 0), (await add(client, id)).data, strict=True):
+            await client.conversations.items.delete(gone.id, conversation_id=id, extra_query={"erase": True})
+            again = await add(client, id)
+            assert (len(again.data), len(await said(client, id))) == (left, left)
+            assert gone.id not in again.to_json()
+
+
+# --- the header ---
+
+OTHERS = [
+    (b"x-client-request-id", b"thread_1"),
+    (b"x-stainless-retry-count", b"1"),
+    (b"x-idempotency-key", b"x"),
+    (b"idempotency-key-2", b"x"),
+]
+
+
+@pytest.mark.parametrize("key", [b"a", b"a" * 255, b"3f1c9a52-0b5e-4c1e-8a52-0b5e4c1e8a52", b'"a key" ~!', b" "])
+def test_a_key_is_one_to_255_printable_characters(key: bytes) -> None:
+    assert key_of([*OTHERS, (b"idempotency-key", key)]) == key
+
+
+@pytest.mark.parametrize("key", [b"", b"a" * 256, b"a\tb", b"\x7f", "é".encode(), "é".encode("latin-1"), b"a\x00"])
+def test_what_can_be_no_key_is_refused_and_not_shown(key: bytes) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        key_of([(b"idempotency-key", key)])
+    assert refusal.value.code == "invalid_idempotency_key"
+    assert f"{len(key)} bytes" in refusal.value.message

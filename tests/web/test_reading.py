@@ -1,0 +1,310 @@
+"""Responses as clients read them: as streams, again and by their ETag, with what is shown besides; and once deleted."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, cast
+
+import msgspec
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from openai import OpenAI
+
+from service.web.routes.input_items import BYTES_A_READ, TURNS_A_READ, page_of
+from service.web.routing import OrderedQuery
+from store.history.history import NOTHING_LISTED, ConversationHistoryStore
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
+from tests.support.service.streams import parsed
+
+
+def streamed(service: ServiceProcess, **body: object) -> list[dict[str, Any]]:
+    answer = service.http().post("/v1/responses", json={"model": MODEL, "stream": True, **body})
+    assert answer.status_code == 200, answer.text
+    return parsed(answer.text)
+
+
+def test_a_plain_answer_is_what_a_stream_ends_with(service: ServiceProcess) -> None:
+    request = {"model": MODEL, "input": "Count to 30.", "instructions": "Be exact.", "metadata": {"a": "b"}}
+    plain = service.http().post("/v1/responses", json=request).json()
+    final = streamed(service, **request)[-1]["response"]
+    for response in (plain, final):
+        assert response.pop("id").startswith("resp_")
+        for item in response["output"]:
+            assert item.pop("id")
+        for moment in ("created_at", "completed_at"):
+            assert response.pop(moment)
+    _, cached = [response["usage"].pop("input_tokens_details")["cached_tokens"] for response in (plain, final)]
+    assert cached == (plain["usage"]["input_tokens"] - 1) // 16 * 16, "all whole blocks before the last token"
+    assert plain == final
+
+
+def test_deltas_are_padded_unless_that_is_declined(service: ServiceProcess) -> None:
+    padded = [event for event in streamed(service, input="Count to 20.") if "delta" in event]
+    assert all((len(event["delta"]) + len(event["obfuscation"])) % 16 == 0 for event in padded)
+    plain = streamed(service, input="hi", stream_options={"include_obfuscation": False})
+    assert not any("obfuscation" in event for event in plain)
+
+
+def test_a_stream_says_what_proxies_need_to_hear(service: ServiceProcess) -> None:
+    answer = service.http().post("/v1/responses", json={"model": MODEL, "input": "hi", "stream": True})
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert answer.headers["x-request-id"].startswith("req_")
+
+
+def test_silence_is_filled_with_comments_that_clients_skip(beside: Callable[..., Served]) -> None:
+    slow = beside(demo_tokens_per_second=10, keepalive_seconds=0.03)
+    request = {"model": MODEL, "input": "hi", "max_output_tokens": 16}
+    answer = slow.http().post("/v1/responses", json={**request, "stream": True})
+    assert answer.text.count(": keep-alive\n\n") > 5
+    assert parsed(answer.text)[-1]["type"] == "response.incomplete"
+    with slow.client().responses.stream(**request) as stream:
+        assert [event.type for event in stream][-1] == "response.incomplete"
+
+
+# --- again ---
+
+
+def listed(client: OpenAI, id: str, **options: Any) -> list[str]:
+    """The ids of all input items, page by page."""
+    return [str(item.id) for item in client.responses.input_items.list(id, **options)]
+
+
+def test_a_response_is_retrieved_byte_for_byte(service: ServiceProcess) -> None:
+    http = service.http()
+    created = http.post("/v1/responses", json={"model": MODEL, "input": "Count to 9.", "metadata": {"ü": "☃"}})
+    id = created.json()["id"]
+    assert http.get(f"/v1/responses/{id}").content == created.content
+    assert http.get(f"/v1/responses/{id}").content == created.content
+
+
+def test_a_deleted_response_is_gone_in_every_way(service: ServiceProcess) -> None:
+    client, http = service.client(), service.http()
+    id = client.responses.create(model=MODEL, input="hi").id
+    gone = http.delete(f"/v1/responses/{id}")
+    assert gone.json() == {"id": id, "object": "response.deleted", "deleted": True}
+    for act in (client.responses.retrieve, client.responses.delete, client.responses.input_items.list):
+        with pytest.raises(openai.NotFoundError):
+            act(id)
+
+
+def test_input_items_are_listed_newest_first_unless_asked_otherwise(service: ServiceProcess) -> None:
+    client = service.client()
+    texts = [f"message {number}" for number in range(7)]
+    items: Any = [{"role": "user", "content": text} for text in texts]
+    id = client.responses.create(model=MODEL, input=items).id
+    down = client.responses.input_items.list(id)
+    assert [item.content[0].text for item in down] == texts[::-1]  # type: ignore
+    assert listed(client, id, order="asc") == [str(item.id) for item in down][::-1]
+
+
+# --- with what is shown besides ---
+
+SEALED: Any = ["reasoning.encrypted_content"]
+LOGPROBS: Any = ["message.output_text.logprobs"]
+
+
+def test_reasoning_is_sealed_for_whoever_asks_later(service: ServiceProcess) -> None:
+    client = service.client()
+    made = client.responses.create(model=MODEL, input="My boat is called Vesper.")
+    assert made.output[0].type == "reasoning"
+    assert not made.output[0].encrypted_content
+
+    found = client.responses.retrieve(made.id, include=SEALED)
+    assert found.output[0].type == "reasoning"
+    assert found.output[0].encrypted_content
+    assert found.output[0].content == made.output[0].content
+    assert found.output[1:] == made.output[1:]
+    assert client.responses.retrieve(made.id) == made
+
+    replayed = [item.to_dict() for item in found.output]
+    del replayed[0]["content"]
+    again: Any = [
+        {"role": "user", "content": "My boat is called Vesper."},
+        *replayed,
+        {"role": "user", "content": "Hi"},
+    ]
+    sent = client.responses.create(model=MODEL, input=again, store=False)
+    chained = client.responses.create(model=MODEL, input="Hi", previous_response_id=made.id)
+    assert sent.usage is not None
+    assert chained.usage is not None
+    assert sent.usage.input_tokens == chained.usage.input_tokens
+
+
+def test_log_probabilities_that_were_not_kept_are_refused(service: ServiceProcess) -> None:
+    client = service.client()
+    without = client.responses.create(model=MODEL, input="Hi")
+    with_them = client.responses.create(model=MODEL, input="Hi", include=LOGPROBS, top_logprobs=1)
+
+    with pytest.raises(openai.BadRequestError) as refusal:
+        client.responses.retrieve(without.id, include=LOGPROBS)
+    assert (refusal.value.code, refusal.value.param) == ("unsupported_parameter", "include")
+    assert client.responses.retrieve(with_them.id, include=LOGPROBS) == with_them
+
+
+# --- where the client has it already ---
+
+
+def made(service: ServiceProcess, **options: object) -> str:
+    body = {"model": MODEL, "input": "Count to 3.", **options}
+    answer = service.http().post("/v1/responses", json=body)
+    assert answer.status_code == 200
+    return f"/v1/responses/{answer.json()['id']}"
+
+
+def test_a_client_that_has_a_response_gets_no_body(service: ServiceProcess) -> None:
+    http, path = service.http(), made(service)
+    whole = http.get(path)
+    assert whole.headers["cache-control"] == "private, no-cache"
+    again = http.get(path, headers={"if-none-match": whole.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == whole.headers["etag"]
+    assert again.headers["cache-control"] == "private, no-cache"
+    assert again.headers["x-request-id"].startswith("req_")
+    assert "content-type" not in again.headers
+    assert http.get(path).content == whole.content
+
+
+@pytest.mark.parametrize(
+    ("known", "status"),
+    [
+        ("{tag}", 304),
+        ("W/{tag}", 304),
+        ('"other", W/{tag} , "third"', 304),
+        ("*", 304),
+        ('"other"', 200),
+        ("", 200),
+        ("{bare}", 200),
+        ('W/"other",', 200),
+        ("\xe9\xe9", 200),
+    ],
+)
+def test_what_the_client_names_is_compared(service: ServiceProcess, known: str, status: int) -> None:
+    http, path = service.http(), made(service)
+    tag = http.get(path).headers["etag"]
+    named = known.format(tag=tag, bare=tag.strip('"'))
+    assert http.get(path, headers=[(b"if-none-match", named.encode("latin-1"))]).status_code == status
+
+
+def test_a_deleted_response_is_not_there_for_those_who_had_it(service: ServiceProcess) -> None:
+    http, path = service.http(), made(service)
+    tag = http.get(path).headers["etag"]
+    http.delete(path).raise_for_status()
+    for known in (tag, "*"):
+        refused = http.get(path, headers={"if-none-match": known})
+        assert refused.status_code == 404
+        assert "etag" not in refused.headers
+
+
+def test_a_tag_opens_nothing_to_another_tenant(tenants: ServiceProcess) -> None:
+    acme, globex = tenants.http(ACME_KEY), tenants.http(GLOBEX_KEY)
+    id = acme.post("/v1/responses", json={"model": MODEL, "input": "Count to 3."}).json()["id"]
+    tag = acme.get(f"/v1/responses/{id}").headers["etag"]
+    for known in (tag, "*"):
+        assert acme.get(f"/v1/responses/{id}", headers={"if-none-match": known}).status_code == 304
+        for http, status in ((globex, 404), (tenants.http(), 401)):
+            refused = http.get(f"/v1/responses/{id}", headers={"if-none-match": known})
+            assert (refused.status_code, "etag" in refused.headers) == (status, False)
+
+
+# --- pages of items over turns of any sizes ---
+
+
+class Turns:
+    """Turns in memory, of so many items in and out each; None was deleted. It notes what is read."""
+
+    def __init__(self, turns: Sequence[tuple[int, int] | None], padding: int = 0) -> None:
+        self.reads: list[int] = []
+        self.ids = [f"resp_00{at:046x}" for at in range(len(turns))]
+        self._padding = "x" * padding
+        self._told = {id: self._turn(at, each) for at, (id, each) in enumerate(zip(self.ids, turns, strict=True))}
+
+    async def items(
+        self, tenant: str, ids: Sequence[str], *, remains: bool = False, most_bytes: int | None = None
+    ) -> list[tuple[bytes, bytes]]:
+        told, size = list[tuple[bytes, bytes]](), 0
+        for id in ids:
+            size += sum(map(len, self._told[id]))
+            if told and most_bytes is not None and size > most_bytes:
+                break
+            told.append(self._told[id])
+        if ids:
+            self.reads.append(len(told))
+        return told
+
+    def _turn(self, at: int, counts: tuple[int, int] | None) -> tuple[bytes, bytes]:
+        if counts is None:
+            return NOTHING_LISTED
+        given, made = (
+            [self._item(at, n) for n in numbers] for numbers in (range(counts[0]), range(100, 100 + counts[1]))
+        )
+        return msgspec.json.encode({"output": made}), msgspec.json.encode(given)
+
+    def _item(self, at: int, number: int) -> dict[str, str]:
+        return {"id": f"msg_00{at:046x}{number:04x}", "padding": self._padding}
+
+
+async def pages(turns: Turns, limit: int, *, ascending: bool) -> list[list[str]]:
+    """The ids of all items, page by page."""
+    store, found, after = cast(ConversationHistoryStore, turns), list[list[str]](), None
+    while True:
+        page = await page_of(
+            store,
+            "t",
+            turns.ids,
+            OrderedQuery.model_construct(limit=limit, order="asc" if ascending else "desc", after=after),
+        )
+        found.append([msgspec.json.decode(item)["id"] for item in page.data])
+        if not page.has_more:
+            return found
+        after = page.last_id
+
+
+counts = some.one_of(some.none(), some.tuples(some.integers(0, 5), some.integers(0, 5)))
+
+
+@given(
+    turns=some.lists(counts, max_size=30),
+    limit=some.integers(1, 12),
+    ascending=some.booleans(),
+    padding=some.sampled_from([0, 40_000]),
+)
+async def test_pages_list_each_item_once_in_its_order(
+    turns: list[tuple[int, int] | None], limit: int, ascending: bool, padding: int
+) -> None:
+    stored = Turns(turns, padding)
+    (whole,) = await pages(Turns(turns), 1000, ascending=True)
+    found = await pages(stored, limit, ascending=ascending)
+    assert list(chain(*found)) == (whole if ascending else whole[::-1])
+    assert all(len(page) <= limit for page in found)
+    assert max(stored.reads, default=0) <= TURNS_A_READ
+
+
+@pytest.mark.parametrize(
+    ("padding", "reads"),
+    [(0, [TURNS_A_READ, 3]), (BYTES_A_READ // 7, [3, 3, 3, 2]), (BYTES_A_READ, [1] * 4)],
+    ids=["small", "large", "as large as a page"],
+)
+async def test_a_page_reads_as_many_turns_as_it_likely_needs_and_as_fit(padding: int, reads: list[int]) -> None:
+    turns = Turns([(1, 1)] * 50, padding)
+    page = await page_of(cast(ConversationHistoryStore, turns), "t", turns.ids, OrderedQuery.model_construct(limit=20))
+    assert page.has_more
+    assert turns.reads == reads
+
+
+def test_reasoning_in_lists_is_sealed_too(service: ServiceProcess) -> None:
+    client = service.client()
+    conversation = client.conversations.create()
+    first = client.responses.create(model=MODEL, input="Hi", conversation=conversation.id)
+    second = client.responses.create(model=MODEL, input="And?", previous_response_id=first.id)
+
+    def seals(items: Any) -> list[bool]:
+        return [bool(item.encrypted_content) for item in items if item.type == "reasoning"]
+
+    assert seals(client.responses.input_items.list(second.id, include=SEALED)) == [True]
+    assert seals(client.responses.input_items.list(second.id)) == [False]
+    assert seals(client.conversations.items.list(conversation.id, include=SEALED)) == [True]
+    (thought,) = [item for item in first.output if item.type == "reasoning"]
+    assert seals([client.conversations.items.retrieve(thought.id, conversation_id=conversation.id, include=SEALED)])
