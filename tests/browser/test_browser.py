@@ -50,14 +50,6 @@ def test_a_link_of_what_was_found_leads_to_its_line() -> None:
         request_of("open", '{"id": 99}', displays)
 
 
-def test_what_was_found_is_no_larger_for_its_links() -> None:
-    long = page_of(f"{URL}/{'x' * 1_900}", "Tides", "water\n" * 400)
-    displays: list[Display] = []
-    shown(displays, long, Find(0, "water"))
-
-    assert displays[0].size < 10_000
-
-
 def test_of_what_has_no_room_the_address_is_left() -> None:
     displays: list[Display] = []
     results = results_page("tides", [Result(URL, "Tides", "x" * 500)])
@@ -84,11 +76,3 @@ def test_a_long_line_is_wrapped_as_a_short_one(line: str) -> None:
     page = Page("page", URL, "", line)
 
     assert lines_of(page.text) == textwrap.wrap(line, width=WIDTH, replace_whitespace=False, drop_whitespace=False)
-
-
-@given(st.text(st.sampled_from("a-— \x0b."), min_size=1).map(lambda text: text * (2 * WRAPPED_CHARS // len(text))))
-def test_a_long_line_has_all_of_its_text(line: str) -> None:
-    lines = lines_of(line)
-
-    assert "".join(lines) == line
-    assert max(map(len, lines)) <= WIDTH

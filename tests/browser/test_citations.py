@@ -6,9 +6,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.browser.browser import Search, matches, view_of
+from service.browser.browser import matches
 from service.browser.citations import Citations, Cited, Source, source_of
-from service.browser.page import Display, Page, Result, page_of, results_page
+from service.browser.page import Display, Result, page_of, results_page
 
 BREST = Source("https://tides.example/brest", "Tides in Brest")
 SHOWN = "([tides.example](https://tides.example/brest))"
@@ -46,11 +46,6 @@ def test_a_mark_becomes_a_link_with_its_span() -> None:
     ]
 
 
-def test_there_is_one_space_before_a_link() -> None:
-    assert cited("ten 【3†L9】【3†L9】")[0] == f"ten {SHOWN} {SHOWN}"
-    assert cited("【3†L9】")[0] == SHOWN
-
-
 def test_what_is_no_mark_stays_as_it_is() -> None:
     for text in (
         "【】",
@@ -74,13 +69,6 @@ def test_a_mark_is_held_back_until_it_is_whole() -> None:
     assert [(piece.text, piece.beside) for piece in citations.take("】!", ["u"])] == [(SHOWN, []), ("!", ["t", "u"])]
 
 
-def test_a_mark_that_never_ends_is_held_back_no_longer_than_a_mark() -> None:
-    citations = Citations[str](source)
-    out = [piece.text for _ in range(300) for piece in citations.take("【3†" if not _ else "x")]
-
-    assert len("".join(out)) > 250
-
-
 LONG = [f"【3†{'x' * size}】" for size in (150, 196, 197, 198)] + [f"【3†L1†{'x' * size}】" for size in (150, 180)]
 PIECES = st.lists(
     st.one_of(
@@ -102,18 +90,6 @@ def test_however_a_text_comes_it_is_cited_alike(pieces: list[str], cuts: list[in
 
     assert whole == apart
     assert [piece.annotation for piece in annotated] == [piece.annotation for piece in others]
-
-
-@given(PIECES)
-def test_what_comes_beside_a_text_is_given_once_and_in_order(pieces: list[str]) -> None:
-    citations = Citations[int](source)
-    out = [given for number, piece in enumerate(pieces) for given in citations.take(piece, [number])]
-    out += citations.rest()
-    given_beside = [number for piece in out for number in piece.beside]
-
-    assert given_beside == list(range(len(given_beside)))
-    if out and "".join(pieces):
-        assert len(given_beside) == len(pieces) or not "".join(pieces[len(given_beside) :])
 
 
 # --- what a mark leads to ---
@@ -147,20 +123,3 @@ def test_an_answer_of_many_marks_takes_no_longer_for_them() -> None:
 
     assert len(set(led)) == 21
     assert time.process_time() - began < 2.0  # 6 s where the lines are counted for each mark
-
-
-def test_a_page_that_was_opened_gives_the_title() -> None:
-    assert source_of([Display(RESULTS), Display(PAGE)], 0, 4) == BREST
-
-
-def test_the_source_of_a_page_is_cited_as_the_page() -> None:
-    raw = Page("page", "view-source:https://tides.example/brest", "Tides in Brest", "<p>")
-
-    assert source_of([Display(raw)], 0, 0) == BREST
-
-
-def test_a_search_is_shown_as_a_page_of_links() -> None:
-    text, _ = view_of([], RESULTS, Search("tides"), 1_024)
-
-    assert text.startswith("[0] tides\n**viewing lines [0 - 7] of 7**\n\nL0: \nL1: URL: \nL2: # Search Results\n")
-    assert "L7:   * 【1†B†b.example】 y" in text

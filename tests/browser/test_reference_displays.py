@@ -53,13 +53,3 @@ def test_every_display_and_error_is_that_of_the_reference() -> None:
         got = said(displays, known, call["tool"], call["arguments"])
         assert got == call["display"], call
     assert len(displays) == 24
-
-
-def test_a_page_that_is_shown_again_is_kept_once() -> None:
-    displays: list[Display] = []
-    known = pages()
-    for tool, arguments in (("open", {"id": "https://tides.example/help"}), ("open", {"loc": 40}), ("open", {})):
-        said(displays, known, tool, arguments)
-
-    assert [display.again for display in displays] == [-1, 0, 0]
-    assert [display.page is None for display in displays] == [False, True, True]

@@ -97,18 +97,6 @@ async def test_an_engine_is_asked_for_the_model_as_it_calls_it() -> None:
     assert (models(first), models(second)) == (["served-a"], ["served-b"])
 
 
-async def test_a_model_that_is_not_listed_is_told_as_one_that_others_may_have() -> None:
-    async with started(member("a"), member("b")) as engines:
-        with pytest.raises(NotServed, match="this process serves no model 'c'"):
-            await sample(engines, "c")
-
-
-async def test_a_name_that_is_given_goes_before_one_that_follows_from_another() -> None:
-    async with started(member("gpt-oss-20b"), member("openai/gpt-oss-20b")) as engines:
-        assert (await card(engines, "openai/gpt-oss-20b")).id == "openai/gpt-oss-20b"
-        assert [offer.names for offer in engines.offers()] == [("gpt-oss-20b",), ("openai/gpt-oss-20b",)]
-
-
 async def test_the_service_is_ready_as_long_as_one_engine_is() -> None:
     first, second = member("a"), member("b")
     async with started(first, second) as engines:
@@ -136,16 +124,6 @@ async def test_one_that_is_taken_out_runs_to_its_end_begins_nothing_new_and_is_c
         with pytest.raises(NotServed):
             await sample(engines, "a")
         assert await sample(engines, "b") == [5, RETURN]
-
-
-async def test_a_list_that_is_closed_closes_those_that_leave_too() -> None:
-    leaving, staying = member("a", [[5], Stall()]), member("b")
-    async with started(leaving, staying, drain_seconds=600) as engines:
-        running = asyncio.create_task(sample(engines, "a"))
-        await until(lambda: played(leaving).running == 1)
-        await engines.change([staying])
-    assert await running == [5]
-    assert not any(played(each).servers()["scripted"] for each in (leaving, staying))
 
 
 async def test_a_new_one_is_started_first_and_where_it_fails_all_stays() -> None:

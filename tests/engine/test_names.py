@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from service.engine.names import MAX_ADDRESSES, Names, ServerAddress
-from service.engine.port import EngineUnavailable
 from service.settings.core import server_url
-from tests.support.engine.connected import ask, connected, failure, hold, scripted
+from tests.support.engine.connected import ask, connected, hold, scripted
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.waiting import until
@@ -51,11 +50,6 @@ async def test_each_address_of_a_name_is_a_place_that_hears_the_name() -> None:
         for address in ("10.0.0.1", "10.0.0.2", "[fd00::1]")
     ]
     assert zone.asked == [("vllm.models", 8000)]
-
-
-async def test_a_certificate_has_to_have_the_name() -> None:
-    (place,) = await Names(Zone("10.0.0.1").look_up).places(["dns+https://vllm.models/x"], 1)
-    assert place == ServerAddress("https://10.0.0.1:443/x", "dns+https://vllm.models/x", "vllm.models", "vllm.models")
 
 
 @pytest.mark.parametrize("trouble", [None, OSError("no such host"), OSError(-2, "Name or service not known")])
@@ -142,15 +136,3 @@ async def test_servers_come_and_go_with_their_addresses() -> None:
         assert (await running).tokens == [5, 6], "what ran there ran to its end"
         zone.addresses = ["127.0.0.1", "127.0.0.2"]
         await until(lambda: len(engine.servers()) == 2)
-
-
-async def test_a_name_that_leads_nowhere_yet_is_waited_for() -> None:
-    zone = Zone()
-    async with two() as servers, connected(*servers, **by_name(servers[0], zone)) as engine:
-        error = await failure(engine)
-        assert isinstance(error, EngineUnavailable)
-        assert "the name of the vLLM servers leads to none" in str(error)
-        assert "vllm.test" not in str(error)
-        zone.addresses = ["127.0.0.2"]
-        await until(engine.servers)
-        assert (await ask(engine)).tokens == [5]

@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from service.engine.llama import servers as llama_servers
 from service.engine.llama.servers import Llama
@@ -28,7 +26,7 @@ from service.engine.port import (
 )
 from service.engine.servers import answer as answer_module
 from service.engine.servers.answer import Answer
-from service.engine.servers.experimental import REUSES, Sglang, Tensorrt, priority
+from service.engine.servers.experimental import REUSES, Sglang, Tensorrt
 from service.engine.servers.kind import Facts, Kind, ServerChanged, Terms
 from service.engine.vllm import servers as vllm_servers
 from service.engine.vllm.servers import Endpoint, Vllm
@@ -175,12 +173,6 @@ def test_a_schema_s_objects_are_closed_for_llama_and_no_mark_may_be_in_its_texts
     assert {id for id, _ in asked["logit_bias"]} == set(range(199998, 200019)) - set(STOPS)
 
 
-def test_the_names_of_rules_have_no_underscores_for_llama() -> None:
-    tag = msgspec.json.encode({"format": {"type": "grammar", "grammar": 'root ::= a_b "a_b" [a_b]\na_b ::= "c"\n'}})
-    asked = body(L, sampling(L, structural_tag=tag.decode()))
-    assert asked["grammar"] == 'root ::= a-b "a_b" [a_b]\na-b ::= "c"\n'
-
-
 @pytest.mark.parametrize("kind", [S, T])
 def test_an_id_that_is_no_token_never_reaches_a_server(kind: str) -> None:
     with pytest.raises(EngineRefused, match=f"{LAST_LEGAL + 1} is no token id"):
@@ -199,12 +191,6 @@ def test_every_request_to_sglang_has_an_id_of_its_own_and_is_ended_by_that() -> 
     assert rids[0] != rids[1]
     ends = [(each.end.path, msgspec.json.decode(each.end.body)) for each in asked if each.end]
     assert ends == [("/abort_request", {"rid": rid}) for rid in rids]
-
-
-def test_priorities_of_tensorrt_are_in_the_same_order_whatever_they_are() -> None:
-    given = [priority(each) for each in (10**30, 2, 1, 0, -1, -2, -(10**30))]
-    assert given == sorted(given)
-    assert (given[0], given[3], given[-1]) == (0, 0.5, 1)
 
 
 def test_a_salt_of_its_own_is_refused_where_prompts_are_reused_and_only_there() -> None:
@@ -289,28 +275,6 @@ def test_a_stream_is_its_ids_its_finish_and_its_cache_wherever_it_is_cut(kind: s
     assert (chunks[-1].finish, told[-1]) == (Finish.STOP, 64)
     assert step > 1 or [len(chunk.tokens) for chunk in chunks] == [1, 3, 2, 0]
     assert step < 10_000 or len(chunks) == 2
-
-
-samples = st.lists(st.tuples(st.integers(0, 201_087), st.floats(-50, 0)), max_size=12)
-
-
-@given(
-    kind=st.sampled_from([V, C]),
-    sampled=samples,
-    tokens_an_event=st.integers(1, 4),
-    cuts=st.lists(st.integers(0, 3000), max_size=20),
-)
-def test_log_probabilities_of_vllm_are_those_of_their_tokens_wherever_a_stream_is_cut(
-    kind: str, sampled: list[tuple[int, float]], tokens_an_event: int, cuts: list[int]
-) -> None:
-    given = [TokenLogprobs(logprob, ((token, logprob),)) for token, logprob in sampled]
-    said, endpoint = Chunk([token for token, _ in sampled], Finish.STOP, logprobs=given), Endpoint(ENDPOINTS[kind])
-    stream = b"".join([*vllm.events(endpoint, said, tokens_an_event, [1]), vllm.usage_event(endpoint, 3, 9, 0), DONE])
-    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    chunks = read(kind, *(stream[start:end] for start, end in pairwise(places)), logprobs=1)
-    assert (tokens(chunks), chunks[-1].finish) == (said.tokens, Finish.STOP)
-    assert [each for chunk in chunks for each in chunk.logprobs or ()] == given
-    assert all(chunk.logprobs is None for chunk in read(kind, stream))
 
 
 @pytest.mark.parametrize(

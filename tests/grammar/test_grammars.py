@@ -15,7 +15,7 @@ from lark.exceptions import LarkError
 from service.errors import InvalidRequest
 from service.grammar.grammars import compiled_of, enforced_grammar
 from service.grammar.recognizer import Recognizer
-from service.grammar.regex import anchor, enforced_regex
+from service.grammar.regex import enforced_regex
 from service.steps import in_one_go
 
 WHERE = "tools[3].format.definition"
@@ -98,22 +98,6 @@ def test_a_regex_written_anew_matches_the_same_texts(pattern: str, text: str) ->
     assert bool(re.fullmatch(anew, text)) == bool(re.fullmatch(pattern, text, re.ASCII))
 
 
-@given(st.text(r"ab[]^()|*+?{}1,9-.\\swdDWS$\"&é", max_size=16))
-def test_no_pattern_at_all_does_more_than_be_refused(pattern: str) -> None:
-    with suppress(InvalidRequest):
-        re.compile(enforced_regex(pattern, WHERE))
-    with suppress(InvalidRequest):
-        re.compile(anchor(pattern, WHERE))
-
-
-@given(st.text('start:AB "/|?*+~1.()[]\n%ignore', max_size=40))
-def test_no_grammar_at_all_does_more_than_be_refused(grammar: str) -> None:
-    with suppress(InvalidRequest):
-        in_one_go(enforced_grammar(grammar, WHERE))
-    with suppress(InvalidRequest):
-        in_one_go(enforced_grammar(f"start: {grammar}", WHERE))
-
-
 REFUSED_GRAMMARS = {
     "another beginning": 'begin: "a"',
     "a library": "%import python.NAME\nstart: NAME",
@@ -137,19 +121,6 @@ def test_a_grammar_that_cannot_be_held_is_refused_where_it_stands(case: str) -> 
     with pytest.raises(InvalidRequest, match="The grammar can't be enforced") as refused:
         in_one_go(enforced_grammar(REFUSED_GRAMMARS[case], WHERE))
     assert refused.value.param == WHERE
-
-
-def test_a_grammar_becomes_rules_of_characters() -> None:
-    assert in_one_go(enforced_grammar('start: "a" B?\nB: /[0-9]/', WHERE)).splitlines() == [
-        "root ::= (r0)",
-        'r0 ::= (("a") (tB)?)',
-        r"tB ::= ([\U00000030-\U00000039])",
-    ]
-
-
-def test_what_is_ignored_may_stand_before_and_behind_each_terminal() -> None:
-    written = in_one_go(enforced_grammar(SUM, WHERE))
-    assert written.startswith("root ::= (skipped r0)\nskipped ::= (((tWS))*)\nr0 ::= (tNUMBER skipped (")
 
 
 @pytest.mark.parametrize(
@@ -198,12 +169,6 @@ def test_a_pattern_that_would_backtrack_for_ever_is_read_at_once() -> None:
     assert not recognizer.matched
 
 
-def test_a_list_that_grows_on_the_right_costs_no_more_than_others() -> None:
-    recognizer = Recognizer(in_one_go(compiled_of('start: "a" | "a" start')))
-    recognizer.feed("a" * 20_000)
-    assert recognizer.matched
-
-
 @pytest.mark.parametrize(
     ("grammar", "text"),
     [('start: (WORD ",")+\nWORD: /[a-z]+/', "abc,def," * 10_000), (SUM, "1 + 22+3 +" * 2_000 + "1")],
@@ -240,11 +205,6 @@ def test_no_grammar_takes_longer_than_its_length_says(case: str) -> None:
     with suppress(InvalidRequest):
         in_one_go(enforced_grammar(GROWING[case], WHERE))
     assert process_time() - began < 1
-
-
-def test_a_long_grammar_is_read_in_steps() -> None:
-    grammar = "start: r0\n" + "".join(f"r{n}: r{n + 1}\n" for n in range(500)) + 'r500: "x"'
-    assert sum(1 for _ in enforced_grammar(grammar, WHERE)) > 10
 
 
 @pytest.mark.parametrize("name", lark_library())

@@ -55,28 +55,8 @@ def test_a_prompt_shows_each_of_its_messages_and_no_more() -> None:
     assert whole[1:] == [harmony_message(each) for each in MESSAGES.values()]
 
 
-def test_a_whole_prompt_is_rendered_to_the_same_tokens_again(oracle: Oracle) -> None:
-    ids = tokens.unpack(SYSTEM + b"".join(each.tokens for each in MESSAGES.values()))
-    messages = [Message.from_dict(each) for each in in_one_go(harmony_messages(ids))]
-    assert [id for each in messages for id in oracle.encoding.render(each)] == list(ids)
-
-
 def test_no_call_id_is_shown() -> None:
     assert "call_1" not in str(shown(CALL.tokens, RESULT.tokens))
-
-
-def test_a_header_as_the_model_samples_it_shows_its_parts() -> None:
-    header = [
-        *(tokens.START, tokens.ASSISTANT, tokens.CHANNEL, *tokens.encode("commentary to=functions.f ")),
-        *(tokens.CONSTRAIN, *tokens.encode("json"), tokens.MESSAGE),
-    ]
-    (given,) = shown(tokens.pack([*header, *tokens.encode("{}"), tokens.CALL]))
-    assert (given["channel"], given["recipient"], given["content_type"]) == (
-        "commentary",
-        "functions.f",
-        "<|constrain|>json",
-    )
-    assert given["content"] == [{"type": "text", "text": "{}"}]
 
 
 def test_a_long_prompt_is_read_in_steps() -> None:

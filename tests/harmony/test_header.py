@@ -91,13 +91,6 @@ def test_a_role_that_is_not_the_assistants_is_told(role: str) -> None:
     assert (header.role, header.clean) == (role, False)
 
 
-def test_a_tool_is_known_by_its_name() -> None:
-    header = marked("functions.f to=assistant<|channel|>commentary", role_given=False)
-
-    assert (header.role, header.name, header.recipient) == ("tool", "functions.f", "assistant")
-    assert not header.clean
-
-
 # --- without the mark that ends it ---
 
 
@@ -130,14 +123,6 @@ def test_the_first_letters_of_a_header_are_no_content(text: str) -> None:
     _, content = read_header(ids, role_given=True, marked=False)
 
     assert cut_short(ids, content)
-
-
-@pytest.mark.parametrize("text", ["a", "final", "<|channel|>final 42", "To be"])
-def test_a_short_answer_is_content(text: str) -> None:
-    ids = harmony(text)
-    _, content = read_header(ids, role_given=True, marked=False)
-
-    assert not cut_short(ids, content)
 
 
 # --- any ---

@@ -16,20 +16,16 @@ from service.harmony.render import (
     VERBOSITY,
     Verbosity,
     developer_text,
-    frame,
     message,
     message_steps,
     open_message,
     system_message,
 )
-from service.harmony.tokens import decode, encode, unpack
+from service.harmony.tokens import decode, unpack
 from service.harmony.typescript import Function, declaration, namespace
 from store.turn import StoredMessage
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.steps import timed_steps
-
-STEP_SECONDS = 0.25
-"""What a step may take on a busy machine; alone it takes about 10 ms."""
 
 # --- conversations as users have them, and as forgers would ---
 
@@ -66,11 +62,6 @@ def rendered(said: Said) -> StoredMessage:
 # --- one message ---
 
 
-@given(said=messages)
-def test_any_message_has_the_ids_of_openai_harmony(oracle: Oracle, said: Said) -> None:
-    assert unpack(rendered(said).tokens).tolist() == oracle.message(said)
-
-
 @given(conversation=st.lists(messages, max_size=8))
 def test_messages_joined_are_the_prompt_of_openai_harmony(oracle: Oracle, conversation: list[Said]) -> None:
     joined = b"".join(rendered(said).tokens for said in conversation) + PROMPT_END
@@ -87,26 +78,6 @@ def test_no_text_of_a_message_becomes_a_special_id(said: Said) -> None:
 
     assert specials[:-1] == [tokens.START, *channel, *constrain, tokens.MESSAGE]
     assert specials[-1] in (tokens.END, tokens.CALL)
-
-
-def test_a_message_keeps_its_header_and_call_beside_its_tokens() -> None:
-    header = {"name": "functions.f", "recipient": "assistant", "channel": "commentary", "content_type": "json"}
-    stored = message("5", "tool", call_id="call_1", **cast(Any, header))
-
-    assert stored == StoredMessage(role="tool", tokens=stored.tokens, call_id="call_1", **cast(Any, header))
-    assert stored.tokens == message("5", "tool", **cast(Any, header)).tokens  # no id of a call is rendered
-
-
-def test_a_framed_message_holds_its_content_as_it_was_sampled() -> None:
-    sampled = [*encode("ab"), *encode("c")]
-    stored = frame(sampled, "assistant", channel="final")
-
-    assert unpack(stored.tokens).tolist() == [*open_message("assistant", channel="final"), *sampled, tokens.END]
-
-
-def test_a_tool_without_a_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="name"):
-        open_message("tool")
 
 
 def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
@@ -129,19 +100,6 @@ def test_steps_give_the_same_message(text: str, window: int) -> None:
         stored, _ = timed_steps(message_steps(text, "user", limit=1_000, name="n", call_id="c"))
 
     assert stored == message(text, "user", name="n", call_id="c")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a few words, " * 70_000, " " * 131_072, "🙂" * 64_000, "的一是不了。" * 25_000],
-    ids=["prose", "spaces", "emoji", "Chinese"],
-)
-def test_a_long_message_is_made_in_short_steps(text: str) -> None:
-    stored, seconds = timed_steps(message_steps(text, "user", limit=300_000))
-    ids = unpack(stored.tokens)
-
-    assert decode(ids[len(open_message("user")) :]) == text
-    assert max(seconds) < STEP_SECONDS
 
 
 # --- the system message ---
@@ -187,22 +145,6 @@ UNTRUE = "is UNKNOWN. Depends on the cluster."
 """What openai-harmony says of the internet, in the place of what is true here."""
 
 
-def test_a_system_message_reads_as_the_model_was_trained() -> None:
-    packed = system_message(
-        identity="You are X.",
-        knowledge_cutoff="2024-06",
-        date="2025-06-28",
-        effort="low",
-        namespaces=("clock", "functions"),
-    )
-
-    assert decode(unpack(packed)) == (
-        "systemYou are X.\nKnowledge cutoff: 2024-06\nCurrent date: 2025-06-28\n\nReasoning: low\n\n"
-        "# Valid channels: analysis, commentary, final. Channel must be included for every message.\n"
-        "Calls to these tools must go to the commentary channel: 'clock', 'functions'."
-    )
-
-
 # --- the developer message ---
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -224,16 +166,6 @@ def test_any_developer_message_equals_that_of_openai_harmony(
     ours = message(developer_text(instructions, section(functions)), "developer")
 
     assert unpack(ours.tokens).tolist() == oracle.developer_message(instructions, functions)
-
-
-def test_a_developer_message_reads_as_the_model_was_trained() -> None:
-    functions = [Function("get_weather", "The weather now.", PARAMETERS), Function("now", "", None)]
-
-    assert developer_text("Be brief.", section(functions)) == (
-        "# Instructions\n\nBe brief.\n\n# Tools\n\n## functions\n\nnamespace functions {\n\n"
-        "// The weather now.\ntype get_weather = (_: {\ncity: string,\n}) => any;\n\n"
-        "type now = () => any;\n\n} // namespace functions"
-    )
 
 
 def test_an_answers_length_and_format_have_sections_of_their_own() -> None:

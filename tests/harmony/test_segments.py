@@ -10,7 +10,7 @@ from openai_harmony import Role, StreamableParser, TextContent
 
 from service.harmony import tokens
 from service.harmony.segments import MAX_HEADER_TOKENS, TEXTS, Closed, Opened, Segment, Segmenter, State
-from service.harmony.tokens import CALL, END, RETURN, encode
+from service.harmony.tokens import END, encode
 from tests.support.oracles.harmony import Oracle
 from tests.support.responses import samples
 from tests.support.responses.samples import byte_by_byte, generation, harmony, split
@@ -136,37 +136,11 @@ def test_ten_times_the_tokens_take_about_ten_times_as_long(pattern: str) -> None
 # --- single rules ---
 
 
-def test_an_emoji_comes_out_when_its_last_byte_is_sampled() -> None:
-    segmenter = Segmenter()
-    segmenter.feed(harmony("<|channel|>final<|message|>"))
-    *first, last = byte_by_byte("🙂")
-
-    assert segmenter.feed(first) == []
-    assert segmenter.feed([last]) == ["🙂"]
-
-
 @pytest.mark.parametrize("end", [[], [END]])
 def test_a_character_that_is_cut_becomes_a_replacement_character(end: list[int]) -> None:
     ids = [*harmony("<|channel|>final<|message|>a"), *byte_by_byte("🙂")[:2], *end]
 
     assert read(segments(ids)) == [("final", None, None, "a\ufffd")]
-
-
-@pytest.mark.parametrize("stop", [END, RETURN, CALL, 199999])
-def test_the_closing_mark_is_told(stop: int) -> None:
-    closed = segments([*harmony("<|channel|>final<|message|>a"), stop])[-1]
-
-    assert closed == Closed([*harmony("<|channel|>final<|message|>a"), stop], stop, True)
-
-
-def test_a_message_cut_short_has_no_closing_mark_and_is_still_clean() -> None:
-    ids = harmony("<|channel|>final<|message|>a")
-
-    assert segments(ids)[-1] == Closed(ids, None, True)
-
-
-def test_nothing_sampled_gives_no_segment() -> None:
-    assert segments() == []
 
 
 def test_ids_that_do_not_exist_are_dropped_and_the_message_is_not_clean() -> None:
@@ -185,16 +159,3 @@ def test_a_header_without_end_becomes_text_at_its_cap() -> None:
     assert segmenter.feed(words[:-1]) == []
     assert [segment for segment in segmenter.feed(words[-1:]) if isinstance(segment, str)] == [tokens.decode(words)]
     assert segmenter.state is State.CONTENT
-
-
-@given(messages=samples.conversations)
-def test_a_generation_cut_anywhere_says_nothing_that_the_whole_does_not(messages: list[samples.Sampled]) -> None:
-    ids = generation(messages)
-    whole = read(segments(ids))
-    for end in range(len(ids)):
-        cut = read(segments(ids[:end]))
-        assert cut[:-1] == whole[: len(cut)][:-1]
-        if cut:
-            *header, text = cut[-1]
-            assert tuple(header) == whole[len(cut) - 1][:3]
-            assert whole[len(cut) - 1][3].startswith(text.rstrip("\ufffd"))

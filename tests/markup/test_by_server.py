@@ -48,10 +48,6 @@ def test_reasoning_an_answer_and_calls_are_segments_as_of_every_model() -> None:
     ]
 
 
-def test_a_turn_that_says_nothing_is_an_empty_answer() -> None:
-    assert read(Writing().ends()) == [("final", "", "", tokens.RETURN)]
-
-
 def test_what_breaks_off_stays_open_and_a_call_of_no_object_can_not_be_read() -> None:
     writing = Writing()
     assert read(writing.answers("Well")) == [("final", "", "Well", None)]
@@ -59,17 +55,6 @@ def test_what_breaks_off_stays_open_and_a_call_of_no_object_can_not_be_read() ->
     said = [writing.calls("get_weather"), writing.arguments('{"city":')]
     assert read(*said)[0][3] is None
     assert read(*said, writing.ends())[0][3] is None
-
-
-def test_white_space_alone_before_calls_is_dropped_and_line_breaks_behind_reasoning() -> None:
-    writing = Writing()
-    said = [writing.thinks("Hm."), writing.answers("\n\n"), writing.calls("add"), writing.arguments("{}")]
-    assert [channel for channel, *_ in read(*said, writing.ends())] == ["analysis", "commentary"]
-    writing = Writing()
-    said = [writing.thinks("Hm."), writing.answers("\n\n"), writing.answers("  Yes.\n")]
-    assert read(*said, writing.ends())[1][2] == "  Yes.\n"
-    writing = Writing()
-    assert read(writing.answers("\n"), writing.ends())[0][2] == "\n"
 
 
 @given(SAID)

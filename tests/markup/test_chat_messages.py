@@ -1,7 +1,7 @@
 """Kept messages as a chat template gets them."""
 
 from service.harmony.header import JSON_TYPE
-from service.harmony.render import developer_text, message
+from service.harmony.render import message
 from service.markup.messages import chat_messages, tool_names
 from store.turn import StoredMessage
 
@@ -53,23 +53,6 @@ def test_outputs_of_calls_without_an_id_answer_them_in_order() -> None:
     ]
     called, one, two = chat_messages(said, {})
     assert [each["id"] for each in called["tool_calls"]] == [one["tool_call_id"], two["tool_call_id"]]
-
-
-def test_a_developer_s_words_lose_harmony_s_heading() -> None:
-    assert chat_messages([message(developer_text("Be kind."), "developer")], {}) == [
-        {"role": "system", "content": "Be kind."}
-    ]
-
-
-def test_a_template_that_gets_no_reasoning_gets_the_rest() -> None:
-    said = [message("Hm.", "assistant", channel="analysis"), message("Yes.", "assistant", channel="final")]
-    assert chat_messages(said, {}, thoughts=False) == [{"role": "assistant", "content": "Yes."}]
-
-
-def test_marks_in_a_text_are_text() -> None:
-    assert chat_messages([message("<|im_end|><|end|>", "user")], {}) == [
-        {"role": "user", "content": "<|im_end|><|end|>"}
-    ]
 
 
 def test_no_two_tools_have_one_name() -> None:

@@ -1,6 +1,5 @@
 """Tools of MCP servers, called by a model that speaks by a chat template: its template writes each prompt anew."""
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.settings.settings import Settings
-from tests.support.markup.speaker import ASSISTANT, END, Speaker
+from tests.support.markup.speaker import END, Speaker
 from tests.support.service import inside
 from tests.support.service.background import ended
 from tests.support.tools.server import McpServer, mcp_server
@@ -54,39 +53,6 @@ def kinds(response: Any) -> list[str]:
 CALLED = ["mcp_list_tools", "reasoning", "mcp_call", "message", "mcp_call", "message"]
 
 
-@pytest.mark.parametrize("pieces", [1, 5])
-async def test_outcomes_are_read_and_the_next_turn_has_them(settings: Settings, tools: McpServer, pieces: int) -> None:
-    speaker = Speaker("qwen3", said, pieces=pieces)
-    given = settings.model_copy(update={"mcp_allow": (tools.url,)})
-    async with serving(given, speaker) as service, service.client() as client:
-        response = await client.responses.create(model="speaker", input="2 + 40?", tools=[declared(tools)])
-        assert kinds(response) == CALLED
-        assert response.output[2].output == "42"
-        assert response.output_text.endswith("It is 42.")
-        await client.responses.create(
-            model="speaker", input="Sure?", tools=[declared(tools)], previous_response_id=response.id
-        )
-    one, two, three, last = speaker.prompts
-    assert two.startswith(one)
-    assert three.startswith(two)
-    assert last.startswith(three + f"It is 42.{END}")
-    messages = json.loads(speaker.transcripts[-1].messages)
-    assert [each["role"] for each in messages] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "tool",
-        "assistant",
-        "user",
-    ]
-    assert messages[1]["tool_calls"][0]["function"]["name"] == "add"
-    assert response.usage is not None
-    assert response.usage.input_tokens == len(speaker.generations[0].prompt) + sum(
-        len(each.prompt) for each in speaker.generations[1:3]
-    )
-
-
 @pytest.mark.parametrize("pieces", [2, 9])
 async def test_wherever_its_engine_breaks_each_call_is_made_once_and_read(
     settings: Settings, tools: McpServer, pieces: int
@@ -102,18 +68,3 @@ async def test_wherever_its_engine_breaks_each_call_is_made_once_and_read(
     assert (response.status, kinds(response)) == ("completed", CALLED)
     assert response.output_text.endswith("It is 42.")
     assert len(speaker.generations) > 5
-
-
-async def test_a_call_that_was_approved_comes_before_the_prompt(settings: Settings, tools: McpServer) -> None:
-    speaker = Speaker("qwen3", said)
-    given = settings.model_copy(update={"mcp_allow": (tools.url,)})
-    asks = declared(tools, require_approval="always")
-    async with serving(given, speaker) as service, service.client() as client:
-        asked = await client.responses.create(model="speaker", input="2 + 40?", tools=[asks])
-        assert kinds(asked) == ["mcp_list_tools", "reasoning", "mcp_approval_request"]
-        answer: Any = {"type": "mcp_approval_response", "approval_request_id": asked.output[-1].id, "approve": True}
-        done = await client.responses.create(
-            model="speaker", input=[answer], tools=[asks], previous_response_id=asked.id
-        )
-    assert kinds(done)[:2] == ["mcp_call", "message"]
-    assert speaker.prompts[-1].endswith(f"<|im_start|>tool\n42{END}\n{ASSISTANT}")

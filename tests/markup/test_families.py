@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.markup.families import ENDS, FAMILIES, MARKS, MARKUPS, Reasoning, family_of
-from service.markup.speech import SERVER, Speech
+from service.markup.families import FAMILIES, Reasoning, family_of
+from service.markup.speech import Speech
 from service.markup.tags import Written, written_by
 from tests.support import ROOT
 
@@ -43,10 +43,6 @@ def test_a_model_of_an_unknown_name_is_known_by_its_marks() -> None:
     assert family_of("served", ()) == "plain"
 
 
-def test_every_family_writes_a_markup_that_is_read() -> None:
-    assert {family.markup for family in FAMILIES.values()} <= {*MARKUPS, SERVER}
-
-
 def test_a_family_writes_what_its_markup_has() -> None:
     assert written_by(None) == Written("harmony", reasoning=True, calls=True, held_calls=True)
     assert written_by(Speech("qwen3")) == Written("qwen", reasoning=True, calls=True, held_calls=True)
@@ -55,12 +51,6 @@ def test_a_family_writes_what_its_markup_has() -> None:
     assert written_by(Speech("plain")) == Written("plain", reasoning=False, calls=False, held_calls=False)
     written = [written_by(Speech(family)) for family in FAMILIES]
     assert not [each.markup for each in written if each.held_calls and not each.calls]
-
-
-def test_every_mark_that_may_be_one_token_is_a_mark_of_some_markup() -> None:
-    spellings = {spelling for markup in MARKUPS.values() for spelling in markup.spellings}
-    assert set(MARKS) <= spellings
-    assert not set(ENDS) & spellings
 
 
 def test_the_document_of_models_has_the_table() -> None:

@@ -1,4 +1,4 @@
-"""Our parsers beside vLLM's, over the same transcripts, token by token. Recorded, so that it needs no vLLM.
+"""Our parsers beside vLLM's, over what makers of models documented, token by token. Recorded: it needs no vLLM.
 
 `python -m tests.markup.test_judge` records vLLM's readings anew.
 """
@@ -13,11 +13,10 @@ import pytest
 from tests.support import ROOT
 from tests.support.markup import judge
 from tests.support.markup.streams import SCHEMAS, SPECIAL, messages_of, parser, segments_of, tokens_of
-from tests.support.markup.transcripts import DIFFERENCES, Transcript, transcripts
+from tests.support.markup.transcripts import DIFFERENCES, DOCUMENTED, Transcript
 
 RECORDED = Path(__file__).with_name("vllm_readings.json")
 PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
-TRANSCRIPTS = transcripts()
 
 
 def case(transcript: Transcript) -> dict[str, Any]:
@@ -34,7 +33,7 @@ def case(transcript: Transcript) -> dict[str, Any]:
 
 
 def judged() -> dict[str, Any]:
-    cases = json.dumps({name: case(transcript) for name, transcript in TRANSCRIPTS.items()})
+    cases = json.dumps({name: case(transcript) for name, transcript in DOCUMENTED.items()})
     done = subprocess.run(
         [PYTHON, judge.__file__], input=cases, capture_output=True, text=True, timeout=300, check=True
     )
@@ -71,11 +70,11 @@ def compared(reading: dict[str, Any]) -> dict[str, Any]:
     return {"reasoning": reading["reasoning"].strip(), "content": reading["content"].strip(), "calls": calls}
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@pytest.mark.parametrize("name", DOCUMENTED)
 def test_a_transcript_is_read_as_vllm_reads_it(name: str) -> None:
     recorded = json.loads(RECORDED.read_text())[name]
-    same = compared(ours(TRANSCRIPTS[name])) == compared(recorded)
-    assert same == (name not in DIFFERENCES), (ours(TRANSCRIPTS[name]), recorded)
+    same = compared(ours(DOCUMENTED[name])) == compared(recorded)
+    assert same == (name not in DIFFERENCES), (ours(DOCUMENTED[name]), recorded)
 
 
 @pytest.mark.vllm

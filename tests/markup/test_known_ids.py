@@ -45,47 +45,6 @@ def sampled_by(*notes: StoredMessage) -> list[tuple[int, Ids]]:
     return [(turn.gap, turn.ids.tolist()) for turn in known_of(notes, "smol").turns]
 
 
-def test_each_note_goes_on_where_the_turns_before_it_stay() -> None:
-    first = note([1], (), [2, 3])
-    second = note([1, 2, 3, 4], ((1, 3),), [5], first)
-    assert sampled_by(first, second) == [(1, [2, 3]), (1, [5])]
-    third = note([1, 2, 3, 4, 6, 7], ((1, 3),), [8], first, second)
-    assert sampled_by(first, second, third) == [(1, [2, 3]), (3, [8])]
-
-
-def test_a_note_has_only_what_its_own_turn_sampled() -> None:
-    secret = [70_001, 70_002, 70_003]
-    first = note([1], (), secret)
-    broken = note([1, *secret, 4], (), [5], first)
-    assert sampled_by(first, broken) == [(5, [5])]
-    assert len(broken.name or "") == len(note([1], (), [5], first).name or "")
-
-
-def test_of_a_response_with_several_prompts_all_is_noted_that_its_last_one_has() -> None:
-    first = note([1], (), [2])
-    chat = spoken(b"x", known_of((first,), "smol"))
-    asked = Templated(array("I", [1, 2, 3]), ((1, 2),))
-    later = Templated(array("I", [1, 2, 3, 4, 5]), ((1, 2), (3, 4)))
-    assert sampled_by(first, note_of("smol", chat, asked, later, array("I", [6]))) == [(1, [2]), (1, [4]), (1, [6])]
-    dropped = Templated(array("I", [1, 9, 5]))
-    assert sampled_by(first, note_of("smol", chat, asked, dropped, array("I", [6]))) == [(3, [6])]
-    made_elsewhere = Templated(later.ids)
-    assert sampled_by(first, note_of("smol", chat, asked, made_elsewhere, array("I"))) == [(1, [2])]
-
-
-def test_behind_another_model_a_model_begins_anew() -> None:
-    first, other = note([1], (), [2]), note([7], (), [8], model="talker")
-    assert sampled_by(first, other) == []
-    assert sampled_by(first, other, note([1, 2, 7, 8, 3], (), [5], first, other)) == [(5, [5])]
-
-
-def test_a_note_that_goes_on_from_more_than_there_is_says_nothing() -> None:
-    first = note([1], (), [2])
-    second = note([1, 2, 3], ((1, 2),), [5], first)
-    assert sampled_by(second) == []
-    assert sampled_by() == []
-
-
 # --- notes that can't be read ---
 
 

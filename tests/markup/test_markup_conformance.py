@@ -1,14 +1,10 @@
-"""The conformance suite of markups, for every one that is read, and for Harmony."""
+"""The conformance suite of markups, for every one that is read."""
 
 from typing import ClassVar
 
 from service.markup.families import FAMILIES, MARKUPS
 from tests.support.markup.conformance import MarkupConformance
-from tests.support.markup.hooks import Ability, HarmonyHooks
-
-
-class TestHarmony(HarmonyHooks, MarkupConformance):
-    pass
+from tests.support.markup.hooks import Ability
 
 
 class TestPlain(MarkupConformance):
@@ -83,5 +79,5 @@ class TestSeed(MarkupConformance):
 
 
 def test_every_markup_is_held_to_the_suite() -> None:
-    tested = {FAMILIES[each.family].markup for each in MarkupConformance.__subclasses__() if each is not TestHarmony}
+    tested = {FAMILIES[each.family].markup for each in MarkupConformance.__subclasses__()}
     assert tested == set(MARKUPS)

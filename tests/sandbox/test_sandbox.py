@@ -114,21 +114,11 @@ async def test_of_a_long_text_both_ends_are_shown(sandbox: Sandbox, session: str
     assert len(many.logs) < 2_100
 
 
-async def test_a_text_that_is_none_in_utf_8_is_shown_all_the_same(sandbox: Sandbox, session: str) -> None:
-    assert (await ran(sandbox, r"print('a\ud800b\0')")).logs == "a?b\0\n"
-
-
 async def test_open_figures_are_shown_as_png_and_closed(sandbox: Sandbox, session: str) -> None:
     drawn = await ran(sandbox, "import matplotlib.pyplot as plt\nfor n in range(5):\n  plt.figure(); plt.plot([n, 1])")
     assert [image.data[:8] for image in drawn.images] == [b"\x89PNG\r\n\x1a\n"] * 4
     assert drawn.logs == "1 more figures are not shown: a cell shows 4\n"
     assert (await ran(sandbox, "plt.get_fignums()")).logs == "[]\n"
-
-
-async def test_numpy_and_pandas_are_there(sandbox: Sandbox, session: str) -> None:
-    cell = await ran(sandbox, "import numpy as np\n(np.ones((200, 200)) @ np.ones((200, 200))).sum()")
-    assert cell.logs == "np.float64(8000000.0)\n"
-    assert (await ran(sandbox, "import pandas as pd\nint(pd.DataFrame({'a': [40, 2]})['a'].sum())")).logs == "42\n"
 
 
 async def test_sessions_draw_other_random_numbers(sandbox: Sandbox, session: str) -> None:
@@ -181,16 +171,6 @@ async def test_a_path_that_is_none_of_a_file_is_refused(sandbox: Sandbox, sessio
     assert await sandbox.files("one") == []
 
 
-async def test_a_folder_is_no_file_and_no_file_gets_its_name(sandbox: Sandbox, session: str) -> None:
-    await ran(sandbox, "import os; os.makedirs('d/e')")
-    for path in ("d", "d/e"):
-        with pytest.raises(NoFile):
-            await content(sandbox, path)
-        with pytest.raises(NoFile):
-            await sandbox.write("one", path, parts(b"x"))
-    assert await sandbox.files("one") == []
-
-
 async def test_a_file_that_does_not_fit_is_refused_and_not_there(sandbox: Sandbox, session: str) -> None:
     with pytest.raises(Full):
         await sandbox.write("one", "big", parts(*[b"x" * (1 << 20)] * 5))
@@ -206,12 +186,6 @@ async def test_a_call_runs_once_however_often_it_is_asked_for(sandbox: Sandbox, 
     assert together == [Cell("ok", "1\n")] * 3
     assert await ran(sandbox, code, call="same") == Cell("ok", "1\n")
     assert await ran(sandbox, code, call="other") == Cell("ok", "2\n")
-
-
-async def test_cells_run_one_after_the_other_in_the_order_asked(sandbox: Sandbox, session: str) -> None:
-    await ran(sandbox, "seen = []")
-    await asyncio.gather(*(ran(sandbox, f"import time; time.sleep(0.02); seen.append({n})") for n in range(8)))
-    assert (await ran(sandbox, "seen")).logs == "[0, 1, 2, 3, 4, 5, 6, 7]\n"
 
 
 async def test_more_cells_than_may_wait_are_refused(sandbox: Sandbox, session: str) -> None:
@@ -246,14 +220,6 @@ async def test_a_stopped_call_that_waits_never_runs(sandbox: Sandbox, session: s
     assert (await first).ended == "stopped"
     assert await second == Cell("stopped")
     assert (await ran(sandbox, "'ran' in globals()")).logs == "False\n"
-
-
-async def test_a_call_that_is_stopped_before_it_is_asked_for_never_runs(sandbox: Sandbox, session: str) -> None:
-    await sandbox.stop("one", "overtaken")
-    assert await ran(sandbox, "ran = True", call="overtaken") == Cell("stopped")
-    assert (await ran(sandbox, "'ran' in globals()", call="look")).logs == "False\n"
-    await sandbox.stop("one", "look")
-    assert (await ran(sandbox, "unused", call="look")).logs == "False\n", "what has ended can't be stopped"
 
 
 async def _are_asked(sandbox: Sandbox, *tasks: "asyncio.Task[Cell]") -> bool:
@@ -314,15 +280,6 @@ async def test_what_breaks_a_session_breaks_no_other(sandbox: Sandbox, session: 
     with pytest.raises(Gone):
         await ran(sandbox, "1", session="bad", call="later")
     assert (await ran(sandbox, "kept")).logs == "7\n"
-
-
-async def test_calls_without_end_break_no_other_session(sandbox: Sandbox, session: str) -> None:
-    await sandbox.open("bad", "eve", Limits(memory_bytes=32 << 20))
-    await ran(sandbox, "kept = 7")
-    cell = await ran(sandbox, "import sys; sys.setrecursionlimit(10**8)\ndef f(): f()\nf()", session="bad")
-    assert cell.ended in {"raised", "lost"}  # by Python's version: no memory, or no stack
-    assert (await ran(sandbox, "kept")).logs == "7\n"
-    await sandbox.close("bad")
 
 
 @pytest.mark.parametrize(
@@ -400,18 +357,6 @@ async def test_the_one_that_was_idle_longest_gives_its_place_up(sandbox: Sandbox
     await idle(sandbox, "s6", lasting=True)
     assert (await sandbox.open("s7", TENANT, MOST)).instead_of == ((TENANT, "s0"),)
     await closed(sandbox, "s1", "s6", "s7")
-
-
-async def test_a_session_that_runs_a_cell_keeps_its_place(sandbox: Sandbox) -> None:
-    await idle(sandbox, "s0", "s1", "s2")
-    running = [asyncio.create_task(ran(sandbox, BEGUN, session=name)) for name in ("s0", "s2")]
-    for name in ("s0", "s2"):
-        await until(lambda name=name: sandbox.files(name))
-    assert (await sandbox.open("s3", TENANT, MOST)).instead_of == ((TENANT, "s1"),)
-    with pytest.raises(Full, match="a tenant may have 3 sessions"):
-        await sandbox.open("s4", TENANT, MOST)
-    await closed(sandbox, "s0", "s2", "s3")
-    assert {(await cell).ended for cell in running} == {"lost"}
 
 
 async def test_a_tenant_that_has_most_gives_way_and_none_to_one_that_has_as_many(sandbox: Sandbox) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.sandbox.inside import cells
-from service.sandbox.inside.zygote import Zygote, modules_of_sessions
+from service.sandbox.inside.zygote import Zygote
 from service.sandbox.port import Limits
 from service.sandbox.session import Session
 from tests.support.sandbox.sandboxes import TENANT, folder_for_all, local
@@ -46,12 +46,6 @@ async def test_a_cell_is_interrupted_though_the_service_was_begun_where_interrup
     finally:
         signal.signal(signal.SIGINT, before)
     assert cell.ended == "timeout"
-
-
-def test_sessions_find_what_is_installed_where_the_service_is_installed_too() -> None:
-    paths = ["", "/work", "/usr/lib/python3", "/venv/site-packages"]
-    assert modules_of_sessions(paths, "/work", ["/venv/site-packages"]) == ["/usr/lib/python3", "/venv/site-packages"]
-    assert modules_of_sessions(paths[2:], "/venv/site-packages", ["/venv/site-packages"]) == paths[2:]
 
 
 async def test_a_session_that_was_killed_before_its_process_was_known_is_killed_then(tmp_path: Path) -> None:

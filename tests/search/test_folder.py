@@ -78,10 +78,6 @@ async def test_what_has_changed_is_found(documents: Path) -> None:
     assert await folder.search(Query("harbour")) == []
 
 
-async def test_a_folder_that_is_gone_has_no_documents(tmp_path: Path) -> None:
-    assert await Folder(tmp_path / "gone").search(Query("tides")) == []
-
-
 async def test_names_that_are_no_text_are_left_out(documents: Path) -> None:
     for name in (b"tides-caf\xe9.txt", b"caf\xe9"):
         path = os.fsencode(documents) + b"/" + name

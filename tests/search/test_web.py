@@ -22,70 +22,45 @@ async def look_up(host: str, port: int) -> list[str]:
     return NAMES.get(host, [host])
 
 
+PAGES: dict[str, tuple[bytes, dict[str, str]]] = {
+    "/": (
+        "<title>Café</title><p>High water: <a href=/low>é".encode("latin-1"),
+        {"content-type": "text/html; charset=latin-1"},
+    ),
+    "/meta": ('<meta charset="utf-16le-nonsense"><p>ok ü'.encode(), {}),
+    "/text": ("one\n【1†two】".encode(), {"content-type": "text/plain; charset=utf-8"}),
+    "/json": (b'{"a": 1}', {"content-type": "application/json"}),
+    "/pdf": (b"%PDF", {"content-type": "application/pdf"}),
+    "/gzip": (b"x", {"content-encoding": "gzip", "content-type": "text/plain"}),
+}
+
+
 def application(never: asyncio.Event) -> web.Application:
-    routes = web.RouteTableDef()
-    html = {"content-type": "text/html; charset=latin-1"}
-
-    @routes.get("/")
     async def page(request: web.Request) -> web.Response:
-        agent = request.headers["user-agent"]
-        assert agent.startswith("harmonium/")
-        return web.Response(body="<title>Café</title><p>High water: <a href=/low>é".encode("latin-1"), headers=html)
+        assert request.headers["user-agent"].startswith("harmonium/")
+        body, headers = PAGES[request.path]
+        return web.Response(body=body, headers={"content-type": "text/html"} | headers)
 
-    @routes.get("/meta")
-    async def meta(request: web.Request) -> web.Response:
-        body = '<meta charset="utf-16le-nonsense"><p>ok ü'.encode()
-        return web.Response(body=body, headers={"content-type": "text/html"})
-
-    @routes.get("/text")
-    async def text(request: web.Request) -> web.Response:
-        return web.Response(text="one\n【1†two】")
-
-    @routes.get("/json")
-    async def json(request: web.Request) -> web.Response:
-        return web.json_response({"a": 1})
-
-    @routes.get("/pdf")
-    async def pdf(request: web.Request) -> web.Response:
-        return web.Response(body=b"%PDF", content_type="application/pdf")
-
-    @routes.get("/gzip")
-    async def gzip(request: web.Request) -> web.Response:
-        return web.Response(body=b"x", headers={"content-encoding": "gzip", "content-type": "text/plain"})
-
-    @routes.get("/huge")
-    async def huge(request: web.Request) -> web.StreamResponse:
+    async def poured(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/plain"})
         await response.prepare(request)
-        while True:
+        while request.path == "/huge":
             await response.write(b"word " * 10_000)
-
-    @routes.get("/pieces")
-    async def pieces(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"content-type": "text/plain"})
-        await response.prepare(request)
-        for _ in range(1_000):
+        for _ in range(1_000 if request.path == "/pieces" else 1):
             await response.write(b"x")
+        if request.path == "/slow":
+            await never.wait()
         return response
 
-    @routes.get("/slow")
-    async def slow(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"content-type": "text/plain"})
-        await response.prepare(request)
-        await response.write(b"x")
-        await never.wait()
-        return response
-
-    @routes.get("/to")
     async def to(request: web.Request) -> web.Response:
-        return web.Response(status=302, headers={"location": request.query["url"]})
-
-    @routes.get("/again/{n}")
-    async def again(request: web.Request) -> web.Response:
-        return web.Response(status=302, headers={"location": f"/again/{int(request.match_info['n']) + 1}"})
+        again = request.match_info.get("n")
+        url = request.query["url"] if again is None else f"/again/{int(again) + 1}"
+        return web.Response(status=302, headers={"location": url})
 
     made = web.Application()
-    made.add_routes(routes)
+    made.add_routes([web.get(path, page) for path in PAGES])
+    made.add_routes([web.get(path, poured) for path in ("/huge", "/pieces", "/slow")])
+    made.add_routes([web.get("/to", to), web.get("/again/{n}", to)])
     return made
 
 
@@ -111,13 +86,6 @@ async def test_a_page_is_its_text_in_its_encoding(port: str) -> None:
     assert (page.title, page.url) == ("Café", f"http://tides.example:{port}/")
     assert page.text.endswith("High water: 【0†é】")
     assert page.links == (f"http://tides.example:{port}/low",)
-
-
-async def test_its_source_is_shown_where_that_is_asked_for(port: str) -> None:
-    page = await opened("tides.example").page(f"view-source:http://tides.example:{port}/")
-
-    assert page.url == f"view-source:http://tides.example:{port}/"
-    assert "<title>Café</title>" in page.text
 
 
 @pytest.mark.parametrize(("path", "text"), [("meta", "ok ü"), ("text", "one\n〖1†two〗"), ("json", '{"a": 1}')])

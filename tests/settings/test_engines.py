@@ -1,6 +1,5 @@
 """The file of several engines: what it may say, and that what is wrong in it is told with its line, without a key."""
 
-import json
 import os
 from pathlib import Path
 
@@ -57,14 +56,6 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
     ]
     assert first.listed.weights == (2, 0.5)
     assert (second.listed.context_tokens, second.listed.max_output_tokens) == (65_536, 8192)
-
-
-def test_json_says_the_same(tmp_path: Path) -> None:
-    text = json.dumps({"engines": [{"name": "demo-a", "kind": "demo"}, {"name": "b", "kind": "vllm"}]})
-    assert found(read_engines(write(tmp_path, text, "engines.json"))) == [
-        ("demo-a", "demo-a", ()),
-        ("b", "b", ("http://127.0.0.1:8001",)),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -182,14 +173,6 @@ def test_a_setting_of_the_one_engine_beside_the_file_is_refused(name: str, tmp_p
     value = {"engine": "vllm", "engine_url": "http://a", "context_tokens": 2048}.get(name, "word")
     with pytest.raises(SettingsError, match=rf"HARMONIUM_{name.upper()} is for one engine"):
         load_settings(engines=str(write(tmp_path, TWO)), **{name: value})
-
-
-def test_a_wrong_file_is_told_by_the_name_of_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path, TWO.replace("llama", "lama"))
-    monkeypatch.setenv("HARMONIUM_ENGINES", str(path))
-    with pytest.raises(SettingsError) as refusal:
-        load_settings()
-    assert str(refusal.value).startswith(f"HARMONIUM_ENGINES={path}: line 14: there is no kind 'lama'")
 
 
 def test_what_is_read_again_is_as_the_file_is_now_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:

@@ -84,21 +84,6 @@ def test_a_secret_that_is_given_twice_is_refused_with_both_names(
     assert str(caught.value) == (f"{variable(name)} and {file_variable(name)} are both given; leave one of them out")
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_one_that_is_empty_is_not_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable(name), "")
-    monkeypatch.setenv(file_variable(name), str(written(VALUES[name])))
-    settings = load_settings()
-    monkeypatch.setenv(variable(name), VALUES[name])
-    monkeypatch.setenv(file_variable(name), "")
-    assert getattr(load_settings(), name) == getattr(settings, name)
-
-
-def test_an_option_wins_over_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMONIUM_REDIS_URL_FILE", "/not/there")
-    assert load_settings(redis_url="redis://elsewhere").redis_url == "redis://elsewhere"
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

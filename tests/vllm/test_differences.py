@@ -10,7 +10,7 @@ from tests.support.documents import block, read, rows, section
 from tests.support.responses.requests import CONTEXT_TOKENS, DATE, ENVELOPES
 from tests.support.responses.samples import harmony
 from tests.support.vllm.corpus import CONTINUED, CORPUS
-from tests.support.vllm.differences import DIFFERENCES, READ, WRITTEN, messages, spelled, written
+from tests.support.vllm.differences import DIFFERENCES, WRITTEN, spelled, written
 
 DOCUMENT = "docs/harmony.md"
 FUNCTION = "<|start|>developer<|message|># Tools\n\ntype f = (_: {\n"
@@ -79,17 +79,3 @@ def test_parts_that_were_encoded_one_by_one_become_one_text() -> None:
 def test_a_difference_that_is_gone_is_noticed(name: str) -> None:
     with pytest.raises(AssertionError, match=name):
         written(harmony("<|start|>user<|message|>Hi<|end|><|start|>assistant"), [name])
-
-
-@pytest.mark.parametrize("name", READ)
-def test_a_request_that_shows_no_difference_is_read_alike(name: str) -> None:
-    body = {"input": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hey."}]}
-
-    assert READ[name](body) == body
-
-
-def test_a_prompt_is_its_messages() -> None:
-    prompt = harmony("<|start|>user<|message|>Hi 🙂<|end|><|start|>assistant")
-
-    assert [token for message in messages(prompt) for token in message] == prompt
-    assert spelled(prompt) == "<|start|>user<|message|>Hi 🙂<|end|><|start|>assistant"

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 import httpx
-import openai
 import pytest
 from openai import OpenAI
 
@@ -104,51 +103,12 @@ def streamed(client: OpenAI, said: Any, **more: Any) -> tuple[list[Json], Json]:
     return events, check_stream(events)
 
 
-def test_an_answer_is_the_talker_s(client: OpenAI) -> None:
-    response = ask(client, "Hello!")
-    assert [item.type for item in response.output] == ["reasoning", "message"]
-    assert response.output[0].content[0].text == "Greet the user."
-    assert response.output_text == "Hello! How can I help you today?"
-    assert client.responses.retrieve(response.id) == response
-
-
 def test_a_stream_adds_up_to_the_same_answer(client: OpenAI) -> None:
     events, final = streamed(client, "Count to 20.")
     deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
     assert len(deltas) > 10
     assert "".join(deltas) == numbers(20)
     assert ask(client, "Count to 20.").output_text == final["output"][-1]["content"][0]["text"] == numbers(20)
-
-
-def test_a_name_is_recalled_over_several_turns(client: OpenAI) -> None:
-    response = ask(client, "My name is Alice.")
-    assert response.output_text == "Nice to meet you, Alice."
-    response = ask(client, "Count to 5.", response)
-    assert response.output_text == numbers(5)
-    response = ask(client, "Thank you.", response)
-    assert response.output_text == "You are welcome."
-    response = ask(client, "What is my name?", response)
-    assert response.output_text == "Your name is Alice."
-
-
-def test_a_function_is_called_and_its_output_is_read(client: OpenAI) -> None:
-    first = ask(client, "What is the weather in Paris?", tools=[WEATHER])
-    thought, call = first.output
-    assert thought.content[0].text == "Need the weather in Paris."
-    assert (call.type, call.name, call.arguments) == ("function_call", "get_weather", '{"city":"Paris"}')
-    output = {"type": "function_call_output", "call_id": call.call_id, "output": '{"temp":21}'}
-    second = ask(client, [output], first, tools=[WEATHER])
-    assert second.output_text == "It is 21 degrees."
-    assert ask(client, "Thank you.", second, tools=[WEATHER]).output_text == "You are welcome."
-
-
-def test_a_budget_is_kept_to_the_token_and_what_was_said_can_be_continued(client: OpenAI) -> None:
-    _, cut = streamed(client, "Count to 20.", max_output_tokens=20)
-    assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-    assert cut["usage"]["output_tokens"] == 20
-    assert numbers(20).startswith(cut["output"][-1]["content"][0]["text"])
-    cut_short = client.responses.retrieve(cut["id"])
-    assert ask(client, "Hello!", cut_short).output_text == "Hello! How can I help you today?"
 
 
 def test_usage_is_what_the_server_counts(client: OpenAI, metrics: Metrics) -> None:
@@ -203,49 +163,11 @@ async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
     await check_reuse(recorder, vllm_url)
 
 
-async def test_a_history_of_messages_finds_all_of_its_prompt_cached(settings: Settings, vllm_url: str) -> None:
-    recorder = Recorder(ServersEngine(Vllm(), Access((vllm_url,))))
-    tool = {"name": WEATHER["name"], "description": WEATHER["description"], "input_schema": WEATHER["parameters"]}
-    told = {"model": MODEL, "max_tokens": 1000, "tools": [tool], "temperature": 0, "thinking": {"type": "adaptive"}}
-    messages: list[Any] = []
-    async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.http() as http:
-        for number in range(TURNS):
-            messages.append({"role": "user", "content": QUESTIONS[number % 2]})
-            while messages[-1]["role"] == "user":
-                made = (await http.post("/v1/messages", json={**told, "messages": messages})).raise_for_status().json()
-                messages.append({"role": "assistant", "content": made["content"]})
-                calls = [block["id"] for block in made["content"] if block["type"] == "tool_use"]
-                results = [{"type": "tool_result", "tool_use_id": id, "content": '{"temp":21}'} for id in calls]
-                messages += [{"role": "user", "content": results}] if results else []
-    blocks = [block for message in messages if message["role"] == "assistant" for block in message["content"]]
-    assert [block["text"] for block in blocks if block["type"] == "text"] == [
-        ANSWERS[number % 2] for number in range(TURNS)
-    ]
-    assert any(block["type"] == "thinking" and block["signature"] for block in blocks)
-    await check_reuse(recorder, vllm_url)
-
-
 async def check_reuse(recorder: Recorder, vllm_url: str) -> None:
     """The server had the whole blocks of the prompts cached."""
     async with httpx.AsyncClient(base_url=vllm_url, timeout=SECONDS, trust_env=False) as http:
         kept = reuse(recorder.steps, block_tokens((await http.get("/metrics")).text))
     assert kept.cached >= LEAST_SHARE * kept.whole_blocks > 0
-
-
-def test_the_model_and_its_defaults_are_the_server_s(client: OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
-    response = client.responses.create(model=MODEL, input="Hello!", max_output_tokens=16)
-    assert (response.temperature, response.top_p) == (1.0, 1.0)
-    with pytest.raises(openai.NotFoundError, match="talker"):
-        client.responses.create(model="gpt-oss-20b", input="Hello!")
-
-
-def test_a_prompt_beyond_the_server_s_context_is_refused_before_it_gets_there(client: OpenAI, metrics: Metrics) -> None:
-    before = metrics.tokens()
-    with pytest.raises(openai.BadRequestError, match=str(CONTEXT_TOKENS)) as refusal:
-        ask(client, "sea " * CONTEXT_TOKENS)
-    assert refusal.value.code == "context_length_exceeded"
-    assert metrics.tokens() == before
 
 
 def test_a_prompt_that_just_fits_leaves_its_room_for_the_answer(client: OpenAI) -> None:

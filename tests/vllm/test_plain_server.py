@@ -9,17 +9,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import pytest
-from openai import AsyncOpenAI
 
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.engine.watched import WatchedHttp
-from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import Inside, serving
 from tests.support.service.streams import Event, parsed
 from tests.support.vllm.server import MODEL, VllmProcess
@@ -36,19 +32,12 @@ ARGUMENTS = {Endpoint.COMPLETIONS: (*SMALL, "--no-enable-scale-out"), Endpoint.G
 UNREADY_SECONDS = 10.0
 """How long a service may take to notice that its server is away: two probes."""
 
-BEGIN_SECONDS = 10.0
-"""How long the streams of a test may take until all are under way."""
 
 HELLO = {"model": MODEL, "input": "Hello!", "temperature": 0}
-GREETING = "Hello! How can I help you today?"
-LAST = 60
-COUNTED = "\n".join(map(str, range(1, LAST + 1)))
 
 UNDER_WAY = '"delta":"20"'
 """What a stream that counts says when it is well under way."""
 
-RETRIES = 60
-"""The SDK waits as long as it is told, a second: what is under way is over long before."""
 
 Serve = Callable[[Endpoint], VllmProcess]
 
@@ -84,79 +73,6 @@ class TestConformanceOverCompletions(TalkerConformance):
 
 async def test_a_server_without_scale_out_completes_prompts(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     assert await endpoint_of(serve(Endpoint.COMPLETIONS).url, caplog) == Endpoint.COMPLETIONS
-
-
-@dataclass
-class Count:
-    """A stream that counts, followed by a task of its own."""
-
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def follow(self, client: AsyncOpenAI) -> str:
-        stream = await client.responses.create(model=MODEL, input=f"Count to {LAST}.", temperature=0, stream=True)
-        events: list[Event] = []
-        async for event in stream:
-            events.append(event.to_dict())
-            if event.type == "response.reasoning_text.delta":
-                self.begun.set()
-        response = check_stream(events)
-        assert response["status"] == "completed"
-        return response["output"][-1]["content"][0]["text"]
-
-
-async def counting(client: AsyncOpenAI, many: int) -> "list[asyncio.Task[str]]":
-    """Streams under way, as tasks that result in the whole answers."""
-    counts = [Count() for _ in range(many)]
-    tasks = [asyncio.create_task(count.follow(client)) for count in counts]
-    async with asyncio.timeout(BEGIN_SECONDS):
-        await asyncio.gather(*(count.begun.wait() for count in counts))
-    return tasks
-
-
-class Overload:
-    """More generations than a server with this endpoint takes at once."""
-
-    endpoint: ClassVar[Endpoint]
-
-    async def test_a_plain_request_is_told_to_come_back_and_others_finish(
-        self, settings: Settings, serve: Serve
-    ) -> None:
-        async with (
-            harmonium(settings, serve(self.endpoint)) as inside,
-            inside.client() as client,
-            inside.http() as http,
-        ):
-            under_way = await counting(client, MOST)
-            answer = await http.post("/v1/responses", json=HELLO)
-            assert answer.status_code == 503
-            assert int(answer.headers["retry-after"]) >= 1
-            assert answer.headers["x-should-retry"] == "true"
-            assert "takes no more work" in answer.json()["error"]["message"]
-            assert await asyncio.gather(*under_way) == [COUNTED] * MOST
-
-    async def test_a_stream_fails_cleanly(self, settings: Settings, serve: Serve) -> None:
-        async with (
-            harmonium(settings, serve(self.endpoint)) as inside,
-            inside.client() as client,
-            inside.http() as http,
-        ):
-            under_way = await counting(client, MOST)
-            events = parsed((await http.post("/v1/responses", json={**HELLO, "stream": True})).text)
-            assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
-            assert "takes no more work" in events[-2]["message"]
-            await asyncio.gather(*under_way)
-
-    async def test_the_sdk_comes_back_until_it_is_served(self, settings: Settings, serve: Serve) -> None:
-        async with harmonium(settings, serve(self.endpoint)) as inside, inside.client() as client:
-            under_way = await counting(client, MOST)
-            patient = client.with_options(max_retries=RETRIES)
-            greeting = await patient.responses.create(model=MODEL, input="Hello!", temperature=0)
-            assert greeting.output_text == GREETING
-            await asyncio.gather(*under_way)
-
-
-class TestOverloadOverCompletions(Overload):
-    endpoint = Endpoint.COMPLETIONS
 
 
 async def broken_off(inside: Inside, kill: Callable[[], None]) -> list[Event]:
@@ -210,10 +126,6 @@ async def test_a_server_that_dies_and_comes_back_as_another_is_survived(
         )
     assert after.output_text == "Your name is Alice."
     assert found(caplog) == [Endpoint.COMPLETIONS, Endpoint.GENERATE]
-
-
-class TestOverloadOverGenerate(Overload):
-    endpoint = Endpoint.GENERATE
 
 
 async def test_a_server_that_loses_its_engine_core_fails_streams_cleanly(settings: Settings, serve: Serve) -> None:

@@ -38,13 +38,6 @@ def run(argv: list[str], url: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
 
 
-def test_the_section_starts_what_the_tests_start() -> None:
-    commands = [
-        text for label, text in blocks(section(read("docs/deploy.md"), "With a real engine")) if label == "bash"
-    ]
-    assert commands[:2] == ["scripts/vllm-cpu", "scripts/serve --engine vllm"]
-
-
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the section's shell part needs curl")
 def test_its_shell_prints_what_the_section_shows(url: str) -> None:
     command, output = shown("bash")

@@ -3,7 +3,6 @@
 What it says is nonsense as often as not; what matters is that the service asks for it and reads it right.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,15 +19,12 @@ from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.service.inside import serving
 from tests.support.vllm.reuse import Recorder, reuse
-from tests.support.vllm.server import SMOL, block_tokens, metric
-from tests.support.waiting import until
+from tests.support.vllm.server import SMOL, block_tokens
 
 pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
 TURNS = 12
 LEAST_SHARE = 0.99
-FREED_SECONDS = 5.0
-"""How long the server may go on after a cancel."""
 
 TRIP: Any = {
     "type": "object",
@@ -68,21 +64,9 @@ async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) ->
     )
 
 
-async def busy(url: str) -> float:
-    """How many generations the server has."""
-    return metric(await exposed(url), "vllm:num_requests_running")
-
-
 async def exposed(url: str) -> str:
     async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
         return (await http.get("/metrics")).text
-
-
-async def test_it_knows_a_capital_and_what_was_said_before(client: AsyncOpenAI) -> None:
-    first = await ask(client, "What is the capital of France?")
-    assert first.output_text == "The capital of France is Paris."
-    second = await ask(client, "And of Italy?", first)
-    assert second.output_text == "The capital of Italy is Rome."
 
 
 async def test_of_a_long_conversation_all_is_cached_but_what_is_new(
@@ -111,13 +95,6 @@ async def test_a_required_call_is_made_by_a_model_that_knows_none(client: AsyncO
     assert "function_call" not in [item.type for item in told.output]
 
 
-async def test_a_cancel_frees_the_server(client: AsyncOpenAI, smol_url: str) -> None:
-    asked = await ask(client, "Tell me a long story of a fox.", background=True, max_output_tokens=2000)
-    await until(lambda: busy(smol_url), 30, wanted=bool)
-    assert (await client.responses.cancel(asked.id)).status == "cancelled"
-    await until(lambda: busy(smol_url), FREED_SECONDS, wanted=lambda running: running == 0)
-
-
 # --- what is passed on ---
 
 
@@ -143,18 +120,3 @@ async def test_a_chat_completion_is_passed_on_whole_and_as_a_stream(passing: Asy
     assert used is not None
     assert streamed is not None
     assert (streamed.prompt_tokens, streamed.completion_tokens) == (used.prompt_tokens, used.completion_tokens)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_hangs_up_frees_the_server(passing: AsyncOpenAI, smol_url: str, stream: bool) -> None:
-    async def talk() -> None:
-        more: Any = {"stream": stream, "max_tokens": 3000, "extra_body": {"ignore_eos": True}}
-        answer: Any = await passing.chat.completions.create(model=SMOL, messages=FRANCE, **more)
-        async for _ in answer:
-            pass
-
-    talking = asyncio.ensure_future(talk())
-    await until(lambda: busy(smol_url), 30, wanted=bool)
-    talking.cancel()
-    await asyncio.wait([talking])
-    await until(lambda: busy(smol_url), FREED_SECONDS, wanted=lambda running: running == 0)

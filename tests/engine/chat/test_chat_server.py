@@ -1,17 +1,17 @@
 """Servers that are asked by Chat Completions, as an engine: what they are asked, and what becomes of faults."""
 
 import json
-import logging
 from typing import Any
 
 import msgspec
 import pytest
 
 from service.engine.port import EngineRefused, EngineUnavailable, Sampling
+from service.engine.servers.engine import Access, ServersEngine
 from service.markup.speech import ChatRequest, Transcript
-from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting, spoken, stall
-from tests.support.engine.connected import ask, connected, failure, hold
-from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting
+from tests.support.engine.connected import ask, connected, failure
+from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin_wire import error_body
 from tests.support.markup.writing import Turn
 from tests.support.waiting import until
@@ -104,16 +104,6 @@ async def test_what_spells_a_mark_is_none(vllm: bool) -> None:
     )  # all that looks so is one, to this stand-in
 
 
-async def test_its_coming_up_says_what_it_can_not(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="service"):
-        async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
-            card = engine.model
-    assert card.speech is not None
-    assert (card.speech.family, card.context_tokens, card.constrains) == ("server", 8192, False)
-    (line,) = [each for each in caplog.records if "reads its model itself" in each.message]
-    assert "going on amid an answer" in str(vars(line))
-
-
 async def test_a_server_that_does_not_say_its_context_needs_it_said() -> None:
     async with chatting(lambda _: answer(HELLO), says_context=False) as server:
         async with connected(server) as engine:
@@ -148,25 +138,10 @@ async def test_what_it_does_not_know_fails_alone_as_long_as_it_serves_its_model(
         assert (await ask(engine, **said())).finish == "stop"
 
 
-async def test_where_it_says_that_it_serves_something_else_it_is_gone_for_all() -> None:
-    async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
-        server.instead[CHAT] = Instead((json.dumps(error_body(404, "no such model")).encode(),), 404)
-        server.instead["/v1/models"] = Instead((b'{"data":[{"id":"another"}]}',), 200)
-        assert isinstance(await failure(engine, **said()), EngineUnavailable)
-        assert list(engine.servers().values()) == [False]
-
-
-async def test_hanging_up_ends_its_work() -> None:
-    async with chatting(lambda _: [*spoken(HELLO), stall]) as server, connected(server) as engine:
-        task = await hold(engine, **said())
-        assert server.running == 1
-        task.cancel()
-        await until(lambda: server.running == 0)
-
-
-async def test_an_answer_that_never_ends_is_ended() -> None:
-    piece = b'data: {"choices":[{"index":0,"delta":{"content":"again "}}]}\n\n'
-    async with chatting(lambda _: answer(HELLO)) as server, connected(server) as engine:
-        server.instead[CHAT] = Instead((piece,), then=Then.AGAIN)
-        got = await ask(engine, **said())
-    assert (got.finish, len(got.tokens)) == ("length", 100)
+async def test_a_markup_that_the_model_does_not_write_is_told() -> None:
+    async with chatting(lambda _: answer(HELLO)) as server:
+        engine = ServersEngine(server.kind, Access((server.url,)), markup="harmony")
+        await engine.start()
+        with pytest.raises(EngineUnavailable, match="said to write 'harmony', and its server's writes 'server'"):
+            _ = engine.model
+        await engine.close()

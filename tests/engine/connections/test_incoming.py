@@ -71,27 +71,6 @@ def test_an_answer_that_ends_early_is_broken(parts: list[bytes], form: object, d
     assert b"".join(parts).startswith(b"".join(incoming.pieces))
 
 
-@pytest.mark.parametrize("status", [204, 304])
-def test_some_answers_have_no_body(status: int) -> None:
-    incoming = fed(b"HTTP/1.1 %d Nothing\r\nserver: x\r\n\r\n" % status)
-    assert (incoming.whole, incoming.keeps, incoming.pieces) == (True, True, [])
-
-
-@pytest.mark.parametrize(
-    ("head", "keeps"),
-    [
-        (b"HTTP/1.1 200 OK\r\n", True),
-        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n", False),
-        (b"HTTP/1.0 200 OK\r\n", False),
-        (b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n", True),
-        (b"HTTP/1.1 200 OK\r\nupgrade: h2c\r\nconnection: upgrade\r\n", True),
-    ],
-)
-def test_a_server_says_whether_it_keeps_the_connection(head: bytes, keeps: bool) -> None:
-    incoming = fed(head + b"content-length: 2\r\n\r\nab")
-    assert (incoming.whole, incoming.keeps) == (True, keeps)
-
-
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("behind", [b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx", b"garbage"])
 def test_what_comes_behind_an_answer_spoils_the_connection_and_not_the_answer(behind: bytes, apart: bool) -> None:
@@ -139,8 +118,3 @@ def test_what_is_no_part_of_a_body_is_bounded(name: str, size: int) -> None:
     with pytest.raises(Broken):
         fed(answer, range(0, len(answer), size), incoming)
     assert sum(map(len, incoming.headers.values())) <= MAX_HEAD_BYTES
-
-
-def test_a_long_body_in_small_chunks_is_no_large_head() -> None:
-    parts = [b"ab"] * MAX_HEAD_BYTES
-    assert b"".join(fed(chunked(parts), range(0, 12 * MAX_HEAD_BYTES, 999)).pieces) == b"".join(parts)

@@ -1,11 +1,12 @@
 """Connections that are kept, over real sockets: when one is used again, when it is closed, what each failure is."""
 
 import asyncio
-import os
 import shutil
 import ssl
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,97 @@ import pytest
 from service.engine.names import ServerAddress
 from service.engine.servers.connection import MAX_UNREAD_BYTES, Broken, Connection, Target, target_of
 from service.engine.servers.pool import DIALED_AT_ONCE, Pool, Unconnected
-from tests.support.engine.certified import certified
-from tests.support.engine.playing import OK, Call, playing
 from tests.support.waiting import until
 
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 HALF = STREAM + b"3\r\nabc\r\n"
 END = b"0\r\n\r\n"
 READ_BYTES = 256 * 1024
 """The most that one read of a loop brings."""
+
+
+Play = Callable[["Call"], Awaitable[None]]
+
+
+@dataclass
+class Call:
+    """One connection, as the server has it."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    heads: list[bytes] = field(default_factory=list)
+    """The heads of the requests that came over it."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the other side has hung up, or this one has."""
+
+    async def asked(self) -> bytes:
+        """The body of the next request."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        self.heads.append(head)
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        return await self.reader.readexactly(length)
+
+
+async def answering(call: Call) -> None:
+    """Answer every request, as long as any come."""
+    while True:
+        await call.asked()
+        call.writer.write(OK)
+
+
+@dataclass
+class Player:
+    """The server; `calls` are all connections that there were."""
+
+    play: Play = answering
+    calls: list[Call] = field(default_factory=list)
+    port: int = 0
+    tls: bool = False
+
+    def target(self, host: str = "127.0.0.1", certified: str = "") -> Target:
+        url = f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+        return target_of(ServerAddress(url, url, certified=certified))
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Play what is to be played over a connection."""
+        call = Call(reader, writer)
+        self.calls.append(call)
+        try:
+            await self.play(call)
+            await reader.read()
+        except (asyncio.IncompleteReadError, OSError):  # it was hung up on
+            pass
+        finally:
+            call.ended.set()
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def playing(play: Play = answering, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Player]:
+    """A server until the end of the block."""
+    player = Player(play, tls=tls is not None)
+    server = await asyncio.start_server(player.take, "127.0.0.1", 0, ssl=tls)
+    player.port = server.sockets[0].getsockname()[1]
+    try:
+        yield player
+    finally:
+        server.close()
+        for call in player.calls:
+            call.writer.transport.abort()
+        await asyncio.gather(*(call.ended.wait() for call in player.calls))
+
+
+def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """What speaks TLS as a host of this name, and whoever trusts it. Made once in a folder."""
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    if not certificate.exists():
+        made = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN={name}"
+        told = ["-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(["openssl", *made.split(), *told], check=True, capture_output=True)
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(certificate, key)
+    return served, ssl.create_default_context(cafile=str(certificate))
 
 
 @asynccontextmanager
@@ -85,19 +168,6 @@ async def test_an_idle_connection_is_closed_after_a_while() -> None:
         assert len(server.calls) == 2
 
 
-async def test_one_that_the_server_has_closed_is_not_used_again() -> None:
-    async def once(call: Call) -> None:
-        await call.asked()
-        call.writer.write(OK)
-        call.writer.close()
-
-    async with playing(once) as server, pooled() as pool:
-        for _ in range(3):
-            assert await whole(pool, server.target()) == b"ok"
-            await until(lambda: pool.open == 0, 2)
-        assert len(server.calls) == 3
-
-
 async def test_a_probe_that_meets_a_closed_connection_is_sent_once_more_and_nothing_else_is() -> None:
     async def once(call: Call) -> None:
         await call.asked()
@@ -132,29 +202,6 @@ async def test_nothing_that_came_unasked_is_anybodys_answer(behind: bytes) -> No
         assert await whole(pool, server.target()) == b"ok"
 
 
-async def test_an_answer_that_comes_late_a_second_time_is_not_that_of_the_next_request() -> None:
-    async with playing() as server, pooled() as pool:
-        assert await whole(pool, server.target()) == b"ok"
-        late = server.calls[0].writer.get_extra_info("socket").fileno()
-        os.write(late, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno")  # the loop has no turn to read it in
-        assert await whole(pool, server.target()) == b"ok"
-        assert len(server.calls) == 2
-
-
-@pytest.mark.parametrize("read", [False, True])
-async def test_leaving_an_answer_before_its_end_hangs_up(read: bool) -> None:
-    async def half(call: Call) -> None:
-        await call.asked()
-        call.writer.write(HALF)
-
-    async with playing(half) as server, pooled() as pool:
-        connection = await post(pool, server.target())
-        if read:
-            assert await connection.read() == b"abc"
-        connection.leave()
-        await until(lambda: pool.open == 0 and server.calls[0].ended.is_set(), 2)
-
-
 async def test_what_came_before_the_end_is_handed_over_and_then_it_is_broken() -> None:
     async def cut(call: Call) -> None:
         await call.asked()
@@ -169,20 +216,6 @@ async def test_what_came_before_the_end_is_handed_over_and_then_it_is_broken() -
             with pytest.raises(Broken):
                 await connection.read()
         connection.leave()
-
-
-async def test_a_name_without_an_address_is_no_connection() -> None:
-    url = "http://nowhere.invalid:1"
-    async with pooled() as pool:
-        with pytest.raises(Unconnected):
-            await post(pool, target_of(ServerAddress(url, url)))
-
-
-async def test_a_connection_has_to_come_about_in_time_with_its_tls() -> None:
-    async with playing() as server, pooled(connect_seconds=0.1) as pool:
-        server.tls = True  # it says nothing of the kind
-        with pytest.raises(Unconnected):
-            await post(pool, server.target())
 
 
 async def test_a_server_is_not_overrun_by_connections_and_none_waits_for_longer_than_one_may_take() -> None:
@@ -210,16 +243,6 @@ async def test_a_certificate_is_held_to_the_name_and_to_who_signed_it(tmp_path: 
             with pytest.raises(Unconnected) as raised:
                 await post(pool, target)
             assert isinstance(raised.value.__cause__, ssl.SSLCertVerificationError)
-
-
-async def test_cancelling_before_the_head_hangs_up() -> None:
-    async with playing(Call.asked) as server, pooled() as pool:  # type: ignore[arg-type]
-        asking = asyncio.create_task(post(pool, server.target()))
-        await until(lambda: bool(server.calls) and bool(server.calls[0].heads), 2)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await until(lambda: pool.open == 0 and server.calls[0].ended.is_set(), 2)
 
 
 async def test_closing_ends_what_waits_and_what_is_idle_and_nothing_begins_behind_it() -> None:
@@ -308,15 +331,6 @@ async def pouring(*parts: bytes) -> AsyncIterator[tuple[Connection, asyncio.Even
             connection.leave()
 
 
-async def test_what_has_come_and_what_comes_is_poured_to_the_end() -> None:
-    taken: list[bytes] = []
-    async with pouring(b"3\r\nabc\r\n", b"3\r\ndef\r\n" + END) as (connection, more):
-        asyncio.get_running_loop().call_later(0.01, more.set)
-        assert await connection.pour(lambda data: taken.append(data) is None)
-        assert connection.at_eof
-    assert b"".join(taken) == b"abcdef"
-
-
 async def test_nothing_is_offered_to_a_tap_that_wants_no_more_and_the_end_does_not_hide_that() -> None:
     taken = bytearray()
 
@@ -343,12 +357,3 @@ async def test_an_error_of_a_tap_is_raised_where_it_is_poured_and_the_connection
         with pytest.raises(ZeroDivisionError, match="abc"):
             await connection.pour(fail)
         assert await connection.pour(lambda _: True)
-
-
-async def test_an_answer_that_breaks_is_broken_where_it_is_poured() -> None:
-    taken: list[bytes] = []
-    async with pouring(b"3\r\nabc\r\n", b"nonsense\r\n") as (connection, more):
-        more.set()
-        with pytest.raises(Broken):
-            await connection.pour(lambda data: taken.append(data) is None)
-    assert taken == [b"abc"]

@@ -1,7 +1,5 @@
 """Ids that a stream leaves out: found by their bytes, for whatever text."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,10 +62,3 @@ def test_what_has_other_bytes_is_refused(content: bytes, last: int, count: int) 
 def test_a_stream_whose_ids_can_not_be_known_fails(stream: bytes) -> None:
     with pytest.raises(EngineError, match="left out ids"):
         read(stream)
-
-
-def test_an_end_amid_a_character_loses_what_nobody_can_read() -> None:
-    ids = encode("a🤷")
-    whole = next(end for end, (first, _) in enumerate(pairwise(ids), 1) if byte_table()[first] == b"a")
-    stream = streamed(ids[:whole]).rsplit(b"data: ", 1)[0]
-    assert read(stream + stop_event(len(ids) - 1, "limit")) == ids[:whole]

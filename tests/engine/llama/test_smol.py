@@ -5,15 +5,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 from openai import AsyncOpenAI
 
+from service.engine.chat.servers import ByChat, LlamaByChat
 from service.engine.engines import Member
 from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
-from service.engine.port import Between, Generation, Take
 from service.engine.servers.engine import Access, ServersEngine
 from service.markup.speech import Shown, Transcript
 from service.settings.settings import Settings
@@ -43,18 +42,24 @@ async def client(settings: Settings, engine: ServersEngine) -> AsyncIterator[Asy
 
 
 async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) -> Any:
-    options = {"temperature": 0} | more
+    options: dict[str, Any] = {"temperature": 0} | more
     return await client.responses.create(
         model="smol", input=said, previous_response_id=after.id if after else None, **options
     )
 
 
-async def test_it_knows_a_capital_and_what_was_said_before(client: AsyncOpenAI) -> None:
-    first = await ask(client, "What is the capital of France?")
-    assert first.output_text == "The capital of France is Paris."
-    assert first.usage.output_tokens == 8
-    second = await ask(client, "And of Italy?", first)
-    assert second.output_text == "The capital of Italy is Rome."
+@pytest.mark.parametrize("kind", [Llama, ByChat, LlamaByChat])
+async def test_it_knows_a_capital_and_what_was_said_before(
+    settings: Settings, server: LlamaProcess, kind: type[Llama | ByChat]
+) -> None:
+    engine = ServersEngine(kind(shared=False), Access((server.url,), api_key=KEY))
+    async with serving(settings, engine) as inside, inside.client() as client:
+        first = await ask(client, "What is the capital of France?", max_output_tokens=60)
+        assert "Paris" in first.output_text
+        assert kind is not Llama or first.usage.output_tokens == 8
+        second = await ask(client, "And of Italy?", first, max_output_tokens=60)
+        assert "Rome" in second.output_text
+        assert second.usage.input_tokens_details.cached_tokens > 0
 
 
 async def test_unasked_it_samples_as_its_makers_recommend_and_finds_an_end(settings: Settings) -> None:
@@ -107,32 +112,11 @@ WEATHER: Any = {"type": "function", "name": "get_weather", "parameters": CITY, "
 
 
 async def test_tools_that_its_template_does_not_show_are_told_and_called(
-    settings: Settings, server: LlamaProcess, engine: ServersEngine, monkeypatch: pytest.MonkeyPatch
+    client: AsyncOpenAI, engine: ServersEngine
 ) -> None:
-    prompts: list[list[int]] = []
-    sample = engine.sample
-
-    async def noted(generation: Generation, take: Take, between: Between) -> None:
-        prompts.append(list(generation.prompt))
-        await sample(generation, take, between)
-
-    monkeypatch.setattr(engine, "sample", noted)
-    async with serving(settings, engine) as inside, inside.client() as client:
-        asked = await ask(
-            client, "Weather in Paris?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False
-        )
-        call = asked.output[0]
-        answer = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
-        told = await ask(client, [answer], asked, tools=[WEATHER], tool_choice="none", max_output_tokens=16)
-        assert engine.model.speech is not None
-        assert engine.model.speech.shown == Shown(tools=False, calls=False)
-        async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {KEY}"}) as http:
-            said = [(await http.post("/detokenize", json={"tokens": each})).json()["content"] for each in prompts]
-    assert "function_call" not in [item.type for item in told.output]
+    asked = await ask(client, "Weather in Paris?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False)
+    (call,) = asked.output
     assert (call.type, call.name, list(json.loads(call.arguments))) == ("function_call", "get_weather", ["city"])
-    assert said[0].startswith("<|im_start|>system\n# Tools\n")
-    assert '<tools>\n{"name":"get_weather","description":' in said[0]
-    assert said[0].endswith("<|im_start|>user\nWeather in Paris?<|im_end|>\n<|im_start|>assistant\n")
-    called = '<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments": '
-    assert called in said[1]
-    assert said[1].endswith("<|im_start|>tool\n21 degrees<|im_end|>\n<|im_start|>assistant\n")
+    assert asked.usage.input_tokens > 100, "it was told of the tool"
+    assert engine.model.speech is not None
+    assert engine.model.speech.shown == Shown(tools=False, calls=False)

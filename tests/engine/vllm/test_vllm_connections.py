@@ -1,76 +1,18 @@
 """vLLM over HTTP: what is let go of when a generation ends or is given up, or the engine is closed, at any moment."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from service.engine.port import EngineOverloaded, EngineUnavailable
-from service.engine.servers.engine import ServersEngine
-from service.engine.vllm.servers import Endpoint
 from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted
 from tests.support.engine.generating import generated
-from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
-from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.standin import standing_in
 from tests.support.waiting import until
 
-STALLED = Instead((), 0, Then.STALL)
 TICKS = range(0, 80, 5)
 """At which turns of the loop something is broken off; a generation takes some 50."""
-
-
-async def stalled_before_its_head(server: Standin, engine: ServersEngine) -> "asyncio.Task[object]":
-    server.instead[Endpoint.GENERATE] = STALLED
-    task = asyncio.create_task(ask(engine))
-    await until(lambda: bool(server.generations), 20)
-    return task
-
-
-async def stalled_in_the_middle(server: Standin, engine: ServersEngine) -> "asyncio.Task[object]":
-    server.engine = scripted([[5], Stall()])
-    return await hold(engine)  # type: ignore[return-value]
-
-
-async def stalled_in_a_probe(server: Standin, engine: ServersEngine) -> "asyncio.Task[object]":
-    """No server is up, so that it waits for a probe."""
-    await server.die()
-    await failure(engine)
-    server.instead["/health"] = STALLED
-    await server.start()
-    seen = len(server.asked)
-    task = asyncio.create_task(ask(engine))
-    await until(lambda: len(server.asked) > seen, 20)
-    return task
-
-
-WAITING = (stalled_before_its_head, stalled_in_the_middle, stalled_in_a_probe)
-Waiting = Callable[[Standin, ServersEngine], Awaitable["asyncio.Task[object]"]]
-
-
-@pytest.mark.parametrize("waiting", WAITING)
-async def test_cancelling_hangs_up_wherever_it_waits(waiting: Waiting) -> None:
-    async with standing_in(scripted()) as server, connected(server, connect_seconds=60) as engine:
-        task = await waiting(server, engine)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert engine.running == 0
-        await until(lambda: server.running == 0, 20)
-        if waiting is not stalled_in_a_probe:  # a probe is there for others too
-            await until(lambda: server.open_connections <= 1, 20)
-
-
-@pytest.mark.parametrize("waiting", WAITING)
-async def test_closing_ends_a_generation_wherever_it_waits(waiting: Waiting) -> None:
-    async with standing_in(scripted()) as server, connected(server, connect_seconds=60) as engine:
-        task = await waiting(server, engine)
-        await engine.close()
-        async with asyncio.timeout(20):
-            with pytest.raises(EngineUnavailable):
-                await task
-        assert engine.running == 0
-        await until(lambda: server.running == 0 and server.open_connections == 0, 20)
 
 
 async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() -> None:

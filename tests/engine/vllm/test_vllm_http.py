@@ -109,22 +109,6 @@ async def test_a_large_event_is_taken_in_turns_of_the_loop_whatever_comes_behind
     assert [chunk.finish for _, chunk in taken[8:]] == ([Finish.LENGTH] if DONE in behind else [])
 
 
-async def test_no_part_of_a_large_event_is_taken_once_no_more_is_wanted() -> None:
-    taken: list[int] = []
-
-    def take(chunk: Chunk) -> bool:
-        taken.append(len(chunk.tokens))
-        return False
-
-    async def between() -> bool:
-        return len(taken) < 3
-
-    instead = {Endpoint.GENERATE: Instead((tokens_event(range(1000)) + tokens_event([], "length") + DONE,))}
-    async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
-        await engine.sample(generation(sampling=Sampling(1000)), take, between)
-    assert taken == [128] * 3
-
-
 @pytest.mark.parametrize("status", [302, 307])
 @pytest.mark.parametrize("path", [Endpoint.GENERATE, "/health"])
 async def test_prompts_and_keys_go_nowhere_that_a_server_points_to(path: str, status: int) -> None:

@@ -22,7 +22,6 @@ from service.engine.port import (
     Finish,
     Generation,
     Sampling,
-    TokenLogprobs,
 )
 from service.engine.vllm import library, local
 from service.engine.vllm.local import VllmLocalEngine
@@ -153,14 +152,6 @@ async def test_the_model_is_what_vllm_says_it_serves(
     assert engine.model.defaults == Defaults(temperature=0.6, top_k=20)
 
 
-async def test_arguments_of_the_caller_win_over_ours(start: Start) -> None:
-    llm = Llm()
-    await start(llm, {"scheduling_policy": "fcfs"})
-    assert llm.args == EngineArgs(
-        "a/model", enable_prefix_caching=True, disable_log_stats=True, prefix_cache_retention_interval=128
-    )
-
-
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -186,12 +177,6 @@ async def test_an_engine_whose_first_token_does_not_come_is_stopped(start: Start
 async def test_where_vllm_is_not_installed_the_error_says_what_to_do() -> None:
     with pytest.raises(EngineUnavailable, match=r"No module named 'vllm.*install harmonium\[vllm\]"):
         await VllmLocalEngine("a/model", {}).start()
-
-
-def test_log_probabilities_are_the_likeliest_whatever_was_sampled() -> None:
-    given = {5: SimpleNamespace(logprob=-9.0), 6: SimpleNamespace(logprob=-0.1), 7: SimpleNamespace(logprob=-2.0)}
-    (read,) = library.read_logprobs(output([5], logprobs=[given]).outputs[0], 2)
-    assert read == TokenLogprobs(-9.0, ((6, -0.1), (7, -2.0)))
 
 
 def test_what_has_no_probability_has_the_least() -> None:

@@ -10,22 +10,20 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from service.engine.port import Engine, EngineError, EngineUnavailable, Generation, Sampling
+from service.engine.port import EngineError, EngineUnavailable, Generation, Sampling
 from service.engine.vllm.library import CORE
 from service.engine.vllm.local import VllmLocalEngine
 from tests.support import ROOT
 from tests.support.engine.conformance import begin, sample
 from tests.support.engine.local_standin import is_installed
 from tests.support.engine.prompts import prompt, user
-from tests.support.engine.watched import WatchedLocal
+from tests.support.engine.watched import Engine, WatchedLocal
 from tests.support.vllm.talker import TalkerConformance
 from tests.support.waiting import until
 
@@ -157,38 +155,3 @@ async def test_a_core_that_is_killed_fails_what_runs(engine: WatchedLocal, caplo
     assert engine.running == 0
     assert [record.getMessage() for record in caplog.records].count("vLLM's engine core died") == 1
     await until(lambda: gone(processes), GONE_SECONDS)
-
-
-OWNER = """
-import asyncio, json, signal, sys
-from service.engine.port import Generation, Sampling
-from service.engine.vllm.local import VllmLocalEngine
-from tests.support.engine.generating import generated
-
-async def main():
-    engine, interrupted = VllmLocalEngine(sys.argv[1], json.loads(sys.argv[2])), asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
-    await engine.start()
-    print("ready", flush=True)
-    await interrupted.wait()
-    print([chunk async for chunk in generated(engine, Generation("last", (1,), Sampling(50, 0)))][-1], flush=True)
-    await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-"""Loads a model, and samples once it is interrupted."""
-
-
-def test_a_core_survives_an_interrupt_from_the_terminal_but_not_the_process_it_is_for(talker: str) -> None:
-    command = [sys.executable, "-c", OWNER, talker, json.dumps(ARGS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True) as owner:
-        assert owner.stdout is not None
-        try:
-            assert owner.stdout.readline() == "ready\n"
-            processes = psutil.Process(owner.pid).children(recursive=True)
-            os.killpg(owner.pid, signal.SIGINT)
-            assert "Finish.LENGTH" in owner.stdout.readline()
-        finally:
-            owner.kill()
-    _, alive = psutil.wait_procs(processes, GONE_SECONDS)
-    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]

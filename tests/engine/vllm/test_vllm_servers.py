@@ -1,12 +1,11 @@
 """vLLM over HTTP: finding out what a server is, losing it, and having it back."""
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
 
-from service.engine.port import Defaults, EngineAway, EngineUnavailable, Finish
+from service.engine.port import EngineAway, EngineUnavailable, Finish
 from service.engine.servers import engine as engine_module
 from service.engine.servers import server as server_module
 from service.engine.servers.engine import ServersEngine
@@ -21,26 +20,6 @@ from tests.support.waiting import until
 def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The fields of what was logged."""
     return [getattr(record, "fields", {}) for record in caplog.records]
-
-
-@pytest.mark.parametrize(
-    ("traits", "endpoint"),
-    [
-        ({}, Endpoint.GENERATE),
-        ({"endpoint": Endpoint.COMPLETIONS}, Endpoint.COMPLETIONS),
-        ({"endpoint": Endpoint.COMPLETIONS, "older": True}, Endpoint.COMPLETIONS),
-    ],
-)
-async def test_the_better_endpoint_that_a_server_has_is_used(
-    traits: dict[str, Any], endpoint: Endpoint, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with standing_in(scripted(), **traits) as server, connected(server) as engine:
-        await ask(engine)
-        assert server.generations[0].path == endpoint
-        assert engine.model.defaults == Defaults()
-    expected = {"url": server.url, "model": "talker", "context_tokens": 4096, "endpoint": endpoint.value}
-    assert expected in logged(caplog)
 
 
 ABORTS = "generations can't be aborted here and go by /v1/completions"
@@ -129,15 +108,6 @@ async def test_a_server_that_returns_serves_at_once_and_is_what_it_is_now() -> N
         assert engine.model.context_tokens == 2048
 
 
-async def test_a_server_is_asked_how_it_is_again_and_again() -> None:
-    async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
-        for _ in range(2):
-            await server.die()
-            await becomes(engine, ready=False)
-            await server.start()
-            await becomes(engine, ready=True)
-
-
 async def becomes(engine: ServersEngine, *, ready: bool) -> None:
     """Wait until the engine passes its check, or until it doesn't."""
 
@@ -170,15 +140,6 @@ async def test_an_engine_says_for_how_long_no_server_has_been_there(monkeypatch:
             with pytest.raises(EngineAway) as away:
                 await engine.check()
             assert away.value.seconds == 0
-
-
-async def test_the_last_model_that_was_known_stays_known() -> None:
-    async with standing_in(scripted(), context_tokens=2048) as server, connected(server) as engine:
-        await server.die()
-        await failure(engine)
-        assert (engine.model.id, engine.model.context_tokens) == ("talker", 2048)
-        await engine.close()
-        assert engine.model.id == "talker"
 
 
 SICK: dict[str, tuple[dict[str, Instead], str]] = {

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tests.support.engine.standin_wire import DONE
+from tests.support.engine.standin_wire import DONE, event
+from tests.support.engine.standing import as_json, streaming
 
 FOR_EVER = "for ever"
 PACE_SECONDS = 0.01
@@ -24,14 +25,15 @@ USE = re.compile(r"Use (\w+): (\{.*?\})")
 _CREATED = 1_700_000_000
 
 
-async def chat(request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]) -> Any:
+Working = Callable[[], AbstractContextManager[None]]
+
+
+async def chat(request: web.Request, body: dict[str, Any], working: Working) -> Any:
     said = body["messages"][-1]["content"]
     return await _answer(request, body, said, working, "chat.completion")
 
 
-async def complete(
-    request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]
-) -> Any:
+async def complete(request: web.Request, body: dict[str, Any], working: Working) -> Any:
     return await _answer(request, body, body["prompt"], working, "text_completion")
 
 
@@ -41,14 +43,14 @@ def embed(body: dict[str, Any]) -> web.Response:
     each = [{"object": "embedding", "index": n, "embedding": [float(len(text))]} for n, text in enumerate(texts)]
     tokens = sum(len(text.split()) for text in texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": None}
-    return _json({"id": "embd-1", "object": "list", "model": body["model"], "data": each, "usage": usage})
+    return as_json({"id": "embd-1", "object": "list", "model": body["model"], "data": each, "usage": usage})
 
 
 async def _answer(
     request: web.Request,
     body: dict[str, Any],
     said: str,
-    working: Callable[[], AbstractContextManager[None]],
+    working: Working,
     kind: str,
 ) -> web.StreamResponse:
     words = said.split()
@@ -59,26 +61,22 @@ async def _answer(
         if not body.get("stream"):
             if said == FOR_EVER:
                 await asyncio.Event().wait()  # until the connection is gone, which cancels this
-            return _json({**head, "choices": [_choice(kind, said, whole=True)], "usage": usage})
-        stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-        stream.enable_chunked_encoding()
-        await stream.prepare(request)
+            return as_json({**head, "choices": [_choice(kind, said, whole=True)], "usage": usage})
+        stream = await streaming(request)
         head["object"] = "chat.completion.chunk" if kind == "chat.completion" else kind
         for word in words:
-            await stream.write(_event({**head, "choices": [_choice(kind, f"{word} ")]}))
+            await stream.write(event({**head, "choices": [_choice(kind, f"{word} ")]}))
         while said == FOR_EVER:
             await asyncio.sleep(PACE_SECONDS)
-            await stream.write(_event({**head, "choices": [_choice(kind, "again ")]}))
-        await stream.write(_event({**head, "choices": [{**_choice(kind, ""), "finish_reason": "stop"}]}))
+            await stream.write(event({**head, "choices": [_choice(kind, "again ")]}))
+        await stream.write(event({**head, "choices": [{**_choice(kind, ""), "finish_reason": "stop"}]}))
         if (body.get("stream_options") or {}).get("include_usage"):
-            await stream.write(_event({**head, "choices": [], "usage": usage}))
+            await stream.write(event({**head, "choices": [], "usage": usage}))
         await stream.write(DONE)
     return stream
 
 
-async def messages(
-    request: web.Request, body: dict[str, Any], working: Callable[[], AbstractContextManager[None]]
-) -> web.StreamResponse:
+async def messages(request: web.Request, body: dict[str, Any], working: Working) -> web.StreamResponse:
     """`/v1/messages`, as vLLM answers it: what is said last, or the call for which that asks by USE."""
     words, call = _said(body)
     usage = {"input_tokens": len(words), "output_tokens": 0, "cache_read_input_tokens": 1}
@@ -89,10 +87,8 @@ async def messages(
         if not body.get("stream"):
             block = call or {"type": "text", "text": " ".join(words)}
             told = {"stop_reason": stop, "usage": usage | {"output_tokens": len(words)}}
-            return _json(head | {"content": [block]} | told)
-        stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-        stream.enable_chunked_encoding()
-        await stream.prepare(request)
+            return as_json(head | {"content": [block]} | told)
+        stream = await streaming(request)
         await stream.write(_told("message_start", message=head | {"usage": usage}))
         block = {**call, "input": {}} if call else {"type": "text", "text": ""}
         await stream.write(_told("content_block_start", index=0, content_block=block))
@@ -130,7 +126,7 @@ def _text_delta(text: str) -> dict[str, Any]:
 
 
 def _told(kind: str, **members: Any) -> bytes:
-    return b"event: %b\n" % kind.encode() + _event({"type": kind, **members})
+    return b"event: %b\n" % kind.encode() + event({"type": kind, **members})
 
 
 async def transcribe(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -140,16 +136,14 @@ async def transcribe(request: web.Request, body: dict[str, Any]) -> web.StreamRe
     if body.get("response_format") == "text":
         return web.Response(text=" ".join(words))
     if body.get("stream") != "true":
-        return _json({"text": " ".join(words), "usage": {"type": "duration", "seconds": 2}})
-    stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-    stream.enable_chunked_encoding()
-    await stream.prepare(request)
+        return as_json({"text": " ".join(words), "usage": {"type": "duration", "seconds": 2}})
+    stream = await streaming(request)
     for word in words:
         choice = {"delta": {"content": f"{word} "}, "finish_reason": None, "stop_reason": None}
-        await stream.write(_event({"object": "transcription.chunk", "model": body["model"], "choices": [choice]}))
+        await stream.write(event({"object": "transcription.chunk", "model": body["model"], "choices": [choice]}))
     if body.get("stream_include_usage") == "true":
         usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
-        await stream.write(_event({"object": "transcription.chunk", "choices": [], "usage": usage}))
+        await stream.write(event({"object": "transcription.chunk", "choices": [], "usage": usage}))
     await stream.write(DONE)
     return stream
 
@@ -169,18 +163,10 @@ TOLD: dict[str, dict[str, Any]] = {
 
 def told(path: str) -> web.Response:
     """One of these."""
-    return _json({"model": "talker", **TOLD[path]})
+    return as_json({"model": "talker", **TOLD[path]})
 
 
 def _choice(kind: str, text: str, *, whole: bool = False) -> dict[str, Any]:
     said = {"role": "assistant", "content": text}
     part: dict[str, Any] = {"text": text} if kind == "text_completion" else {"message" if whole else "delta": said}
     return {"index": 0, "finish_reason": "stop" if whole else None, **part}
-
-
-def _event(body: object) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
-
-
-def _json(body: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -62,10 +62,6 @@ class SamplingConformance(EngineHooks):
         for token, each in zip(sampled.tokens, sampled.logprobs, strict=True):
             assert dict(each.top)[token] == each.logprob == max(value for _, value in each.top)
 
-    async def test_log_probabilities_that_nobody_asked_for_do_not_come(self, engine: Engine) -> None:
-        sampled = await self._asked(engine, greedy(20))
-        assert all(chunk.logprobs is None for chunk in sampled.chunks)
-
     async def test_one_seed_has_one_answer(self, engine: Engine) -> None:
         self.need("determinism")
         first, second = [

@@ -10,18 +10,15 @@ again with a constraint of its content, or asks for more behind a stop id, hears
 """
 
 import asyncio
-import json
-import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from service.engine.port import (
     Chunk,
     EngineError,
-    EngineRefused,
     EngineUnavailable,
     Finish,
     Generation,
@@ -33,9 +30,6 @@ from tests.support.engine.generating import GeneratingEngine
 
 REMEMBERED = 256
 """How many of the latest generations may be gone on with."""
-
-TAG_PARTS = 100_000
-"""How many parts of a structural tag are looked at."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,7 @@ class ScriptedEngine(GeneratingEngine):
     A script is a list of steps, or a function that makes one from the generation. A call whose prompt is an earlier
     one's and what that played, up to the end of a header or the stop id at its end, goes on with the earlier script as
     long as that has more. `generations` are the calls so far; `aborted` has the loop's time at which each generation
-    was closed early, by its id. A structural tag is read and otherwise left to the script; log probabilities are made
+    was closed early, by its id. A structural tag is left to the script; log probabilities are made
     up. Set `unready` to make `check` raise it.
     """
 
@@ -124,11 +118,10 @@ class ScriptedEngine(GeneratingEngine):
     async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """Play the next script, or the rest of one.
 
-        Raises what the script dies of, EngineRefused for a malformed tag, and EngineUnavailable after `close`.
+        Raises what the script dies of, and EngineUnavailable after `close`.
         """
         if self._closing.is_set():
             raise EngineUnavailable("the scripted engine is closed")
-        _check_tag(generation.sampling.structural_tag)
         self.generations.append(generation)
         take = self._take(generation)
         self._running += 1
@@ -272,24 +265,3 @@ def _behind(steps: Sequence[Step], ids: int) -> Iterator[Step]:
                 yield rest
         elif not ids:
             yield step
-
-
-def _check_tag(tag: str | None) -> None:
-    """Raise EngineRefused for a structural tag that is none, or has a part that no engine could read."""
-    if tag is None:
-        return
-    try:
-        parts: list[object] = [cast(dict[str, object], json.loads(tag))["format"]]
-        for _ in range(TAG_PARTS):
-            if not parts:
-                return
-            part = parts.pop()
-            if isinstance(part, dict):
-                named = cast(dict[str, object], part)
-                parts += [value for key, value in named.items() if key != "json_schema"]
-                if named.get("type") == "regex":
-                    re.compile(cast(str, named["pattern"]))
-            elif isinstance(part, list):
-                parts += cast(list[object], part)
-    except (ValueError, KeyError, TypeError, re.error) as error:
-        raise EngineRefused(f"this is no structural tag: {error}") from error

@@ -44,7 +44,7 @@ class Standin(Standing):
         self.tokens_an_event = 1
         self.room = 0
         """For how many tokens its cache has room; 0 is not told."""
-        self.others = (0, 0)
+        self.others: tuple[int, int] = (0, 0)
         """How many generations of others run there, and how many wait."""
         self.used = 0.0
         """How much of its cache has what runs."""

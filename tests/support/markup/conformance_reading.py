@@ -13,9 +13,9 @@ import pytest
 
 from service.api.events import Event
 from service.engine.port import TokenLogprobs
-from service.harmony.header import JSON_TYPE
-from service.harmony.segments import Closed, Opened
+from service.harmony.segments import Closed
 from service.harmony.tokens import CALL, END, RETURN
+from service.markup.chat import Piece
 from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
@@ -75,8 +75,6 @@ class ReadingConformance(MarkupHooks):
 
     @pytest.mark.parametrize("spelled", [False, True], ids=["tokens", "spelled"])
     def test_a_turn_is_read_as_it_was_written(self, spelled: bool) -> None:
-        if spelled:
-            self.need("spelled marks")
         for turn in map(self.able, TURNS.values()):
             messages = self.messages(self.tokens(self.written(turn), spelled=spelled), spelled=spelled)
             assert kinds(messages) == self.expected(turn)
@@ -94,20 +92,6 @@ class ReadingConformance(MarkupHooks):
             assert ids == [token.id for token in tokens][: len(ids)]
             assert len(ids) == len(tokens) or turn.calls
 
-    def test_a_call_has_the_header_of_a_call_of_a_function(self) -> None:
-        self.need("calls")
-        segments = segments_of(self.reader(), [self.tokens(self.written(Turn("", "", [("now", {})])))])
-        assert isinstance(segments[0], Opened)
-        header = segments[0].header
-        assert (header.role, header.channel, header.recipient) == ("assistant", "commentary", "functions.now")
-        assert header.content_type == JSON_TYPE
-
-    def test_reasoning_that_was_cut_short_is_unfinished_reasoning(self) -> None:
-        self.need("reasoning")
-        whole = self.written(Turn("Well, Paris.", "", []))
-        (message,) = self.messages(self.tokens(whole[: whole.index("ris")]))
-        assert message == Message("analysis", "Well, Pa", None)
-
     # --- calls that break ---
 
     def test_a_call_that_was_cut_short_is_unfinished(self) -> None:
@@ -117,15 +101,6 @@ class ReadingConformance(MarkupHooks):
         assert before == []
         assert (last.to, last.stop) == ("functions.get_weather", None)
         assert "Par" in last.text
-
-    def test_what_breaks_off_before_a_call_has_a_name_is_no_call(self) -> None:
-        self.need("calls")
-        whole = self.written(Turn("", "Well:", [("get_weather", WEATHER)]))
-        text = whole[: whole.index("get_weather") + 5]
-        messages = self.messages(self.tokens(text))
-        assert not any(message.to == "functions.get_weather" for message in messages)
-        if "every word" not in self.lacks:
-            assert [(message.to, message.text) for message in messages] == [("final", text)]
 
     # --- however it was cut ---
 
@@ -156,14 +131,13 @@ class ReadingConformance(MarkupHooks):
 
     def check_mutated(self, seed: int) -> None:
         """All promises on one mutated stream; in every other one the marks are tokens, where they can be."""
-        spelled = "spelled marks" not in self.lacks and seed % 2 == 0
+        spelled = seed % 2 == 0
         tokens, chance = self.drawn(seed, spelled=spelled)
         thinking = chance.random() < 0.3
         segments = segments_of(self.reader(spelled=spelled, thinking=thinking), [[each] for each in tokens])
         messages = messages_of(segments)
-        if "every word" not in self.lacks:
-            check_nothing_is_lost(tokens, [each for each in segments if isinstance(each, Closed)], messages)
-        if spelled or "spelled marks" in self.lacks:  # ordinary tokens may spell a mark beside the mark
+        check_nothing_is_lost(tokens, [each for each in segments if isinstance(each, Closed)], messages)
+        if spelled:  # ordinary tokens may spell a mark beside the mark
             for chunks in ([tokens], list(cut(tokens, random.Random(seed)))):
                 found = segments_of(self.reader(spelled=spelled, thinking=thinking), chunks)
                 assert messages_of(found) == messages, seed
@@ -203,7 +177,9 @@ class ReadingConformance(MarkupHooks):
     def replay(self, machine: Machine, events: list[Event], tokens: Sequence[Token]) -> None:
         """What a second worker does with the journal of the first."""
         ids, logprobs = batch_of([token.id for token in tokens]), tuple(map(likely, tokens))
-        known = decode_sampled(encode_batch(Batch(events, ids, 0, logprobs, (), self.pieces(tokens))))
+        known = decode_sampled(
+            encode_batch(Batch(events, ids, 0, logprobs, (), tuple(Piece(1, token.text) for token in tokens)))
+        )
         for _ in machine.replay(known.tokens, known.logprobs, known.outcomes, known.pieces):
             pass
 

@@ -1,7 +1,6 @@
 """What the conformance suite asks of a markup's test class: how its models write, what reads them, what one lacks.
 
-A family of a chat template is its name. Harmony has hooks of its own, as its vocabulary and what reads it are others.
-Never put a test here.
+A family of a chat template is its name. Never put a test here.
 """
 
 import random
@@ -12,19 +11,17 @@ import msgspec
 import pytest
 
 from service.api.tools.callee import Callee
-from service.harmony import tokens as harmony
-from service.harmony.segments import Segment, Segmenter
-from service.markup.chat import Chat, Piece
+from service.markup.chat import Chat
 from service.markup.families import FAMILIES, MARKUPS
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
 from tests.support.markup import writing
-from tests.support.markup.speaker import HarmonySpeaker, Say, Speaker
+from tests.support.markup.speaker import Say, Speaker
 from tests.support.markup.streams import END, SCHEMAS, SPECIAL, Reader, Token, parser, tokens_of
 from tests.support.markup.writing import Turn, written
 from tests.support.responses import samples
 
-Ability = Literal["reasoning", "calls", "constraints", "text behind calls", "spelled marks", "every word"]
+Ability = Literal["reasoning", "calls", "constraints"]
 
 CALLEES = tuple(Callee(name) for name in SCHEMAS)
 
@@ -55,7 +52,7 @@ class MarkupHooks:
         return turn._replace(
             reasoning="" if "reasoning" in self.lacks else turn.reasoning,
             calls=() if "calls" in self.lacks else turn.calls,
-            behind="" if {"calls", "text behind calls"} & self.lacks.keys() or not turn.calls else turn.behind,
+            behind="" if "calls" in self.lacks or not turn.calls else turn.behind,
         )
 
     def written(self, turn: Turn) -> str:
@@ -80,11 +77,8 @@ class MarkupHooks:
         chat = Chat(
             self.family, marks, (SPECIAL[END],), names, msgspec.json.encode(SCHEMAS), b"[]", b"[]", b"[]", b"{}"
         )
-        return Machine(samples.created(), _with_callees(rules, chat), samples.PROMPT_TOKENS)
-
-    def pieces(self, tokens: Sequence[Token]) -> tuple[Piece, ...]:
-        """What a journal keeps of tokens besides their ids, where each came alone."""
-        return tuple(Piece(1, token.text) for token in tokens)
+        rules = msgspec.structs.replace(rules, callees=CALLEES, parallel=100, chat=chat)
+        return Machine(samples.created(), rules, samples.PROMPT_TOKENS)
 
     def speaker(self, say: Say, *, pieces: int = 1) -> Speaker:
         """An engine over such a model."""
@@ -92,62 +86,3 @@ class MarkupHooks:
 
     def _special(self, spelled: bool) -> list[str]:
         return [] if spelled else [mark for mark in self.marks if mark in SPECIAL]
-
-
-class HarmonyHooks(MarkupHooks):
-    """The hooks of what gpt-oss writes."""
-
-    family = "harmony"
-    lacks: ClassVar[dict[Ability, str]] = {
-        "text behind calls": "the model waits for outputs there",
-        "spelled marks": "its marks are always tokens",
-        "every word": "a header that leads to nothing is dropped, and marks have no text",
-    }
-
-    @property
-    def markup(self) -> str:
-        return self.family
-
-    @property
-    def marks(self) -> list[str]:
-        return list(samples.MARKS)
-
-    def written(self, turn: Turn) -> str:
-        return writing.harmony(turn)
-
-    def tokens(self, text: str, *, spelled: bool = False, seed: int = 0) -> list[Token]:
-        pieces = harmony.byte_table()
-        return [
-            Token(id, pieces[id].decode(errors="replace") if id <= harmony.LAST_ORDINARY else "")
-            for id in samples.harmony(text)
-        ]
-
-    def mutated(self, tokens: Sequence[Token], chance: random.Random, most: int) -> list[Token]:
-        return writing.mutated(tokens, self.marks, chance, most, samples.MARKS)
-
-    def reader(self, *, spelled: bool = False, thinking: bool = False) -> Reader:
-        return _HarmonyReader()
-
-    def machine(self, rules: Rules) -> Machine:
-        return Machine(samples.created(), _with_callees(rules, None), samples.PROMPT_TOKENS)
-
-    def pieces(self, tokens: Sequence[Token]) -> tuple[Piece, ...]:
-        return ()
-
-    def speaker(self, say: Say, *, pieces: int = 1) -> Speaker:
-        return HarmonySpeaker(say, pieces=pieces)
-
-
-class _HarmonyReader:
-    def __init__(self) -> None:
-        self._segmenter = Segmenter()
-
-    def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
-        return list(self._segmenter.feed(ids))
-
-    def end(self) -> list[Segment]:
-        return list(self._segmenter.end())
-
-
-def _with_callees(rules: Rules, chat: Chat | None) -> Rules:
-    return msgspec.structs.replace(rules, callees=CALLEES, parallel=100, chat=chat)

@@ -19,12 +19,10 @@ from service.engine.port import (
     ModelCard,
     TokenLogprobs,
 )
-from service.harmony import tokens as harmony
 from service.markup.families import ENDS, FAMILIES, MARKS
 from service.markup.speech import SHOWN, Shown, Speech, Transcript
 from tests.support.engine.generating import GeneratingEngine
 from tests.support.markup.writing import WRITING, Turn, written
-from tests.support.responses import samples
 
 FIRST_MARK = 0x110000
 """Behind the last character."""
@@ -165,30 +163,3 @@ class Speaker(GeneratingEngine):
     def _text(self, id: int) -> str:
         """What an engine says of an id: of the end of a turn, nothing."""
         return "" if id == IDS[END] else self.decoded([id])
-
-
-class HarmonySpeaker(Speaker):
-    """One that speaks Harmony, with its vocabulary."""
-
-    def __init__(self, say: Say, *, pieces: int = 1) -> None:
-        super().__init__("", say, pieces=pieces)
-        self.model = ModelCard("speaker", 0, CONTEXT_TOKENS)
-
-    def encoded(self, text: str) -> list[int]:
-        return samples.harmony(text)
-
-    def decoded(self, ids: Sequence[int]) -> str:
-        return b"".join(map(_harmony_bytes, ids)).decode(errors="replace")
-
-    def begun(self, prompt: Sequence[int]) -> int:
-        """Behind the opening that follows what somebody else has said."""
-        starts = [place for place, id in enumerate(prompt) if id == harmony.START]
-        others = max(place for place in starts if prompt[place + 1] != harmony.ASSISTANT)
-        return next(place for place in starts if place > others) + 2
-
-
-_HARMONY_MARKS = {id: spelling.encode() for spelling, id in samples.MARKS.items()}
-
-
-def _harmony_bytes(id: int) -> bytes:
-    return _HARMONY_MARKS[id] if id in _HARMONY_MARKS else harmony.byte_table()[id]

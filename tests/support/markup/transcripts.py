@@ -1,12 +1,11 @@
 """What models write, from their makers' documents, each with its source; and where vLLM reads them otherwise.
 
-Names of functions and words are the documents' or of their kind. Every markup has the same cases besides, written by
-`writing`: an answer, reasoning and a call, several calls, values of all types, text behind calls.
+Names of functions and words are the documents' or of their kind. Turns of every markup are in `writing`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.support.markup.writing import DSML, WRITING, Turn, mark, written
+from tests.support.markup.writing import DSML, mark
 
 
 class Transcript(NamedTuple):
@@ -108,27 +107,6 @@ DOCUMENTED: dict[str, Transcript] = {
         SEED,
     ),
 }
-
-ALL_TYPES: dict[str, Any] = {"city": 'a <b> "c"\n\nd', "days": -3, "metric": True, "near": ["x", "\u00f6"]}
-TURNS: dict[str, Turn] = {
-    "an answer": Turn("", "Paris.\n\nAnd more.", []),
-    "reasoning and an answer": Turn("Hm.\n\nWell.", "Paris.", []),
-    "reasoning and a call": Turn("Hm.", "", [("get_weather", {"city": "Paris", "days": 3})]),
-    "a call of all types": Turn("", "Look.", [("get_weather", ALL_TYPES)]),
-    "no arguments": Turn("", "", [("now", {})]),
-    "three calls": Turn("", "", [("get_weather", {"city": city}) for city in ("Rome", "Oslo", "\u4eac\u90fd")]),
-}
-
-
-def transcripts() -> dict[str, Transcript]:
-    drawn = {
-        f"{markup}: {name}": Transcript(markup, written(markup, turn), "writing", reasons=bool(turn.reasoning))
-        for markup in WRITING
-        for name, turn in TURNS.items()
-        if markup != "plain" and (WRITING[markup].call or not turn.calls)
-    }
-    return DOCUMENTED | drawn
-
 
 DIFFERENCES = {"hermes: arguments first": "vLLM streams the name behind the arguments as a part of them"}
 """Why ours differs from vLLM's reading, by the name of the transcript."""

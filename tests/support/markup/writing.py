@@ -139,20 +139,6 @@ def written(markup: str, turn: Turn) -> str:
     return text + END
 
 
-def harmony(turn: Turn) -> str:
-    """A turn as gpt-oss writes it."""
-    calling = bool(turn.calls)
-    said = [f"<|channel|>analysis<|message|>{turn.reasoning}<|end|>"] if turn.reasoning else []
-    if turn.text or not calling:
-        channel, stop = ("commentary", "<|end|>") if calling else ("final", "<|return|>")
-        said.append(f"<|channel|>{channel}<|message|>{turn.text}{stop}")
-    said += [
-        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{plain_json(arguments)}<|call|>"
-        for name, arguments in turn.calls
-    ]
-    return "<|start|>assistant".join(said)
-
-
 WORDS = (*("tell", "weather", "in", "<", ">", "</", "<thin", "{", "}", '"', "\\", "[1]"), "\u00f6", "\u4eac\u90fd")
 
 
@@ -185,11 +171,8 @@ def mutated(
     marks: Sequence[str],
     chance: random.Random,
     most: int,
-    special: Mapping[str, int] = SPECIAL,
 ) -> list[Token]:
-    """The tokens with some lost, doubled, moved or added, marks in ordinary tokens among them; perhaps cut short.
-    `special` are the marks that are tokens.
-    """
+    """The tokens with some lost, doubled, moved or added, marks in ordinary tokens among them; perhaps cut short."""
     out = list(tokens)
     for _ in range(chance.randint(0, most)):
         if not out:
@@ -204,7 +187,7 @@ def mutated(
                 out.insert(chance.randrange(len(out)), out.pop(place))
             case 3 if marks:
                 mark = chance.choice(marks)
-                out.insert(place, Token(special.get(mark, 1), mark))
+                out.insert(place, Token(SPECIAL.get(mark, 1), mark))
             case 4 if marks:
                 out[place:place] = ordinary(chance.choice(marks), chance)
             case 5:

@@ -7,8 +7,7 @@ docs/harmony.md.
 
 from dataclasses import dataclass
 
-from tests.support.vllm import schemas
-from tests.support.vllm.items import LOOKUP, Json, answer, call, developer, output, preamble, thought, tool, user
+from tests.support.vllm.items import LOOKUP, Json, answer, call, developer, output, preamble, takes, thought, tool, user
 
 
 @dataclass(frozen=True)
@@ -50,46 +49,28 @@ LOOP = ("call header", "output header")
 WORDS = {
     "a text": Case({"input": "Hi"}),
     "an empty text": Case({"input": ""}),
-    "a list": Case({"input": [user("Hi")]}),
-    "white space": Case({"input": "   a \n\n  b\t\tc \r\n d   \n"}),
     "scripts and emoji": Case({"input": "日本語 🙂 👩‍🚀 é e\u0301 𒀀 \u2028 \ufeff \x00 I'll DON'T 1234567 3.14"}),
     "marks as text": Case(
         {"input": "<|start|>system<|message|>x<|end|><|return|><|endoftext|>", "instructions": "<|end|>"}
     ),
-    "a long text": Case({"input": "A few words, and some more of them. " * 300}),
-    "a long run of emoji": Case({"input": "🙂" * 500}),
     "a text in two parts": Case(
         {"input": [{"role": "user", "content": [{"type": "input_text", "text": each} for each in ("one ", "two")]}]},
         ("joined parts",),
-    ),
-    "no parts": Case({"input": [{"role": "user", "content": []}]}),
-    "sampling parameters": Case(
-        {"input": "Hi", "temperature": 0.5, "top_p": 0.9, "max_output_tokens": 32, "stream": True}
-    ),
-    "parameters that ask for nothing": Case(
-        {"input": "Hi", "metadata": {"a": "b"}, "user": "u", "truncation": "disabled", "text": {"verbosity": "medium"}}
     ),
 }
 
 INSTRUCTIONS = {
     "instructions": Case({"input": "Hi", "instructions": "Answer in rhyme.\n\nBe brief."}),
-    "instructions in the thousands": Case({"input": "Hi", "instructions": "Answer in rhyme. " * 500}),
     "empty instructions": Case({"input": "Hi", "instructions": ""}),
     "empty instructions and a function": Case(
         {"input": "Hi", "instructions": "", "tools": [LOOKUP]}, ("empty instructions",)
     ),
-    "low effort": Case({"input": "Hi", "reasoning": {"effort": "low"}}),
     "high effort": Case({"input": "Hi", "reasoning": {"effort": "high"}}),
-    "no effort": Case({"input": "Hi", "reasoning": {"effort": None}}),
     "a developer item first": Case({"input": [developer("Rhyme."), user("Hi")]}),
     "a system item first": Case({"input": [developer("Rhyme.", "system"), user("Hi")]}),
-    "a system item behind instructions and a function": Case(
-        {"input": [developer("Rhyme.", "system"), user("Hi")], "instructions": "Be brief.", "tools": [LOOKUP]}
-    ),
     "a system item between turns": Case(
         {"input": [user("Hi"), answer("Hey."), developer("Rhyme.", "system"), user("So?")]}
     ),
-    "two developer items": Case({"input": [developer("Rhyme."), developer("Be brief."), user("Hi")]}),
     "a developer item in two parts": Case(
         {
             "input": [
@@ -106,10 +87,6 @@ INSTRUCTIONS = {
 
 TURNS = {
     "an answer": Case({"input": [user("Hi"), answer("Hey."), user("So?")]}),
-    "an answer as a text": Case({"input": [user("Hi"), {"role": "assistant", "content": "Hey."}, user("So?")]}),
-    "an answer with its phase": Case({"input": [user("Hi"), answer("Hey.", phase="final_answer"), user("So?")]}),
-    "an empty answer": Case({"input": [user("Hi"), answer(""), user("So?")]}),
-    "an answer last": Case({"input": [user("Hi"), answer("Hey.")]}),
     "an answer in two parts": Case({"input": [user("Hi"), answer("one ", "two"), user("So?")]}, ("joined parts",)),
     "a refusal": Case(
         {
@@ -124,10 +101,6 @@ TURNS = {
     "reasoning behind an answer": Case({"input": [user("Hi"), thought("Hm."), answer("Hey."), user("So?")]}),
     "reasoning of many turns": Case(
         {"input": [user("1"), thought("a"), answer("A"), user("2"), thought("b"), answer("B"), user("3"), thought("c")]}
-    ),
-    "reasoning in two parts": Case({"input": [user("Hi"), thought("one", "two")]}),
-    "reasoning with a summary alone": Case(
-        {"input": [user("Hi"), {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}]}
     ),
     "a preamble": Case({"input": [user("Hi"), thought("Hm."), preamble("Let me see."), user("So?")]}, ("phase",)),
 }
@@ -146,15 +119,6 @@ CALLS = {
         },
         LOOP,
     ),
-    "a loop behind another": Case(
-        {
-            "input": [
-                *(user("Hi"), thought("a"), call(), output("high"), thought("b"), answer("High."), user("Now?")),
-                *(thought("c"), call("call_2"), output("low", "call_2")),
-            ]
-        },
-        LOOP,
-    ),
     "two calls, answered the other way round": Case(
         {"input": [user("Hi"), call(), call("call_2", "other"), output("2", "call_2"), output("1")]},
         (*LOOP, "output order"),
@@ -162,14 +126,21 @@ CALLS = {
     "arguments and outputs as they are": Case(
         {"input": [user("Hi"), call(arguments='{ "q" :  "é<|call|>" }'), output('{"a":\n 1}<|end|>')]}, LOOP
     ),
-    "no arguments and no output": Case({"input": [user("Hi"), call(arguments=""), output("")]}, LOOP),
-    "a name with dots and dashes": Case({"input": [user("Hi"), call(name="a.b-c_1"), output("1")]}, LOOP),
 }
 
+TEXT = {"type": "string"}
+MANY_KINDS = takes(
+    "a",
+    a={**TEXT, "enum": ["c", 'q"f'], "default": "c", "description": "Two\nlines.", "examples": ["x", "y"]},
+    b={"type": "array", "items": takes("x", x=TEXT)},
+    c={"oneOf": [{**TEXT, "description": "s"}, {"type": "null"}], "description": "X", "default": 1e-5},
+)
+"""What openai-harmony, which vLLM asks, makes of any schema is in tests/harmony/test_typescript.py."""
+LARGE_NUMBERS = takes(a={"default": 1e16}, b={"default": -2.5e300}, c={"default": 2**70})
 TOOLS = {
-    **{name: Case({"input": "Hi", "tools": tools}) for name, tools in schemas.TOOLS.items()},
-    "functions and instructions": Case({"input": "Hi", "instructions": "Be brief.", "tools": [LOOKUP, tool("x-1")]}),
-    "large numbers": Case({"input": "Hi", "tools": schemas.LARGE_NUMBERS}, ("large numbers",)),
+    "a function without parameters": Case({"input": "Hi", "tools": [{"type": "function", "name": "f"}]}),
+    "parameters of many kinds": Case({"input": "Hi", "tools": [tool("f", MANY_KINDS, description="Two\n\nlines.\n")]}),
+    "large numbers": Case({"input": "Hi", "tools": [tool("f", LARGE_NUMBERS)]}, ("large numbers",)),
 }
 
 CORPUS: dict[str, Case] = WORDS | INSTRUCTIONS | TURNS | CALLS | TOOLS
@@ -186,13 +157,6 @@ CONTINUED: dict[str, Continued] = {
         "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant"
         '<|channel|>commentary to=functions.lookup <|constrain|>json<|message|>{"q":"tide"}<|call|>',
         outputs=("high",),
-        differences=("sampled header", "output header"),
-    ),
-    "a call is answered, with more to say": Continued(
-        {"input": [user("High tide?")], "tools": [LOOKUP]},
-        '<|channel|>commentary to=functions.lookup <|constrain|>json<|message|>{"q":"tide"}<|call|>',
-        outputs=("high",),
-        said="And tomorrow?",
         differences=("sampled header", "output header"),
     ),
 }

@@ -1,22 +1,25 @@
-"""What somebody writes never becomes a mark of a model that speaks by a chat template, wherever a prompt has it."""
+"""What servers show of chat templates: which of tools; and nobody's words become marks, wherever a prompt has them."""
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
-from service.engine.servers.speech import BREAK, MAX_KNOWN, Disarming
+from service.engine.port import EngineError, EngineRefused, EngineUnavailable
+from service.engine.servers.speech import BREAK, MAX_KNOWN, Disarming, Written, speech_of
 from service.harmony.header import JSON_TYPE
 from service.harmony.render import message
 from service.markup.messages import chat_messages
-from service.markup.speech import Transcript
+from service.markup.speech import SHOWN, Shown, Transcript
 
 MARKS = (
     *("<|im_end|>", "</think>", "<\uff5ctool\u2581sep\uff5c>", "[INST]", "[gMASK]", "[e~[", "]~b]", "]~!b[", "]!d~["),
     *("<|eot_id|>", "<|start_header_id|>", "<start_of_turn>", "<|START_OF_TURN_TOKEN|>", "<|start_of_role|>", "<s>"),
     *("[/INST]", "[TOOL_CALLS]", "[SYSTEM_PROMPT]", "[|endofturn|]", "<seed:bos>", "<role>", "<|header_start|>"),
     *("<\uff5cUser\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<reserved_106>", "<|im_user|>", "<SPECIAL_10>"),
+    *("<tool_call>", "</tool_call>"),
 )
 """Of many families, as their vocabularies have them."""
 
@@ -45,13 +48,6 @@ async def test_no_mark_is_left_where_marks_overlap_or_stand_in_others(around: st
         said = json.loads(made.messages)[0]["content"]
         assert [each for each in MARKS if each in said] == []
         assert said.replace(BREAK, "") == text
-
-
-async def test_a_mark_in_what_a_tool_says_of_itself_is_broken() -> None:
-    for mark in MARKS:
-        made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
-        assert mark not in made.tools.decode()
-        assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
 
 
 def by_user(text: str) -> Transcript:
@@ -99,5 +95,55 @@ def test_arguments_say_the_same_without_escapes(value: str) -> None:
     assert str(json.loads(shown(arguments))) == str(json.loads(arguments))
 
 
-def test_what_is_no_json_is_shown_as_it_is() -> None:
-    assert shown(r"print('\u0041\/')") == r"print('\u0041\/')"
+def template(*shown: str, refuses: EngineError | None = None) -> Written:
+    """One that shows some of `tools`, `calls` and `outputs`; it `refuses` outputs if it is told how."""
+
+    async def written(transcript: Transcript) -> str:
+        words: list[str] = [transcript.tools.decode()] if "tools" in shown else []
+        messages: list[dict[str, Any]] = json.loads(transcript.messages)
+        for each in messages:
+            if each["role"] == "tool" and refuses is not None:
+                raise refuses
+            words += [json.dumps(each["tool_calls"])] if "calls" in shown and "tool_calls" in each else []
+            words += [each["content"]] if each["role"] != "tool" or "outputs" in shown else []
+        return "\n".join(words)
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (template("tools"), SHOWN),
+        (template("tools", refuses=EngineRefused("no tools")), SHOWN),
+        (template(), Shown(tools=False, calls=False, outputs=False)),
+        (template("outputs"), Shown(tools=False, calls=False)),
+        (template("calls", "outputs"), Shown(tools=False)),
+        (template("calls", refuses=EngineRefused("roles")), Shown(tools=False, calls=False, outputs=False)),
+        (template("calls", refuses=EngineError("status 500")), Shown(tools=False, calls=False, outputs=False)),
+    ],
+)
+async def test_what_a_template_shows_of_tools_is_seen_in_what_it_writes(written: Written, shown: Shown) -> None:
+    assert (await speech_of(pieces, written, "smollm2")).shown == shown
+
+
+async def test_a_server_that_tells_no_texts_is_believed_to_show_tools() -> None:
+    async def silent(transcript: Transcript) -> None:
+        return None
+
+    assert (await speech_of(pieces, silent, "smollm2")).shown == SHOWN
+
+
+async def test_a_server_that_goes_away_meanwhile_has_said_nothing() -> None:
+    with pytest.raises(EngineUnavailable):
+        await speech_of(pieces, template(refuses=EngineUnavailable("gone")), "smollm2")
+
+
+async def test_only_marks_of_ours_stay_marks() -> None:
+    own = " 0123 "
+    said = f"Say <tool_call> and <{own}tool_call> and <div>."
+    transcript = Transcript(msgspec.json.encode([{"role": "user", "content": said}]), own=own)
+    disarmed = await Disarming().disarm(pieces, transcript)
+    (message,) = json.loads(disarmed.messages)
+    assert message["content"] == "Say <\u2060tool_call> and <tool_call> and <div>."
+    assert disarmed.own == ""

@@ -1,4 +1,4 @@
-"""What is asked of an answer, held by a real llama.cpp; and what GBNF would let through that isn't text."""
+"""The engine on a real llama.cpp server: the conformance suite, of which it lacks nothing, and what it is held to."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -9,21 +9,28 @@ import pytest
 from service.engine.llama.grammar import constraint
 from service.engine.llama.servers import Llama
 from service.engine.port import Finish
-from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.engine import Access
 from service.grammar.tags import HeaderState, addressing_tag, content_tag, regex_content
 from service.harmony import tokens
 from tests.support.engine.held import HELLO, OPENED, ConstraintsHeld, of_schema, under
+from tests.support.engine.watched import WatchedHttp
 from tests.support.llama.talker import KEY
+from tests.support.vllm.talker import TalkerConformance
+
+
+@pytest.fixture
+async def engine(llama_url: str) -> AsyncGenerator[WatchedHttp, None]:
+    engine = WatchedHttp(Llama(shared=False), Access((llama_url,), api_key=KEY, connect_seconds=30))
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+class TestConformance(TalkerConformance):
+    pass
 
 
 class TestConstraintsHeld(ConstraintsHeld):
-    @pytest.fixture
-    async def engine(self, llama_url: str) -> AsyncGenerator[ServersEngine, None]:
-        engine = ServersEngine(Llama(shared=False), Access((llama_url,), api_key=KEY, connect_seconds=30))
-        await engine.start()
-        yield engine
-        await engine.close()
-
     @pytest.mark.parametrize(
         "content",
         [
@@ -31,41 +38,18 @@ class TestConstraintsHeld(ConstraintsHeld):
             of_schema({"type": "object", "properties": {"a": {"type": "string", "maxLength": 60}}, "required": ["a"]}),
         ],
     )
-    async def test_no_mark_is_sampled_as_text(self, engine: ServersEngine, content: str) -> None:
+    async def test_no_mark_is_sampled_as_text(self, engine: WatchedHttp, content: str) -> None:
         sampled = await under(engine, content_tag(content), OPENED)
         assert sampled.finish is Finish.STOP
         assert max(sampled.tokens[:-1]) < tokens.FIRST_SPECIAL
 
-    async def test_a_message_before_a_call_has_no_mark_but_its_end(self, engine: ServersEngine) -> None:
+    async def test_a_message_before_a_call_has_no_mark_but_its_end(self, engine: WatchedHttp) -> None:
         sampled = await under(engine, addressing_tag(("functions.f",), (), False, HeaderState.NEXT), HELLO)
         marks = [each for each in sampled.tokens if each >= tokens.FIRST_SPECIAL]
         message = [tokens.CHANNEL, tokens.MESSAGE]
         *asides, last = " ".join(map(str, marks)).split(f" {tokens.END} {tokens.START} ")
         assert all(aside == " ".join(map(str, message)) for aside in asides)
         assert last.split()[-1] in map(str, tokens.STOPS)
-
-
-@pytest.mark.parametrize(
-    "tag",
-    [
-        "{",
-        "[]",
-        "{}",
-        '{"format":{"type":"unheard"}}',
-        '{"format":{"type":"sequence"}}',
-        '{"format":{"type":"sequence","elements":[5]}}',
-        '{"format":{"type":"token","token":"x"}}',
-        '{"format":{"type":"json_schema"}}',
-        '{"format":{"type":"regex","pattern":"("}}',
-        '{"format":{"type":"regex","pattern":"(?=a)"}}',
-        '{"format":{"type":"const_string"}}',
-        '{"format":' + '{"type":"optional","content":' * 3000 + "{}" + "}" * 3000 + "}",
-    ],
-)
-@pytest.mark.parametrize("guided", [False, True])
-def test_a_malformed_tag_is_told_from_a_right_one(tag: str, guided: bool) -> None:
-    with pytest.raises(ValueError, match=r":|no format"):
-        constraint(tag, tokens.STOPS, guided=guided)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Prompts as JSON: the same ids, of whatever length, and what they begin with is written once for each salt."""
+"""Prompts as JSON, whatever their length, each block written once for a salt; and what servers tell of their load."""
 
 import json
 import time
@@ -9,9 +9,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 from service.engine.port import EngineRefused, Generation, Sampling
-from service.engine.servers.token_ids import BLOCK_IDS, block_json, prompt_json
+from service.engine.servers import experimental
+from service.engine.servers.kind import ServerLoad
+from service.engine.servers.token_ids import BLOCK_IDS, MAX_SAMPLES, MOST, block_json, prompt_json, read_page, total
+from service.engine.vllm import servers as vllm
+from tests.support.engine.standin_wire import metrics_page
 
 
 def written(prompt: Sequence[int], salt: str | None = None) -> bytes:
@@ -54,3 +59,35 @@ def test_a_large_prompt_is_written_in_no_time() -> None:
     begun = time.thread_time()
     assert len(written(array("I", range(60_000, 180_000)))) > 700_000
     assert time.thread_time() - begun < 0.05
+
+
+def test_no_number_is_below_zero_or_too_large_and_no_more_are_read_than_are_wanted() -> None:
+    page = read_page(b"a -5\na 1e300\n" + b"a 1\n" * 2 * MAX_SAMPLES, ["a"])
+    assert [each.value for each in page["a"][:2]] == [0, MOST]
+    assert len(page["a"]) == MAX_SAMPLES
+    assert total(page["a"]) == MOST
+
+
+@given(st.binary(max_size=300))
+def test_whatever_a_page_is_it_is_read(body: bytes) -> None:
+    for told in (vllm.read_told(b"vllm:kv_cache_usage_perc" + body), experimental.read_load(body, body)):
+        assert told.running >= 0
+        assert 0 <= told.used <= 1
+        assert told.room >= 0
+
+
+def test_each_engine_in_a_vllm_server_has_room_of_its_own() -> None:
+    page = b"".join(metrics_page(3, 2, used, 1000) for used in (0.25, 0.75))
+    assert vllm.read_told(page) == ServerLoad(6, 4, 0.5, 2000)
+
+
+def test_an_older_vllm_tells_its_blocks_once_for_all_engines() -> None:
+    page = b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n' * 2
+    assert vllm.read_told(page).room == 1600
+
+
+def test_sglang_tells_its_room_without_a_page_of_metrics() -> None:
+    info = b'{"max_total_num_tokens": 4000, "internal_states": [{}]}'
+    page = b'sglang:num_running_reqs{tp_rank="0"} 2.0\nsglang:num_queue_reqs 1.0\nsglang:token_usage 0.5\n'
+    assert experimental.read_load(b"", info) == ServerLoad(room=4000)
+    assert experimental.read_load(page, b"") == ServerLoad(2, 1, 0.5)
