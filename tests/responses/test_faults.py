@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import zstandard
 
 from service.engine.port import EngineError, EngineUnavailable, Finish
 from service.harmony.segments import Segmenter
@@ -17,6 +18,8 @@ from service.harmony.tokens import RETURN, encode
 from service.responses.output.emitter import MessageEmitter
 from service.responses.output.machine import Machine
 from service.settings.settings import Settings
+from store import codec
+from store.redis.connection import connect
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
 from tests.support.service.inside import Inside, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
@@ -232,3 +235,16 @@ def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable
             assert answer.json()["error"]["code"] == "service_unavailable"
             assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
     assert service.http().post("/v1/responses", json=body).status_code == 200
+
+
+async def test_a_response_whose_dictionary_came_with_a_later_release_is_a_500_that_says_so(settings: Settings) -> None:
+    theirs = zstandard.train_dictionary(1024, [b"The number is %d." % n for n in range(2_000)], dict_id=40_000)
+    blob = bytes([codec.FORMAT, codec.ZSTD]) + zstandard.ZstdCompressor(dict_data=theirs).compress(b"again " * 100)
+    async with serving(settings, scripted([[*opened("Hello."), RETURN]])) as inside, inside.http() as http:
+        made = (await post(inside)).json()
+        redis = connect(settings.redis_url)
+        await redis.set(inside.store.keyspace.turn("default", made["id"]).key("response"), blob)
+        await redis.aclose()
+        refused = await http.get(f"/v1/responses/{made['id']}")
+    assert refused.status_code == 500
+    assert "was stored by a later release than the one that answers" in refused.json()["error"]["message"]

@@ -108,28 +108,6 @@ def test_what_comes_next_depends_on_the_machine_and_on_the_generation_under_way(
     assert step == expected or type(step) is expected
 
 
-@pytest.mark.parametrize(
-    ("said", "budget", "expected"),
-    [
-        ("", 500, Ask),
-        (THOUGHT, 500, Ask),
-        (THOUGHT, len(harmony(THOUGHT)), End(Ending.LENGTH)),
-        (OPEN_ANSWER, 500, Ask),
-        (OPEN_ANSWER, len(harmony(OPEN_ANSWER)), End(Ending.LENGTH)),
-        (STRANGER, 1, GiveFeedback()),
-        (LOOK, 500, Ask),
-        (LOOK + NEXT + LOOK, 1, End(Ending.STOP)),
-    ],
-)
-def test_without_a_generation_under_way_the_engine_is_asked_unless_nothing_is_left(
-    said: str, budget: int, expected: object
-) -> None:
-    whole = msgspec.structs.replace(WHOLE, sampling=Sampling(budget, stop_ids=tokens.ENDS))
-    step = next_step(began(Rules(TOOLS, parallel=2, answer=HELD), harmony(said)), whole)
-
-    assert step == expected or type(step) is expected
-
-
 def test_a_call_ends_a_generation_unless_another_may_follow() -> None:
     alone, several = (
         next_generation(WHOLE, began(Rules(TOOLS, parallel=number))).sampling.stop_ids for number in (1, 5)
