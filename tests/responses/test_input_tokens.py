@@ -5,12 +5,18 @@ from typing import Any
 import pytest
 
 from service.settings.settings import Settings
-from tests.responses.test_continue import WEATHER
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.counted import usage
 
 Json = dict[str, Any]
+WEATHER: Json = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": True,
+}
 BODIES: dict[str, Json] = {
     "a text": {"input": "Count to 3."},
     "instructions": {"input": "hi", "instructions": "Be brief."},

@@ -8,7 +8,7 @@ from service.app import all_routes
 from service.engine.port import EngineError
 from service.settings.settings import Settings
 from service.web.auth import CONSOLE, HEALTH
-from tests.responses.test_continue import WEATHER
+from tests.responses.test_input_tokens import WEATHER
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
 from tests.support.oracles.open_responses import check_stream
