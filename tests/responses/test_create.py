@@ -1,4 +1,4 @@
-"""Creating a response in one piece: what comes back, what each parameter does, and going on from it or from its items."""
+"""Creating a response in one piece: what comes back, what each parameter does, and how others refer to it."""
 
 from typing import Any
 
@@ -69,13 +69,13 @@ def test_too_small_a_budget_leaves_it_incomplete(service: ServiceProcess) -> Non
     assert response.incomplete_details.reason == "max_output_tokens"
     assert response.usage is not None
     assert response.usage.output_tokens == 40
-    assert response.output[-1].status == "incomplete"
+    assert response.output[-1].to_dict()["status"] == "incomplete"
 
 
 def test_what_is_not_stored_can_not_be_found(service: ServiceProcess) -> None:
     client = service.client()
     response = client.responses.create(model=MODEL, input="hi", store=False)
-    assert response.store is False
+    assert response.to_dict()["store"] is False
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(response.id)
     with pytest.raises(openai.BadRequestError) as refusal:

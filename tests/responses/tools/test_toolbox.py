@@ -95,23 +95,25 @@ async def test_a_list_is_kept_for_a_tenant_and_for_what_signs_in_and_for_nobody_
     assert len(stubs.opened) == 5
 
 
-async def test_a_process_without_servers_says_so_where_another_one_planned_a_call() -> None:
-    run = Toolbox({}, (), no_server, allowing="").run("acme", [Connection("maths", "https://a.example/mcp")])
-    outcome = await run.call(CALL)
+BROWSING = callees("browser", "{}")[0].hosted
+assert BROWSING is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "connections", "told"),
+    [
+        (CALL, [Connection("maths", URL)], "This process may ask no server, 'maths' included."),
+        (CALL, [], "no server 'maths' any more"),
+        (HostedCall("ws_1", BROWSING, "{}"), [], "This process can't run browser."),
+    ],
+)
+async def test_a_process_that_can_not_make_a_call_that_another_one_planned_says_so(
+    call: HostedCall, connections: list[Connection], told: str
+) -> None:
+    run = Toolbox({}, (), no_server, allowing="").run("acme", connections)
+    outcome = await run.call(call)
     await run.aclose()
 
-    assert (outcome.status, outcome.told) == ("failed", "Error: This process may ask no server, 'maths' included.")
-
-
-async def test_a_server_that_the_operator_took_away_meanwhile_fails_the_call() -> None:
-    outcome = await Toolbox({}, (), no_server, allowing="").run("acme").call(CALL)
-
-    assert "no server 'maths' any more" in outcome.told
-
-
-async def test_a_process_without_that_back_end_says_so_where_another_one_planned_a_call() -> None:
-    (callee, *_) = callees("browser", "{}")
-    assert callee.hosted is not None
-    outcome = await Toolbox({}, (), no_server, allowing="").run("acme").call(HostedCall("ws_1", callee.hosted, "{}"))
-
-    assert (outcome.status, outcome.told) == ("failed", "Error: This process can't run browser.")
+    assert outcome.status == "failed"
+    assert outcome.told.startswith("Error: ")
+    assert told in outcome.told
