@@ -19,19 +19,13 @@ from service.responses.output.journal import Batch, batch_of, decode_batch, deco
 from service.responses.output.machine import Ending
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
-from tests.support.responses.samples import RESPONSE_ID, harmony, run
+from tests.support.responses.samples import RESPONSE_ID, harmony
 
 MESSAGE_ID = f"msg_{RESPONSE_ID[5:]}0000"
 
 
 def deltas(*texts: str, first: int = 0) -> list[Event]:
     return event_samples.numbered([events.OutputTextDelta(MESSAGE_ID, 0, 0, text) for text in texts], first)
-
-
-def sliced(stream: list[Event], places: list[int]) -> list[list[Event]]:
-    """The stream in batches that end at `places`."""
-    bounds = sorted({0, len(stream), *(place for place in places if place < len(stream))})
-    return [stream[start:end] for start, end in pairwise(bounds)]
 
 
 # --- what goes in comes out ---
@@ -42,36 +36,6 @@ def test_any_events_come_back_as_they_went(batch: list[Event], packed: bytes, ca
     whole = Batch(batch, packed, cached)
 
     assert decode_batch(encode_batch(whole), batch[-1].sequence_number) == whole
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        events.OutputTextDelta(MESSAGE_ID, 1, 0, "b"),
-        events.OutputTextDelta(MESSAGE_ID, 0, 1, "b"),
-        events.OutputTextDelta(MESSAGE_ID, 0, 0, "b", (events.Logprob("b", -0.5),)),
-        events.OutputTextDelta(f"{MESSAGE_ID}00", 0, 0, "b"),
-        events.OutputTextDelta(MESSAGE_ID.upper(), 0, 0, "b"),
-        events.ReasoningTextDelta(MESSAGE_ID, 0, 0, "b"),
-        events.FunctionCallArgumentsDelta(MESSAGE_ID, 0, "b"),
-        events.Error(code=None, message="b"),
-    ],
-    ids=repr,
-)
-def test_deltas_that_differ_in_more_than_their_text_stay_apart(second: Event) -> None:
-    batch = event_samples.numbered([*deltas("a"), second, *deltas("c")], 3)
-
-    assert decode_batch(encode_batch(Batch(batch)), 5).events == batch
-
-
-@given(ids=samples.streams, places=samples.cuts, ending=st.sampled_from(Ending))
-def test_a_stream_comes_back_however_it_is_cut_into_batches(ids: list[int], places: list[int], ending: Ending) -> None:
-    stream = run(samples.machine(), [ids], ending, background=True)
-    back: list[Event] = []
-    for batch in sliced(stream, places):
-        back += decode_batch(encode_batch(Batch(batch)), batch[-1].sequence_number).events
-
-    assert back == stream
 
 
 def test_events_and_tokens_of_every_kind_come_back() -> None:

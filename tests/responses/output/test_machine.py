@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.responses.output import machine as machines
-from service.responses.output.machine import Ending
+from service.responses.output.machine import Ending, Machine
+from service.responses.output.phases import OutOfOrder
 from tests.support.lengths import lengths
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
@@ -88,3 +89,13 @@ def test_usage_counts_every_sampled_token_and_those_of_reasoning() -> None:
     assert usage.output_tokens == len(harmony(thought + answer))
     assert usage.output_tokens_details.reasoning_tokens == len(harmony(thought))
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+
+
+@pytest.mark.parametrize("machine", [samples.machine(), sampled(ANSWER)], ids=["new", "closed"])
+def test_a_move_out_of_order_is_refused_and_changes_nothing(machine: Machine) -> None:
+    before = machine.phase, machine.next_number, machine.stretches.sampled, as_json(machine.snapshot())
+    for move in (lambda: machine.feed([1]), machine.start, lambda: machine.end(Ending.STOP), machine.give_feedback):
+        with pytest.raises(OutOfOrder):
+            move()
+
+    assert (machine.phase, machine.next_number, machine.stretches.sampled, as_json(machine.snapshot())) == before
