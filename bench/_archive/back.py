@@ -15,8 +15,8 @@ from bench._archive.opened import LINK_SECONDS, Bench, Opened, bucket, most_over
 from bench._archive.turns import TENANT, Conversations, conversations
 from bench._rig import Server, running
 from bench._told import Target, table
-from tests.support.archive.link import link
 from tests.support.archive.opened import Place
+from tests.support.store.link import link
 
 DEPTH = 50
 TREES = 150

@@ -17,11 +17,11 @@ from service.settings.settings import Settings
 from store.archive.opening import open_archive
 from store.archive.port import Bounds
 from store.backup.archiving.store_archive import StoreArchive
-from tests.support.archive.link import link
+from tests.support.archive.kept import lose
 from tests.support.archive.opened import new_name, place_of
-from tests.support.archive.stored import lose
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
+from tests.support.store.link import link
 from tests.support.waiting import until
 
 ARCHIVE_SECONDS = 1.0

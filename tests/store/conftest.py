@@ -5,7 +5,9 @@ Never flush a server here: all tests of a run share it, at the same time where x
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -17,8 +19,8 @@ from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.redis import connection
 from store.redis.connection import connect
+from store.redis.wire import Argument, Command
 from tests.support.store.audit import complaints
-from tests.support.store.lossy import LossyOperation
 from tests.support.store.servers import (
     PLAIN,
     Cluster,
@@ -39,6 +41,8 @@ PATIENCE = 15.0
 
 EXACT = Caps(touch_seconds=0)
 """Every use is noted."""
+
+OpenStore = Callable[..., ConversationHistoryStore]
 
 
 @pytest.fixture(scope="session", params=["valkey", "redis"])
@@ -62,48 +66,58 @@ async def redis(server_url: str, prefix: str) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
+class LossyOperation(connection.Operation):
+    """Carries out each command, loses the reply, and answers the repeat. An error reply is never lost."""
+
+    async def row(self, *commands: Command, at: Argument | None = None, ahead: bool = False) -> list[Any]:
+        await super().row(*commands, at=at, ahead=ahead)
+        return await super().row(*commands, at=at, ahead=ahead)
+
+
 @pytest.fixture
 def lost_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every store's every command is carried out twice, as its first reply is lost."""
     monkeypatch.setattr(connection, "Operation", LossyOperation)
 
 
+@pytest.fixture
+async def open_store(server_url: str, prefix: str) -> AsyncIterator[OpenStore]:
+    """Opens stores over the test's prefix, or another one; they are closed after it."""
+    async with AsyncExitStack() as stack:
+
+        def opened(own: str = prefix, **how: Any) -> ConversationHistoryStore:
+            store = ConversationHistoryStore(connect(server_url), prefix=own, **{"timeout_seconds": PATIENCE} | how)
+            stack.push_async_callback(store.close)
+            return store
+
+        yield opened
+
+
 @pytest.fixture(params=[pytest.param(0, id="uncached", marks=pytest.mark.full), pytest.param(1 << 20, id="cached")])
 async def store(
-    request: pytest.FixtureRequest, server_url: str, redis: Redis, prefix: str
+    request: pytest.FixtureRequest, open_store: OpenStore, redis: Redis, prefix: str
 ) -> AsyncIterator[ConversationHistoryStore]:
     """A store with nothing in it. After the test all keys must belong to stored turns, and add up."""
-    store = ConversationHistoryStore(
-        connect(server_url), prefix=prefix, cache_bytes=request.param, timeout_seconds=PATIENCE, caps=EXACT
-    )
-    yield store
-    await store.close()
+    yield open_store(cache_bytes=request.param, caps=EXACT)
     assert await complaints(redis, prefix) == []
 
 
 @pytest.fixture
-async def capped(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[Callable[..., ConversationHistoryStore]]:
+async def capped(open_store: OpenStore, redis: Redis, prefix: str) -> AsyncIterator[OpenStore]:
     """Makes stores with caps over one prefix. After the test all keys must belong to stored turns, and add up."""
-    stores: list[ConversationHistoryStore] = []
 
     def make(*, pin_seconds: float = 60.0, cache_bytes: int = 0, **caps: float) -> ConversationHistoryStore:
         limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0, "idle_grace_seconds": 0} | caps)
-        how = {"pin_seconds": pin_seconds, "cache_bytes": cache_bytes, "timeout_seconds": PATIENCE}
-        stores.append(ConversationHistoryStore(connect(server_url), prefix=prefix, caps=limits, **how))
-        return stores[-1]
+        return open_store(pin_seconds=pin_seconds, cache_bytes=cache_bytes, caps=limits)
 
     yield make
-    for store in stores:
-        await store.close()
     assert await complaints(redis, prefix) == []
 
 
 @pytest.fixture
-async def unaudited(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+def unaudited(open_store: OpenStore) -> ConversationHistoryStore:
     """A store with nothing in it, which a test may harm."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=PATIENCE, caps=EXACT)
-    yield store
-    await store.close()
+    return open_store(caps=EXACT)
 
 
 @pytest.fixture

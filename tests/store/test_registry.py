@@ -8,9 +8,8 @@ from redis.asyncio import Redis
 from store.errors import RegistryFull, RegistryMoved
 from store.fsck.check import Fsck, Report
 from store.history.history import ConversationHistoryStore
-from store.listening import Listening
 from store.redis.connection import connect
-from store.registry import STRANGERS, TRIES, Change, RecordKey, Registry, repeat
+from store.registry import STRANGERS, Change, RecordKey, Registry, repeat
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT
 
@@ -21,18 +20,6 @@ ONE = Change("project/one", b"", b'{"name":"\\u00e9\\n"}')
 def registry(store: ConversationHistoryStore) -> Registry:
     """The registry of an empty store."""
     return Registry(store, most_entries=100)
-
-
-async def test_what_was_written_is_read(registry: Registry) -> None:
-    await registry.change([ONE], places=[RecordKey("projects", "one", 5)], entries=[b"made"])
-    assert await registry.read("project/one", "project/other") == [ONE.after, b""]
-    assert await registry.page("projects") == ["one"]
-    assert [each.record for each in await registry.entries()] == [b"made"]
-
-
-async def test_a_change_may_have_several_entries(registry: Registry) -> None:
-    await registry.change([ONE], entries=[b"first", b"second"])
-    assert [each.record for each in await registry.entries()] == [b"second", b"first"]
 
 
 async def test_a_change_of_what_is_otherwise_by_now_changes_nothing(registry: Registry) -> None:
@@ -70,18 +57,6 @@ async def test_a_change_whose_reply_is_lost_happens_once(registry: Registry) -> 
     assert await registry.read(ONE.name) == [b""]
 
 
-async def test_a_list_is_read_from_both_ends_page_by_page(registry: Registry) -> None:
-    names = [f"n{number}" for number in range(7)]
-    for name in names:
-        await registry.change((), places=[RecordKey("keys", name, 100)])
-    for ascending in (True, False):
-        found: list[str] = []
-        while page := await registry.page("keys", after=found[-1] if found else None, limit=3, ascending=ascending):
-            found += page
-        assert found == (names if ascending else names[::-1])
-    assert await registry.page("keys", after="nobody") is None
-
-
 async def test_of_many_who_change_the_same_each_one_counts(registry: Registry) -> None:
     async def add(name: str) -> None:
         async def once() -> None:
@@ -95,18 +70,6 @@ async def test_of_many_who_change_the_same_each_one_counts(registry: Registry) -
     assert sorted(count.decode()) == list("abcd")
 
 
-async def test_who_never_finds_what_it_read_gives_up() -> None:
-    tries: list[int] = []
-
-    async def never() -> None:
-        tries.append(1)
-        raise RegistryMoved("it")
-
-    with pytest.raises(RegistryMoved):
-        await repeat(never)()
-    assert len(tries) == TRIES
-
-
 async def test_the_last_use_of_a_key_goes_with_it(registry: Registry) -> None:
     await registry.change([ONE])
     await registry.used({ONE.name: 7})
@@ -116,19 +79,6 @@ async def test_the_last_use_of_a_key_goes_with_it(registry: Registry) -> None:
     await registry.used({ONE.name: 8})  # by a process that has yet to hear of it
     assert await registry.last_used([ONE.name]) == [None]
     assert await registry.last_used([]) == []
-
-
-async def test_whoever_listens_is_told(registry: Registry, server_url: str) -> None:
-    client = connect(server_url)
-    listening = Listening(client)
-    async with listening.channel(registry.news) as listener:
-        await registry.change([ONE], tell="one")
-        messages = await listener.messages(10)
-        while not messages:
-            messages = await listener.messages(10)
-        assert messages == [b"one"]
-    await listening.close()
-    await client.aclose()
 
 
 async def test_fsck_leaves_it_as_it_is(registry: Registry, redis: Redis, server_url: str, prefix: str) -> None:

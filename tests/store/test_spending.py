@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import Conflict, LeaseLost, ParentNotFound
+from store.errors import LeaseLost
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -16,7 +16,6 @@ from store.jobs.model import Steer
 from store.spending import HOUR_SECONDS, MARKED_MS, HourSpent, Spender, Spending, Sums
 from store.turn import Expense, Status, Turn
 from tests.support.store.sample import TENANT, turn
-from tests.support.store.verdict import checked
 from tests.support.store.work import claim, submit, successor
 
 SPENT = Expense("key_1", "gpt-oss-20b", 100, 40, 9, 5)
@@ -52,33 +51,6 @@ async def told(spending: Spending, redis: Redis) -> dict[Spender, Sums]:
 def spending_turn(id: str, parent: str | None = None, *, expense: Expense = SPENT, **how: Status) -> Turn:
     """A turn whose response spent something."""
     return msgspec.structs.replace(turn(id, parent, **how), expense=expense)
-
-
-async def test_what_a_stored_response_spent_is_counted_with_it(
-    history: ConversationHistoryStore, spending: Spending, redis: Redis
-) -> None:
-    first = history.new_id()
-    await history.append(TENANT, spending_turn(first))
-    other = Expense("", "qwen", 7, 0, 1)
-    await history.append("zeta", spending_turn(history.new_id(), expense=other))
-    await history.append(TENANT, spending_turn(history.new_id(first), first))
-    assert await told(spending, redis) == {
-        WHO: Sums(2, 200, 80, 18, 10),
-        Spender("zeta", "", "qwen"): Sums(1, 7, 0, 1, 0),
-    }
-
-
-async def test_storing_a_turn_again_counts_nothing(
-    history: ConversationHistoryStore, spending: Spending, redis: Redis
-) -> None:
-    one = spending_turn(history.new_id())
-    for _ in range(3):
-        await history.append(TENANT, one)
-    with pytest.raises(Conflict):
-        await history.append(TENANT, msgspec.structs.replace(one, response=b"{}"))
-    with pytest.raises(ParentNotFound):
-        await history.append(TENANT, spending_turn(history.new_id(), history.new_id()))
-    assert await told(spending, redis) == {WHO: ONCE}
 
 
 @pytest.mark.usefixtures("lost_replies")
@@ -142,15 +114,6 @@ async def test_an_hour_is_known_for_as_long_as_the_store_says(
     assert 7_000 < await redis.ttl(key) <= 7_200
 
 
-async def test_nothing_is_counted_where_nothing_is_kept(
-    history: ConversationHistoryStore, spending: Spending, redis: Redis
-) -> None:
-    history.caps = replace(history.caps, spent_seconds=0)
-    await history.append(TENANT, spending_turn(history.new_id()))
-    await spending.count(TENANT, history.new_id(), SPENT)
-    assert await told(spending, redis) == {}
-
-
 async def test_an_hour_that_is_full_counts_the_rest_together(
     history: ConversationHistoryStore, spending: Spending, redis: Redis, prefix: str
 ) -> None:
@@ -184,12 +147,3 @@ async def test_many_hours_are_told_in_pieces_and_each_of_them_whole(
     assert found[0].spender.model == "m/of/a folder"
     assert sum(row.sums.requests for row in found) == 3 * sum(range(400))
     assert calls < 10
-
-
-async def test_what_an_hour_has_is_nobodys_turn(
-    history: ConversationHistoryStore, spending: Spending, server_url: str, prefix: str
-) -> None:
-    await history.append(TENANT, spending_turn(history.new_id()))
-    await spending.count(TENANT, history.new_id(), SPENT)
-    _, report = await checked(server_url, prefix, repair=True)
-    assert (report.found, report.unknown) == (0, 0)

@@ -1,8 +1,11 @@
-"""The port of archives, for every backend: each test says one thing that all that is built above relies on."""
+"""The port of archives, for every backend: each test says one thing that all above relies on, and writers die, too."""
 
 import asyncio
+import random
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +13,9 @@ import pytest
 from store.archive.archive import Archive
 from store.archive.port import MOST_DELETED, MOST_LISTED, MOST_VALUE_BYTES, Bounds, Entry
 from tests.support import ROOT
-from tests.support.archive.opened import Place, opened
+from tests.support.archive.opened import REMOTE, Place, opened
 from tests.support.archive.programs.counting import increment
+from tests.support.archive.programs.writing import VALUE_BYTES
 
 KEY = "v1/0a/default/00ff/0"
 KEYS = ["v1/0a/a/1/0", "v1/0a/a/1/1", "v1/0a/a-b/1/0", "v1/0b/a/2/0", "v1/dictionary/7", "v1/gone/a", "v2/0a/x"]
@@ -41,12 +45,6 @@ async def test_a_value_may_be_empty_and_may_be_large(archive: Archive, size: int
     assert found.value == value
 
 
-async def test_what_is_there_is_not_created_again(archive: Archive) -> None:
-    etag = await archive.put(KEY, b"first", only_if=None)
-    assert await archive.put(KEY, b"second", only_if=None) is None
-    assert await archive.get(KEY) == (b"first", etag)
-
-
 async def test_a_large_value_has_the_same_conditions(archive: Archive) -> None:
     first = await archive.put(KEY, bytes(10 << 20), only_if=None)
     assert await archive.put(KEY, b"\1" * (10 << 20), only_if=None) is None
@@ -54,23 +52,6 @@ async def test_a_large_value_has_the_same_conditions(archive: Archive) -> None:
     assert second
     assert await archive.put(KEY, b"\3" * (10 << 20), only_if=first) is None
     assert await archive.get(KEY) == (b"\2" * (10 << 20), second)
-
-
-async def test_only_what_the_etag_names_is_replaced(archive: Archive) -> None:
-    first = await archive.put(KEY, b"first", only_if=None)
-    second = await archive.put(KEY, b"second", only_if=first)
-    assert second not in (None, first)
-    assert await archive.put(KEY, b"third", only_if=first) is None
-    assert await archive.get(KEY) == (b"second", second)
-    assert await archive.put(KEY, b"third", only_if=second)
-
-
-async def test_what_is_not_there_is_not_replaced(archive: Archive) -> None:
-    etag = await archive.put(KEY, b"first", only_if=None)
-    assert await archive.put(KEY + "1", b"x", only_if=etag) is None
-    await archive.delete(KEY)
-    assert await archive.put(KEY, b"second", only_if=etag) is None
-    assert await archive.get(KEY) is None
 
 
 async def test_what_is_deleted_is_gone_and_may_be_deleted_again(archive: Archive) -> None:
@@ -152,13 +133,6 @@ async def test_what_one_process_wrote_another_reads(archive: Archive, place: Pla
     assert found.value == b"there"
 
 
-async def test_of_many_tasks_none_loses_what_it_added(archive: Archive) -> None:
-    await asyncio.gather(*(increment(archive, KEY, 5) for _ in range(8)))
-    found = await archive.get(KEY)
-    assert found
-    assert int(found.value) == 40
-
-
 async def test_of_several_processes_none_loses_what_it_added(archive: Archive, place: Place) -> None:
     program = [sys.executable, "-m", "tests.support.archive.programs.counting", place.url, KEY, "12"]
     environment = {**place.environment, "PYTHONPATH": str(ROOT)}
@@ -191,3 +165,32 @@ async def test_after_a_close_it_can_be_opened_again(archive: Archive, place: Pla
     await archive.close()
     async with opened(place) as again:
         assert await again.get(KEY)
+
+
+KILLS, KILLS_BESIDE_A_SERVER = 12, 4
+"""Where a server has the data, it doesn't matter to it who dies."""
+
+FOLDER = "v1/0a/default"
+
+
+def written_until_killed(place: Place, folder: str, acknowledged: int) -> Sequence[str]:
+    """The keys that a writer has acknowledged until it was killed, which are at least so many."""
+    command = [sys.executable, "-m", "tests.support.archive.programs.writing", place.url, folder]
+    environment = {**place.environment, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout
+        said = [writer.stdout.readline() for _ in range(acknowledged)]
+        writer.kill()
+        said += writer.stdout.readlines()
+    return [line.strip() for line in said if line.endswith("\n")]
+
+
+@pytest.mark.timeout(300)
+async def test_what_a_killed_writer_acknowledged_is_there(archive: Archive, place: Place) -> None:
+    chance = random.Random(19)
+    for kill in range(KILLS_BESIDE_A_SERVER if place.kind in REMOTE else KILLS):
+        keys = written_until_killed(place, f"{FOLDER}/{kill}", chance.randint(1, 40))
+        assert keys
+        there = await asyncio.gather(*(archive.get(key) for key in keys))
+        assert [len(found.value) if found else None for found in there] == [VALUE_BYTES] * len(keys)
+    assert await archive.put(f"{FOLDER}/after", b"x", only_if=None)

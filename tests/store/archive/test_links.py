@@ -11,9 +11,9 @@ import pytest
 from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.errors import ArchiveUnavailable
-from tests.support.archive.link import Link, link
 from tests.support.archive.opened import REMOTE, Place, opened
 from tests.support.archive.patience import PATIENT
+from tests.support.store.link import Link, link
 
 pytestmark = pytest.mark.parametrize("ground", REMOTE, indirect=True)
 
@@ -65,17 +65,6 @@ async def test_lost_replies_lose_nothing(place: Place, between: Link) -> None:
         assert found.value.decode().split() == sorted(words)
 
 
-async def test_a_lost_reply_makes_a_clash_of_ones_own_write(place: Place, between: Link) -> None:
-    async with opened(place.through(between.port)) as archive:
-        await archive.put("v1/0a/before", b"", only_if=None)  # there is a connection now, and a prepared statement
-        between.loses_next = 1
-        assert await archive.put(KEY, b"mine", only_if=None) is None
-        assert between.lost == 1
-        found = await archive.get(KEY)
-        assert found
-        assert found.value == b"mine"
-
-
 async def refused_in_time(archive: Archive) -> None:
     """Every verb is unavailable before its deadline."""
     calls = (archive.get(KEY), archive.put(KEY, b"x", only_if=None), archive.list("v1/"), archive.delete(KEY))
@@ -104,10 +93,3 @@ async def test_a_call_over_a_broken_link_ends_within_its_deadline(place: Place, 
         between.losses = between.delay_seconds = 0.0
         between.cut()
         assert await archive.list("v9/") is not None  # it is there again at once
-
-
-async def test_a_slow_link_is_slow_and_no_more(place: Place, between: Link) -> None:
-    async with opened(place.through(between.port)) as archive:
-        between.delay_seconds = 0.1
-        etag = await archive.put(KEY, b"x" * 40_000, only_if=None)
-        assert await archive.get(KEY) == (b"x" * 40_000, etag)

@@ -1,6 +1,5 @@
 """From a URL to an archive: what each names, and what a wrong one is told."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from store.archive.opening import open_archive
 from store.archive.port import Bounds
 from store.errors import ArchiveRefused, ArchiveUnavailable, Unsupported
-from tests.support import ROOT
 from tests.support.archive import servers
 from tests.support.archive.opened import Place, new_name, opened
 
@@ -70,13 +68,6 @@ def test_a_package_that_is_missing_is_named_with_its_extra(
         opening.open_archive(url, Path("/nowhere"))
 
 
-def test_packages_of_other_backends_are_not_imported() -> None:
-    code = "import sys; from pathlib import Path; from store.archive.opening import open_archive as o\n"
-    code += "o('sqlite', Path('/nowhere')); print(*sorted({'obstore', 'asyncpg'} & sys.modules.keys()))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert told.stdout == "\n"
-
-
 @pytest.mark.parametrize("ground", ["s3"], indirect=True)
 async def test_a_bucket_that_is_not_there_is_no_miss(ground: Place) -> None:
     async with opened(Place("s3", "s3://nobucket", ground.port, ground.environment)) as archive:
@@ -110,19 +101,6 @@ async def test_a_role_that_may_not_make_the_table_uses_one_that_is_there(ground:
         await owner.close()
         assert len(await archive.probe()) == 1
         assert await archive.get("v1/x")
-
-
-@pytest.mark.parametrize("ground", ["postgres"], indirect=True)
-async def test_values_in_postgres_are_stored_as_they_come(ground: Place) -> None:
-    async with opened(ground) as archive:
-        await archive.probe()
-    connection = await asyncpg.connect(ground.url)
-    rows = await connection.fetch(
-        "SELECT attstorage FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
-        " WHERE relname LIKE 'harmonium_archive%' AND relkind IN ('p', 'r') AND attname = 'value'"
-    )
-    await connection.close()
-    assert [row["attstorage"] for row in rows] == [b"e"] * 9
 
 
 @pytest.mark.parametrize("url", ["postgresql://harmonium@127.0.0.1:9/postgres", "s3://bucket"])

@@ -13,7 +13,7 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.port import Bounds
-from store.archive.sqlite import BATCH, FORMAT, PAGE_BYTES, ShardFile
+from store.archive.sqlite import FORMAT, ShardFile
 from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat
 from tests.support.archive.opened import Place, opened
 from tests.support.store.disks import MIB, fill, small_disk
@@ -44,14 +44,6 @@ async def test_each_shard_has_a_file_and_all_other_keys_have_one(archive: Archiv
     assert {name for name in os.listdir(folder) if name.endswith(".db")} == {"0a.db", "0b.db", "other.db"}
 
 
-async def test_what_is_only_read_makes_no_file(archive: Archive, folder: Path) -> None:
-    await archive.put(KEY, b"x", only_if=None)
-    assert await archive.get("v1/0b/default/1/0") is None
-    assert await archive.get("v1/gone/default") is None
-    assert len(await archive.list("")) == 1
-    assert {name for name in os.listdir(folder) if name.endswith(".db")} == {"0a.db"}
-
-
 async def test_its_files_are_its_owner_s_alone(archive: Archive, folder: Path) -> None:
     before = os.umask(0)
     try:
@@ -61,14 +53,6 @@ async def test_its_files_are_its_owner_s_alone(archive: Archive, folder: Path) -
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(folder)}
     assert modes == {"lock": 0o600, "0a.db": 0o600, "0a.db-wal": 0o600, "0a.db-shm": 0o600}
-
-
-async def test_a_file_is_set_up_as_it_was_measured(archive: Archive, folder: Path) -> None:
-    await archive.put(KEY, b"x", only_if=None)
-    file = sqlite3.connect(folder / "0a.db")
-    told = {name: file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "auto_vacuum", "journal_mode")}
-    file.close()
-    assert told == {"page_size": PAGE_BYTES, "auto_vacuum": 2, "journal_mode": "wal"}
 
 
 async def test_a_new_file_may_be_opened_by_many_at_once(folder: Path) -> None:
@@ -99,15 +83,6 @@ async def test_what_is_deleted_gives_its_room_back(archive: Archive, folder: Pat
     await archive.delete(*keys)
     await archive.close()
     assert (folder / "0a.db").stat().st_size < before / 10
-
-
-async def test_what_becomes_smaller_gives_its_room_back(archive: Archive, folder: Path) -> None:
-    keys = [f"v1/0a/default/{number:04d}/0" for number in range(100)]
-    etags = await asyncio.gather(*(archive.put(key, os.urandom(70_000), only_if=None) for key in keys))
-    for key, etag in zip(keys, etags, strict=True):
-        await archive.put(key, b"x", only_if=etag)
-    await archive.close()
-    assert (folder / "0a.db").stat().st_size < 1_000_000
 
 
 @pytest.fixture
@@ -155,29 +130,6 @@ async def test_a_log_that_others_read_is_emptied_later_and_holds_up_nobody(archi
         assert "0a.db-wal" in files_with(folder, b"SECRET")
         reader.execute("ROLLBACK")
     await until(lambda: not files_with(folder, b"SECRET"))
-
-
-async def test_what_is_asked_for_at_once_is_one_transaction(folder: Path) -> None:
-    file = ShardFile(folder / "0a.db", busy_seconds=5.0)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def block(_: sqlite3.Connection) -> None:
-        begun.set()
-        go_on.wait()
-
-    said: list[str] = []
-    first = asyncio.create_task(file.write(block))
-    await until(begun.is_set)
-    await_all = [asyncio.create_task(file.write(lambda opened: opened.set_trace_callback(said.append)))]
-    await_all += [
-        asyncio.create_task(file.write(lambda opened: opened.execute("DELETE FROM object"))) for _ in range(BATCH)
-    ]
-    await asyncio.sleep(0)  # each of them has asked
-    go_on.set()
-    await asyncio.gather(first, *await_all)
-    await file.close()
-    assert said.count("COMMIT") == 2
-    assert said.count("DELETE FROM object") == BATCH
 
 
 async def test_of_writes_at_once_one_that_fails_fails_for_all_and_the_next_go_on(
@@ -256,13 +208,6 @@ async def test_a_full_disk_is_told_and_nothing_that_was_there_is_lost(disk: Path
         assert [entry.key for entry in await archive.list("")] == sorted([*kept, "v1/0a/default/after/0"])
 
 
-async def test_a_disk_that_is_full_before_anything_is_stored_is_told(disk: Path) -> None:
-    fill(disk, but=0)
-    async with opened(Place("sqlite", f"sqlite://{disk / 'archive'}")) as archive:
-        with pytest.raises(ArchiveRefused, match="is full"):
-            await archive.put(KEY, b"first", only_if=None)
-
-
 @pytest.mark.parametrize("content", [b"this is no file of SQLite's" * 400, b"SQLite format 3\0" + bytes(8000)])
 async def test_a_broken_file_is_told_and_others_go_on(archive: Archive, folder: Path, content: bytes) -> None:
     os.makedirs(folder)
@@ -315,10 +260,3 @@ async def test_a_file_of_a_newer_release_is_left_alone(archive: Archive, folder:
     file.close()
     with pytest.raises(NewerFormat, match="upgrade it"):
         await archive.get(KEY)
-
-
-async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    async with opened(Place("sqlite", f"sqlite://{tmp_path / 'file'}")) as archive:
-        with pytest.raises(ArchiveRefused, match="see whose it is"):
-            await archive.get(KEY)

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.redis.connection import connect
+from tests.store.conftest import OpenStore
 from tests.support.store.backups import Moves
 from tests.support.store.verdict import faults
 
@@ -23,10 +23,9 @@ def moves(server_url: str, prefix: str, file: Path, second: ConversationHistoryS
 
 
 @pytest.fixture
-async def second(server_url: str, prefix: str, redis: Redis) -> AsyncIterator[ConversationHistoryStore]:
+async def second(
+    open_store: OpenStore, server_url: str, prefix: str, redis: Redis
+) -> AsyncIterator[ConversationHistoryStore]:
     """An empty store to restore into. After the test fsck finds nothing in it, and all its keys add up."""
-    own = f"{prefix}-2"
-    store = ConversationHistoryStore(connect(server_url), prefix=own)
-    yield store
-    await store.close()
-    assert await faults(redis, server_url, own) == []
+    yield open_store(f"{prefix}-2")
+    assert await faults(redis, server_url, f"{prefix}-2") == []

@@ -7,25 +7,26 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from store import codec
 from store.backup.upkeep.backup import BackupScope
-from store.backup.upkeep.refilling import Refused
+from store.backup.upkeep.refilling import capped_use
 from store.embedded import EmbeddedServer
-from store.errors import BadBackup, LayoutMismatch, NewerFormat, NotFound
+from store.errors import LayoutMismatch, NewerFormat, NotFound
 from store.history.caps import Caps
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.layout import Layout, Terms, shared_secret
 from store.redis.connection import connect
+from tests.store.conftest import OpenStore
 from tests.support.store.audit import dump, scores
-from tests.support.store.backups import OTHER, RELEASE, Moves, back_up, bring_back, contents_of, cut, mixed, mode, nodes
+from tests.support.store.backups import Moves, back_up, bring_back, contents_of, mixed, nodes
 from tests.support.store.sample import TENANT, grow, said, turn
-from tests.support.store.servers import PLAIN, in_step, server
 from tests.support.store.verdict import checked, faults
 from tests.support.store.work import claim, finish, submit
-from tests.support.waiting import until
 
 COUNT = 20
 
@@ -75,73 +76,6 @@ async def test_what_is_restored_is_what_there_was(
     assert (again.content, again.turns) == (end.content, end.turns)
 
 
-async def test_a_backup_changes_nothing_in_the_store(
-    history: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
-) -> None:
-    await mixed(history)
-    before = await dump(redis, prefix)
-    await moves.save()
-    assert await dump(redis, prefix) == before
-
-
-async def test_the_order_of_use_decides_what_goes_first_after_a_restore_too(
-    history: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
-) -> None:
-    ids = [(await grow(history, name))[0] for name in "abcde"]
-    for at in (3, 0, 4, 1, 2):
-        await history.get(TENANT, ids[at])
-    await moves.save()
-    await moves.restore()
-    order = [ids[at] for at in (3, 0, 4, 1, 2)]
-    for each in (prefix, f"{prefix}-2"):
-        assert list(await scores(redis, each, f"leaves:{TENANT}")) == order
-
-
-async def test_the_file_says_what_it_is_and_only_its_owner_may_read_it(
-    history: ConversationHistoryStore, moves: Moves
-) -> None:
-    await mixed(history)
-    secret = await shared_secret(history)
-    end = await moves.save()
-    found = await contents_of(moves.file)
-    assert (found.release, found.shards, found.secret) == (RELEASE, 1, True)
-    assert (found.trees, found.turns, found.tenants, found.deleted) == (4, 11, 2, 3)
-    assert found.content == end.content
-    assert mode(moves.file) == 0o600
-    assert secret.hex() not in str(found)
-    assert not moves.file.with_name(moves.file.name + ".partial").exists()
-
-
-async def test_a_backup_of_one_tenant_or_one_conversation_has_nothing_else(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
-) -> None:
-    ids = await mixed(history)
-    one = await moves.save(BackupScope(tenant=OTHER, secret=False), beside=".t")
-    assert (one.turns, one.tenants) == (1, 1)
-    tree = await moves.save(BackupScope(tree=ids["fork"], secret=False), beside=".r")
-    assert (tree.trees, tree.turns) == (1, 6)
-    await moves.restore(beside=".r")
-    assert await said(second, ids["fork"]) == ["a", "b", "e", "f"]
-    with pytest.raises(NotFound):
-        await second.get(OTHER, ids["foreign"])
-    with pytest.raises(NotFound):
-        await moves.save(BackupScope(tenant=OTHER, tree=ids["fork"]))
-
-
-async def test_one_tenant_or_one_conversation_is_restored_of_a_whole_backup(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
-) -> None:
-    ids = await mixed(history)
-    await moves.save()
-    assert (await moves.restore(only={"tenant": OTHER})).restored == 1
-    assert (await moves.restore(only={"tree": ids["kept"]})).restored == 2
-    assert await said(second, ids["kept"]) == ["kept"]
-    with pytest.raises(NotFound):
-        await moves.restore(only={"tree": second.new_id()})
-    with pytest.raises(ValueError, match="nothing of tenant 'nobody'"):
-        await moves.restore(only={"tenant": "nobody"})
-
-
 async def test_a_restore_that_is_run_again_keeps_what_is_there(
     history: ConversationHistoryStore,
     second: ConversationHistoryStore,
@@ -159,32 +93,6 @@ async def test_a_restore_that_is_run_again_keeps_what_is_there(
     again = await moves.restore()
     assert again.restored > 0  # the tombstones went with the tip, so they and it are new again
     assert set(before) < set(await dump(redis, f"{prefix}-2"))
-
-
-async def test_another_turn_with_the_same_id_is_a_conflict_and_stays(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
-) -> None:
-    first, below = await grow(history, "ours", "below")
-    (free,) = await grow(history, "free")
-    await moves.save()
-    await second.append(TENANT, turn(first, text="theirs"))
-    restored = await moves.restore()
-    assert not restored.whole
-    assert (restored.restored, restored.conflicts, restored.lost) == (1, 2, 0)
-    assert set(restored.refused) == {Refused(TENANT, first), Refused(TENANT, below)}
-    assert await said(second, first) == ["theirs"]
-    assert await said(second, free) == ["free"]
-
-
-async def test_nothing_of_a_damaged_file_is_restored(
-    history: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
-) -> None:
-    await mixed(history)
-    await moves.save()
-    cut(moves.file, 1)
-    with pytest.raises(BadBackup):
-        await moves.restore()
-    assert await dump(redis, f"{prefix}-2") == {}
 
 
 @pytest.mark.parametrize("caps", [Caps(responses=5), Caps(trees=2), Caps(bytes=15_000)])
@@ -222,11 +130,10 @@ async def test_a_store_that_others_fill_meanwhile_evicts_nothing(
 
 
 async def test_fewer_shards_are_refused_and_more_are_not(
-    server_url: str, prefix: str, redis: Redis, file: Path
+    open_store: OpenStore, server_url: str, prefix: str, redis: Redis, file: Path
 ) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+    store = open_store(shards=3)
     ids = [(await grow(store, name))[0] for name in "abcdefghijkl"]
-    await store.close()
     await back_up(server_url, prefix, file, shards=3)
     with pytest.raises(LayoutMismatch, match="HARMONIUM_SHARDS to at least 3"):
         await bring_back(server_url, f"{prefix}-2", file, shards=2)
@@ -259,16 +166,6 @@ async def test_the_secret_is_restored_where_there_is_none(
     assert (await moves.restore()).secret == "kept"
     await moves.save(BackupScope(secret=False), beside=".2")
     assert (await bring_back(server_url, prefix, moves.file.with_suffix(".2"))).secret == "none"
-
-
-async def test_another_secret_stays(
-    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
-) -> None:
-    await shared_secret(history)
-    theirs = await shared_secret(second)
-    await moves.save()
-    assert (await moves.restore()).secret == "other"
-    assert await shared_secret(second) == theirs
 
 
 async def test_of_a_response_under_way_what_it_continues_is_saved(
@@ -331,17 +228,6 @@ async def test_turns_that_are_damaged_are_counted_and_all_others_are_saved(
     assert (found.trees, found.turns) == (5, 14)
 
 
-async def test_a_large_conversation_with_damage_has_no_hole_in_the_file(
-    unaudited: ConversationHistoryStore, redis: Redis, moves: Moves
-) -> None:
-    chain = await grow(unaudited, *map(str, range(450)))
-    fork = await grow(unaudited, *map(str, range(3)), parent=chain[20])
-    await redis.set(unaudited.keyspace.turn(TENANT, chain[30]).key("messages"), b"\1no msgpack")
-    end = await moves.save()
-    assert (end.broken, end.turns) == (1, 30 + len(fork))
-    assert (await contents_of(moves.file)).turns == end.turns
-
-
 async def test_what_a_later_release_wrote_is_refused_and_not_left_out(
     unaudited: ConversationHistoryStore, redis: Redis, moves: Moves
 ) -> None:
@@ -353,24 +239,12 @@ async def test_what_a_later_release_wrote_is_refused_and_not_left_out(
 
 
 async def test_a_store_with_more_shards_than_are_set_is_not_saved_in_part(
-    server_url: str, prefix: str, moves: Moves
+    open_store: OpenStore, prefix: str, moves: Moves
 ) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+    store = open_store(shards=3)
     await Layout(store.server, prefix, Terms(3)).agree()
-    await store.close()
     with pytest.raises(LayoutMismatch):
         await moves.save(shards=2)
-
-
-async def test_a_replica_serves_a_backup(tmp_path: Path) -> None:
-    with server(tmp_path, *PLAIN) as primary:
-        store = ConversationHistoryStore(connect(f"redis://{primary.address}"))
-        ids = await grow(store, *"abc")
-        await store.close()
-        with server(tmp_path, *PLAIN, "--replicaof", "127.0.0.1", primary.port) as replica:
-            await until(lambda: in_step(replica), passing=Exception)
-            end = await back_up(f"redis://{replica.address}", "harmonium", tmp_path / "backup")
-    assert end.turns == len(ids)
 
 
 async def test_a_cluster_is_saved_and_restored(cluster_url: str, tmp_path: Path) -> None:
@@ -411,3 +285,25 @@ async def tree_of_turns(store: ConversationHistoryStore, seed: int) -> None:
         text = chance.randbytes(chance.randrange(1_000)).hex()
         await store.append(f"tenant-{seed % 5}", turn(id, parent, text=text))
         ids.append(id)
+
+
+DAY = 86_400_000_000
+NOW = 20_000 * DAY
+
+
+@given(st.lists(st.integers(1, NOW + DAY), min_size=1, max_size=20), st.sampled_from([0, DAY, 30 * DAY]))
+def test_the_order_survives_and_no_age_is_more_than_half_of_what_may_be(uses: list[int], idle: int) -> None:
+    found = [capped_use(used, NOW, idle) for used in sorted(uses)]
+    assert found == sorted(found)
+    if idle:
+        assert all(used >= NOW - idle // 2 for used in found)
+
+
+@given(st.integers(NOW - 7 * DAY, NOW + DAY))
+def test_a_recent_use_is_as_it_was(used: int) -> None:
+    assert capped_use(used, NOW, 30 * DAY) == used
+
+
+def test_where_nothing_expires_all_uses_are_as_they_were_and_else_old_ones_stay_apart() -> None:
+    assert capped_use(1, NOW, 0) == 1
+    assert capped_use(NOW - 401 * DAY, NOW, 30 * DAY) < capped_use(NOW - 400 * DAY, NOW, 30 * DAY) < NOW - 14 * DAY

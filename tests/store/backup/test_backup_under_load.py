@@ -16,74 +16,22 @@ from redis.asyncio import Redis
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.reading import Node, ShardReader
-from store.errors import NotContinuable, NotFound, NotTerminal
+from store.errors import NotFound
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
 from store.keys import digits_of
 from store.redis.connection import connect
-from store.turn import Status
 from tests.support import ROOT
 from tests.support.store.backups import Moves, back_up, bring_back, contents_of
 from tests.support.store.named import add, begun, tip_of
-from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.sample import TENANT, grow
 from tests.support.store.servers import server
 from tests.support.store.verdict import checked
-from tests.support.store.work import queued
+from tests.support.store.writer import Writer
 from tests.support.waiting import until
 
 WRITERS = 8
 DEADLINE_SECONDS = 60.0
-
-
-class Writer:
-    """Does all that can be done with conversations, until it is told to stop; remembers what it deleted."""
-
-    def __init__(self, store: ConversationHistoryStore, seed: int, tips: list[str]) -> None:
-        self.deleted: set[str] = set()
-        self._store, self._jobs = store, Jobs(store)
-        self._chance = random.Random(seed)
-        self._tips = tips
-        self._begun: list[str] = []
-
-    async def run(self, stop: asyncio.Event) -> None:
-        actions = (self._append, self._append, self._begin, self._use, self._delete, self._delete_tree, self._work)
-        while not stop.is_set():
-            with suppress(NotFound, NotContinuable, NotTerminal):  # what was deleted, or is under way
-                await self._chance.choice(actions)()
-
-    async def _append(self) -> None:
-        self._tips.append(await self._add(self._chance.choice(self._tips)))
-
-    async def _begin(self) -> None:
-        self._begun.append(await self._add(None))
-        self._tips.append(self._begun[-1])
-
-    async def _add(self, parent: str | None) -> str:
-        id = self._store.new_id(parent)
-        await self._store.append(TENANT, turn(id, parent, text=id[-5:]))
-        return id
-
-    async def _use(self) -> None:
-        await self._store.chain(TENANT, self._chance.choice(self._tips))
-
-    async def _delete(self) -> None:
-        id = self._chance.choice(self._tips)
-        self.deleted.add(id)
-        await self._store.forget(TENANT, id, erase=self._chance.random() < 0.5)
-
-    async def _delete_tree(self) -> None:
-        if self._begun:
-            await self._store.forget_tree(TENANT, self._begun.pop(0))
-
-    async def _work(self) -> None:
-        id = self._store.new_id(parent := self._chance.choice(self._tips))
-        await self._jobs.submit(TENANT, queued(id, parent), b"spec", Entry(1, b"begun"))
-        for job in (await self._jobs.claim(0, 1)).jobs:
-            done = turn(job.lease.id, text="done", status=Status.COMPLETED)
-            await self._jobs.finish(job.lease, done, Entry(job.last + 2, b"the end"))
-            self._tips.append(job.lease.id)
 
 
 async def test_what_eight_writers_leave_alone_is_in_the_backup_and_all_of_it_is_sound(
@@ -205,12 +153,8 @@ async def test_a_server_that_dies_amid_a_backup_is_waited_for(tmp_path: Path) ->
         process.kill()
         process.restart()
         end = await saving
-    assert (end.turns, end.trees, end.broken, end.unsettled) == (
-        300,
-        60,
-        0,
-        0,
-    )  # none twice, by another process's cursor
+    # none twice, by another process's cursor
+    assert (end.turns, end.trees, end.broken, end.unsettled) == (300, 60, 0, 0)
     assert (await contents_of(file)).turns == 300
 
 

@@ -156,38 +156,6 @@ async def test_any_number_may_raise_a_head_at_once_and_the_archive_reaches_all_o
     assert max(reached) <= 32
 
 
-async def test_a_redis_that_took_numbers_and_died_is_not_older(
-    server: Server, prefix: str, archive: Archive, redis: Redis
-) -> None:
-    await redis.hset(f"{prefix}:{{00}}:archive-head", "raised", "5")
-    heads = heads_of(server, prefix, archive)
-    assert await heads.standing(0) is Standing.EVEN
-    await heads.catch_up(0)
-    await heads.raise_(0)
-    assert (await heads.read(0)).number == 6
-
-
-async def test_only_one_redis_raises_a_head_until_it_releases_the_archive(
-    server: Server, prefix: str, archive: Archive
-) -> None:
-    one, two = heads_of(server, f"{prefix}1", archive), heads_of(server, f"{prefix}2", archive)
-    one.redis, two.redis = "a" * 32, "b" * 32
-    await one.raise_(0)
-    await two.catch_up(0)
-    with pytest.raises(ArchiveShared):
-        await two.raise_(0)
-    await two.release()
-    await one.raise_(0)
-    await one.release()
-    await two.catch_up(0)
-    await two.raise_(0)
-    await one.catch_up(0)
-    with pytest.raises(ArchiveShared):
-        await one.raise_(0)
-    one.silent = two.redis
-    await one.raise_(0)
-
-
 async def test_a_redis_that_others_use_is_not_taken_for_one_that_has_left(
     server: Server, prefix: str, archive: Archive
 ) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,70 +52,55 @@ def test_nothing_is_said_against_a_server_that_is_safe(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "expected"),
+    ("of", "change", "expected"),
     [
-        ({"redis_version": "6.2.14"}, {"version": "unsafe"}),
-        ({"redis_version": "a fork's"}, {"version": "warn"}),
-        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, {}),
-        ({"role": "slave"}, {"role": "unsafe"}),
-        ({"cluster_enabled": 1}, {"mode": "unsafe"}),
-        ({"maxmemory_policy": "allkeys-lru"}, {"eviction policy": "unsafe"}),
-        ({"maxmemory_policy": "volatile-ttl"}, {"eviction policy": "unsafe"}),
-        ({"maxmemory_policy": "allkeys-lru", "maxmemory": 0}, {"eviction policy": "warn", "memory": "warn"}),
-        ({"maxmemory": 0}, {"memory": "warn"}),
-        ({"maxmemory": 2 * GIB - 1}, {"memory": "warn"}),
-        ({"maxmemory": 2 * GIB}, {}),
-        ({"aof_enabled": 0}, {"persistence": "unsafe"}),
-        ({"aof_last_write_status": "err"}, {"writes to disk": "unsafe"}),
-        ({"errorstat_MISCONF": {"count": 2}}, {"writes to disk": "warn"}),
-        ({"rdb_last_bgsave_status": "err"}, {"writes to disk": "unsafe"}),
+        ("info", {"redis_version": "6.2.14"}, {"version": "unsafe"}),
+        ("info", {"redis_version": "a fork's"}, {"version": "warn"}),
+        ("info", {"redis_version": "7.2.4", "valkey_version": "9.1.2"}, {}),
+        ("info", {"role": "slave"}, {"role": "unsafe"}),
+        ("info", {"cluster_enabled": 1}, {"mode": "unsafe"}),
+        ("info", {"maxmemory_policy": "allkeys-lru"}, {"eviction policy": "unsafe"}),
+        ("info", {"maxmemory_policy": "volatile-ttl"}, {"eviction policy": "unsafe"}),
+        ("info", {"maxmemory_policy": "allkeys-lru", "maxmemory": 0}, {"eviction policy": "warn", "memory": "warn"}),
+        ("info", {"maxmemory": 0}, {"memory": "warn"}),
+        ("info", {"maxmemory": 2 * GIB - 1}, {"memory": "warn"}),
+        ("info", {"maxmemory": 2 * GIB}, {}),
+        ("info", {"aof_enabled": 0}, {"persistence": "unsafe"}),
+        ("info", {"aof_last_write_status": "err"}, {"writes to disk": "unsafe"}),
+        ("info", {"errorstat_MISCONF": {"count": 2}}, {"writes to disk": "warn"}),
+        ("info", {"rdb_last_bgsave_status": "err"}, {"writes to disk": "unsafe"}),
+        ("node", {"ping_ms": 50.0}, {"reachable": "warn"}),
+        ("node", {"ahead_seconds": 5.1}, {"clock": "warn"}),
+        ("node", {"ahead_seconds": -5.1}, {"clock": "warn"}),
+        ("node", {"ahead_seconds": -4.9}, {}),
+        ("node", {"ahead_seconds": None}, {"clock": "warn"}),
+        ("node", {"config": {"appendfsync": "no", "busy-reply-threshold": "5000"}}, {"sync to disk": "warn"}),
+        ("node", {"config": {"appendfsync": "always", "busy-reply-threshold": "10"}}, {"scripts": "warn"}),
+        ("node", {"config": {"appendfsync": "always", "busy-reply-threshold": "0"}}, {}),
+        ("node", {"config": None}, {"sync to disk": "warn"}),
+        ("node", {"shards": 4}, {"memory": "warn"}),
+        ("service", {"local": False}, {"password": "unsafe"}),
+        ("service", {"local": False, "password": True}, {}),
+        ("service", {"max_bytes": 0}, {"memory": "warn"}),
+        ("service", {"log_bytes": GIB // 2}, {}),
+        ("service", {"log_bytes": GIB // 2 + 1}, {"memory": "warn"}),
+        ("service", {"disk_bytes": 6 * GIB}, {}),
+        ("service", {"disk_bytes": 6 * GIB - 1}, {"room on the disk": "warn"}),
+        ("service", {"replicas": 1}, {}),
+        ("service", {"replicas": 2}, {"replicas": "unsafe"}),
+        ("service", {"kind": Kind.CLUSTER, "shards": 1}, {"shards": "warn"}),
+        ("service", {"kind": Kind.CLUSTER, "shards": 2}, {}),
     ],
 )
-def test_a_fact_of_the_server_is_judged(facts: Mapping[str, Any], expected: dict[str, str]) -> None:
-    node = replace(SAFE, info={**SAFE.info, **facts})
-    found = judge(EXPECTED, Examined((node,), {}))
+def test_a_fact_of_the_server_or_the_service_is_judged(
+    of: str, change: dict[str, Any], expected: dict[str, str]
+) -> None:
+    node = replace(SAFE, info={**SAFE.info, **change}) if of == "info" else SAFE
+    node = replace(SAFE, **change) if of == "node" else node
+    found = judge(replace(EXPECTED, **change) if of == "service" else EXPECTED, Examined((node,), {}))
     assert verdicts(found) == expected
     assert all(finding.remedy for finding in found if finding.level is not Level.OK)
     assert [finding.level for finding in found] == sorted((each.level for each in found), key=list(Level).index)[::-1]
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"ping_ms": 50.0}, {"reachable": "warn"}),
-        ({"ahead_seconds": 5.1}, {"clock": "warn"}),
-        ({"ahead_seconds": -5.1}, {"clock": "warn"}),
-        ({"ahead_seconds": -4.9}, {}),
-        ({"ahead_seconds": None}, {"clock": "warn"}),
-        ({"config": {"appendfsync": "no", "busy-reply-threshold": "5000"}}, {"sync to disk": "warn"}),
-        ({"config": {"appendfsync": "always", "busy-reply-threshold": "10"}}, {"scripts": "warn"}),
-        ({"config": {"appendfsync": "always", "busy-reply-threshold": "0"}}, {}),
-        ({"config": None}, {"sync to disk": "warn"}),
-        ({"shards": 4}, {"memory": "warn"}),
-    ],
-)
-def test_a_setting_of_the_server_is_judged(change: dict[str, Any], expected: dict[str, str]) -> None:
-    assert verdicts(judge(EXPECTED, Examined((replace(SAFE, **change),), {}))) == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"local": False}, {"password": "unsafe"}),
-        ({"local": False, "password": True}, {}),
-        ({"max_bytes": 0}, {"memory": "warn"}),
-        ({"log_bytes": GIB // 2}, {}),
-        ({"log_bytes": GIB // 2 + 1}, {"memory": "warn"}),
-        ({"disk_bytes": 6 * GIB}, {}),
-        ({"disk_bytes": 6 * GIB - 1}, {"room on the disk": "warn"}),
-        ({"replicas": 1}, {}),
-        ({"replicas": 2}, {"replicas": "unsafe"}),
-        ({"kind": Kind.CLUSTER, "shards": 1}, {"shards": "warn"}),
-        ({"kind": Kind.CLUSTER, "shards": 2}, {}),
-    ],
-)
-def test_what_the_service_is_set_to_is_judged(change: dict[str, Any], expected: dict[str, str]) -> None:
-    assert verdicts(judge(replace(EXPECTED, **change), Examined((SAFE,), {}))) == expected
 
 
 @pytest.mark.parametrize("kind", [Kind.SENTINEL, Kind.CLUSTER])
@@ -139,11 +123,6 @@ def test_of_what_a_server_keeps_to_itself_the_doctor_says_that_it_is_unknown() -
     found = verdicts(judge(replace(EXPECTED, kind=Kind.CLUSTER), Examined((silent,), {})))
     assert set(found.values()) == {"warn"}
     assert found.keys() >= {"version", "role", "cluster state", "eviction policy", "memory", "persistence", "replicas"}
-
-
-def test_an_embedded_server_whose_disk_is_nearly_full_is_said_to_store_nothing() -> None:
-    closed = replace(SAFE, info={**SAFE.info, "maxmemory": 1})
-    assert verdicts(judge(replace(EXPECTED, embedded=True), Examined((closed,), {}))) == {"memory": Level.UNSAFE}
 
 
 async def diagnosis(expected: Expected, url: str) -> dict[str, Level]:

@@ -1,7 +1,6 @@
 """fsck: every fault is found and repaired, a sound store is sound however busy it is, and a look changes nothing."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,48 +8,70 @@ import pytest
 from redis.asyncio import Redis
 
 from store import codec
-from store.errors import NotContinuable, NotFound, StoreFull, StoreUnavailable
+from store.errors import LeaseLost, NotFound, StoreUnavailable
 from store.fsck.check import Fsck, Report
+from store.fsck.faults import MEANINGS
 from store.fsck.inspection import Shard
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry, EventLog
+from store.jobs.model import JobLimits, Priority
 from store.keys import Keyspace, TurnKeys
 from store.redis.connection import Argument, Operation, Server, connect
 from store.redis.scripts import ALL, script
-from store.turn import StoredMessage
+from store.turn import Status, StoredMessage
+from tests.store.conftest import OpenStore
 from tests.support.store.audit import complaints, dump
-from tests.support.store.breaks import BREAKS, CAT, DOG, WORDS, Broken
+from tests.support.store.breaks import BREAKS, CAT, DOG, JOB_BREAKS, WORDS, Broken
 from tests.support.store.sample import TENANT, grow, said, turn, with_pictures, with_words
 from tests.support.store.servers import cluster
 from tests.support.store.verdict import checked
+from tests.support.store.work import claim, do_all, fall_silent, finish, status, submit
+from tests.support.store.writer import Writer
 
 SHARDS = 5
 PATH_TURNS = 70
+LONG_LOG = 300
+"""More entries than fsck counts one by one."""
 
 CHECKS = 3
-TASKS = 6
+WRITERS = 6
+OF_TURNS = pytest.mark.parametrize("broken", ["turns"], indirect=True)
+OF_JOBS = pytest.mark.parametrize("broken", ["jobs"], indirect=True)
 
 
 @pytest.fixture
-async def broken(unaudited: ConversationHistoryStore, redis: Redis, prefix: str) -> Broken:
+def jobs(unaudited: ConversationHistoryStore) -> Jobs:
+    return Jobs(unaudited, JobLimits(lease_seconds=600.0, first_seconds=600.0))
+
+
+@pytest.fixture(params=["turns", "jobs"])
+async def broken(request: pytest.FixtureRequest, jobs: Jobs, redis: Redis, prefix: str) -> Broken:
+    """A store with every shape of tree, or with jobs in every state."""
+    ids = await (_of_turns(jobs.history) if request.param == "turns" else _of_jobs(jobs))
+    return Broken(redis, prefix, ids)
+
+
+async def _of_turns(store: ConversationHistoryStore) -> dict[str, str]:
     """A root with a fork; a deleted turn, and an erased one, that others continue; one that a run has pinned; a chain
     with a path; two turns with pictures; and two conversations, one of which was deleted while a run held it."""
     names = ("root", "middle")
-    ids = dict(zip(names, await grow(unaudited, *names), strict=True))
-    ids["leaf"] = unaudited.new_id(ids["middle"])
-    await unaudited.append(TENANT, with_pictures(turn(ids["leaf"], ids["middle"], text="leaf"), CAT, DOG))
-    ids["fork"], ids["end"] = await grow(unaudited, "fork", "end", parent=ids["root"])
-    ids["single"], ids["pinned"] = unaudited.new_id(), (await grow(unaudited, "pinned"))[0]
-    await unaudited.append(TENANT, with_words(with_pictures(turn(ids["single"], text="single"), CAT), WORDS))
-    ids["elsewhere"] = (await grow(unaudited, "elsewhere"))[0]
-    deep = await grow(unaudited, *map(str, range(PATH_TURNS)))
+    ids = dict(zip(names, await grow(store, *names), strict=True))
+    ids["leaf"] = store.new_id(ids["middle"])
+    await store.append(TENANT, with_pictures(turn(ids["leaf"], ids["middle"], text="leaf"), CAT, DOG))
+    ids["fork"], ids["end"] = await grow(store, "fork", "end", parent=ids["root"])
+    ids["single"], ids["pinned"] = store.new_id(), (await grow(store, "pinned"))[0]
+    await store.append(TENANT, with_words(with_pictures(turn(ids["single"], text="single"), CAT), WORDS))
+    ids["elsewhere"] = (await grow(store, "elsewhere"))[0]
+    deep = await grow(store, *map(str, range(PATH_TURNS)))
     ids |= {"top": deep[0], "path": deep[32], "deep": deep[-1]}
-    await unaudited.forget(TENANT, ids["middle"])
-    await unaudited.forget(TENANT, ids["fork"], erase=True)
-    await unaudited.chain(TENANT, ids["pinned"], pin=unaudited.token())
-    await unaudited.forget(TENANT, ids["pinned"])
-    conversations = Conversations(unaudited)
+    await store.forget(TENANT, ids["middle"])
+    await store.forget(TENANT, ids["fork"], erase=True)
+    await store.chain(TENANT, ids["pinned"], pin=store.token())
+    await store.forget(TENANT, ids["pinned"])
+    conversations = Conversations(store)
     for name in ("talk", "over"):
         ids[name] = conversations.new_id()
         first = turn(conversations.new_turn_id(ids[name]), text=name)
@@ -58,7 +79,31 @@ async def broken(unaudited: ConversationHistoryStore, redis: Redis, prefix: str)
         ids.setdefault("first", first.id)
     await conversations.hold(TENANT, ids["over"], "run", 600.0)
     await conversations.delete(TENANT, ids["over"])
-    return Broken(redis, prefix, ids)
+    return ids
+
+
+async def _of_jobs(jobs: Jobs) -> dict[str, str]:
+    """A response in the background in every state: some below a root, and others that are roots themselves."""
+    history = jobs.history
+    ids = {"root": (await grow(history, "root"))[0]}
+    ids["ended"] = await submit(jobs, parent=ids["root"])
+    ids["plain"], ids["deleted"] = await submit(jobs, streams=False), await submit(jobs)
+    await do_all(jobs)
+    ids["child"] = (await grow(history, "child", parent=ids["deleted"]))[0]
+    await history.forget(TENANT, ids["deleted"])
+    ids["fleeting"] = await submit(jobs, fleeting=True)
+    await finish(jobs, await claim(jobs))
+    ids["running"], ids["resumed"] = await submit(jobs, parent=ids["root"]), await submit(jobs)
+    running, resumed = (await jobs.claim(0, 2)).jobs
+    await jobs.write(running.lease, Entry(5, b"more"), snapshot=b"{}")
+    await jobs.write(running.lease, Entry(9, b"more"))
+    await jobs.write(resumed.lease, Entry(4, b"more"))
+    await jobs.hand_back(resumed.lease, failed=True)
+    ids["cancelled"], ids["single"] = await submit(jobs), await submit(jobs)
+    await jobs.cancel(TENANT, ids["cancelled"])
+    ids["waiting"] = await submit(jobs, parent=ids["root"])
+    ids["other"] = await submit(jobs, tenant="globex")
+    return ids
 
 
 async def check(redis_url: str, prefix: str, *, repair: bool = False, shards: int = 1) -> Report:
@@ -80,21 +125,32 @@ async def known(store: ConversationHistoryStore, ids: dict[str, str]) -> set[str
     return found
 
 
+async def end_all(jobs: Jobs, ids: dict[str, str]) -> None:
+    """Whoever holds a lease loses it, and all that is left is ended."""
+    for id in (each for each in ids.values() if each.startswith("resp_")):
+        await fall_silent(jobs, id)
+    await do_all(jobs)
+
+
 async def test_a_sound_store_is_sound_and_a_look_changes_nothing(broken: Broken, server_url: str) -> None:
     before = await dump(broken.redis, broken.prefix)
     report = await check(server_url, broken.prefix)
     assert (report.found, report.unjudged, report.unknown) == (0, [], 0), report
-    assert report.turns == PATH_TURNS + 12
+    assert report.turns == sum(":node:" in key for key in before)
     await check(server_url, broken.prefix, repair=True)
     assert await dump(broken.redis, broken.prefix) == before
 
 
-@pytest.mark.parametrize("name", BREAKS)
-async def test_what_is_broken_is_found_and_repaired(
-    broken: Broken, unaudited: ConversationHistoryStore, server_url: str, name: str
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [*(("turns", name) for name in BREAKS), *(("jobs", name) for name in JOB_BREAKS)],
+    indirect=["broken"],
+)
+async def test_what_is_broken_is_found_and_repaired_and_what_is_left_of_jobs_can_be_ended(
+    broken: Broken, jobs: Jobs, server_url: str, name: str
 ) -> None:
-    word, harm, lost = BREAKS[name]
-    before = await known(unaudited, broken.ids)
+    word, harm, *lost = BREAKS[name] if "talk" in broken.ids else JOB_BREAKS[name]
+    before = await known(jobs.history, broken.ids)
     await harm(broken)
     found = await check(server_url, broken.prefix)
     assert word in {fault.what for fault in found.faults}
@@ -102,9 +158,18 @@ async def test_what_is_broken_is_found_and_repaired(
     assert (repaired.found, repaired.left) == (found.found, 0), repaired
     assert (await check(server_url, broken.prefix)).found == 0
     assert await complaints(broken.redis, broken.prefix) == []
-    assert await known(unaudited, broken.ids) == before - set(lost)
+    assert await known(jobs.history, broken.ids) == before - set(lost)
+    await end_all(jobs, broken.ids)
+    assert await complaints(broken.redis, broken.prefix) == []
+    for each in before - set(lost):
+        assert (await jobs.history.find(TENANT, broken.ids[each])).under_way is False
 
 
+def test_every_fault_is_caused_by_some_test() -> None:
+    assert {word for word, *_ in (*BREAKS.values(), *JOB_BREAKS.values())} == set(MEANINGS)
+
+
+@OF_TURNS
 async def test_a_fault_in_the_middle_of_a_long_chain_is_derived_to_its_end(
     broken: Broken, unaudited: ConversationHistoryStore, server_url: str
 ) -> None:
@@ -118,18 +183,29 @@ async def test_a_fault_in_the_middle_of_a_long_chain_is_derived_to_its_end(
 
 
 @pytest.mark.usefixtures("lost_replies")
-async def test_a_repair_whose_every_reply_is_lost_once_comes_to_the_same(broken: Broken, server_url: str) -> None:
-    for name in ("a root that is gone", "no leaves", "wrong bytes held", "no usage", "a wrong path", "no children"):
-        await BREAKS[name][1](broken)
+@pytest.mark.parametrize(
+    ("broken", "names"),
+    [
+        ("turns", ("a root that is gone", "no leaves", "wrong bytes held", "no usage", "a wrong path", "no children")),
+        ("jobs", ("a job that is gone", "a spec that is empty", "no queue", "a tree with a job too few")),
+    ],
+    indirect=["broken"],
+)
+async def test_a_repair_whose_every_reply_is_lost_once_comes_to_the_same(
+    broken: Broken, server_url: str, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        await (BREAKS | JOB_BREAKS)[name][1](broken)
     report = await check(server_url, broken.prefix, repair=True)
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
 
 
-async def test_all_shards_are_checked_and_each_is_repaired_alone(server_url: str, redis: Redis, prefix: str) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+async def test_all_shards_are_checked_and_each_is_repaired_alone(
+    open_store: OpenStore, server_url: str, redis: Redis, prefix: str
+) -> None:
+    store = open_store(shards=3)
     for number in range(30):
         await grow(store, "a", "b" * number)
-    await store.close()
     await redis.hset(f"{prefix}:{{01}}:usage", "trees", 1_000)
     await redis.delete(f"{prefix}:{{02}}:leaves:{TENANT}")
     report = await check(server_url, prefix, shards=3, repair=True)
@@ -155,6 +231,7 @@ async def test_a_cluster_is_checked_shard_by_shard(tmp_path: Path) -> None:
         assert (report.turns, report.left, report.unjudged) == (80, 0, [])
 
 
+@OF_TURNS
 async def test_what_a_later_release_wrote_is_neither_judged_nor_repaired(broken: Broken, server_url: str) -> None:
     await broken.redis.set(broken.key("messages", "leaf"), bytes([codec.FORMAT + 1]) + b"all is new here")
     await broken.redis.set(broken.shared("job:x"), "y")
@@ -166,6 +243,7 @@ async def test_what_a_later_release_wrote_is_neither_judged_nor_repaired(broken:
     assert await dump(broken.redis, broken.prefix) == before
 
 
+@OF_TURNS
 async def test_a_deleted_turn_that_waits_for_the_sweep_is_no_fault_and_goes_with_a_repair(
     broken: Broken, server_url: str
 ) -> None:
@@ -176,54 +254,98 @@ async def test_a_deleted_turn_that_waits_for_the_sweep_is_no_fault_and_goes_with
     assert (report.found, report.unneeded, await complaints(broken.redis, broken.prefix)) == (0, 0, [])
 
 
+@OF_TURNS
 async def test_nobody_s_words_are_in_a_fault(broken: Broken, server_url: str) -> None:
-    await broken.redis.zadd(broken.leaves, {"a secret": 1})
+    await broken.put(broken.leaves, "a secret")
     await broken.redis.sadd(broken.key("tree", "root"), "a secret")
     report = await check(server_url, broken.prefix)
     assert {each.what for each in report.faults} == {"misnamed"}
     assert "secret" not in str(report)
 
 
-async def test_a_store_that_is_busy_is_never_blamed(server_url: str, redis: Redis, prefix: str) -> None:
-    caps = Caps(responses=60, trees=12)
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=caps)
-    known: list[str] = []
-    tasks = [asyncio.create_task(_talk(store, random.Random(seed), known)) for seed in range(TASKS)]
+async def test_a_store_that_is_busy_is_never_blamed(
+    open_store: OpenStore, server_url: str, redis: Redis, prefix: str
+) -> None:
+    limits = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=30, log_bytes=20_000)
+    caps = Caps(responses=60, trees=30)
+    store = open_store(caps=caps)
+    writers, stop = [Writer(store, seed, limits=limits) for seed in range(WRITERS)], asyncio.Event()
     fsck = Fsck(connect(server_url), prefix=prefix)
-    reports = [step for _ in range(CHECKS) async for step in fsck.run() if isinstance(step, Report)]
-    assert [task for task in tasks if task.done()] == []
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        for writer in writers:
+            group.create_task(writer.run(stop))
+        reports = [step for _ in range(CHECKS) async for step in fsck.run() if isinstance(step, Report)]
+        stop.set()
     assert [report.faults for report in reports] == [{}] * CHECKS
-    assert len(known) > caps.responses
+    assert sum(len(writer.tips) for writer in writers) > caps.responses
     assert any(report.unjudged for report in reports)
     (last,) = [step async for step in fsck.run(repair=True) if isinstance(step, Report)]
-    assert (last.found, last.unneeded, last.unjudged) == (0, 0, [])  # those of whom was cancelled are taken away
+    assert (last.found, last.unneeded, last.unjudged) == (0, 0, [])
     assert await complaints(redis, prefix) == []
     await fsck.close()
-    await store.close()
 
 
-async def _talk(store: ConversationHistoryStore, chance: random.Random, known: list[str]) -> None:
-    """Append, fork, forget and erase, without end; whatever is evicted meanwhile is no surprise."""
-    while True:
-        parent = chance.choice(known[-200:]) if known and chance.random() < 0.8 else None
-        chain = None
-        try:
-            id = store.new_id(parent)
-            chain = None if parent is None else await store.chain(TENANT, parent, pin=store.token())
-            if chance.random() < 0.2 and parent:
-                await store.forget(TENANT, parent, erase=chance.random() < 0.5)
-            await store.append(TENANT, turn(id, parent, text="x" * chance.randrange(300)), pin=chain and chain.pin)
-            known.append(id)
-            if chance.random() < 0.2:
-                await store.forget(TENANT, chance.choice(known[-50:]))
-        except (NotFound, NotContinuable, StoreFull):
-            if chain is not None and chain.pin:
-                await store.unpin(TENANT, chain.ids[-1], chain.pin)
+@OF_JOBS
+async def test_a_repair_takes_no_job_from_whoever_works_on_it(broken: Broken, jobs: Jobs, server_url: str) -> None:
+    id = await submit(jobs, priority=Priority.PRIORITY)
+    job = await claim(jobs)
+    while job.lease.id != id:
+        job = await claim(jobs)
+    for name in ("a job that is gone", "no queue", "a tree with a job too many", "wrong bytes of all events"):
+        await JOB_BREAKS[name][1](broken)
+    assert (await check(server_url, broken.prefix, repair=True)).left == 0
+    await jobs.write(job.lease, Entry(9, b"more"))
+    await finish(jobs, job, last=9)
 
 
+@OF_JOBS
+async def test_a_job_that_is_made_anew_goes_on_from_its_log_and_its_former_holder_is_refused(
+    broken: Broken, jobs: Jobs, server_url: str
+) -> None:
+    id = await submit(jobs, priority=Priority.PRIORITY)
+    (former,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == id]
+    await jobs.write(former.lease, Entry(7, b"more"))
+    broken.ids["lost"] = id
+    await broken.redis.delete(broken.key("job", "lost"))
+    await check(server_url, broken.prefix, repair=True)
+    with pytest.raises(LeaseLost):
+        await jobs.write(former.lease, Entry(8, b"late"))
+    (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == id]
+    assert (job.last, await jobs.spec(job.lease), job.status) == (7, b"one", Status.IN_PROGRESS)
+    await finish(jobs, job)
+    assert [entry.last for entry in await EventLog(jobs.history).read(TENANT, id, -1, 9)] == [1, 7, 17]
+
+
+@pytest.mark.parametrize(("bytes_noted", "sound"), [(None, True), (1, False), (10**9, False)])
+async def test_a_long_log_is_compared_with_the_memory_that_it_takes(
+    jobs: Jobs, redis: Redis, prefix: str, server_url: str, bytes_noted: int | None, sound: bool
+) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    for number in range(LONG_LOG):
+        await jobs.write(job.lease, Entry(2 + number, b"more"))
+    if bytes_noted:
+        broken = Broken(redis, prefix, {"long": id})
+        await redis.hset(broken.key("job", "long"), "log_bytes", bytes_noted)
+    report = await check(server_url, prefix)
+    assert ("events" in {fault.what for fault in report.faults}) != sound
+    assert (await check(server_url, prefix, repair=True)).left == 0
+    assert await complaints(redis, prefix) == []
+
+
+@OF_JOBS
+async def test_a_job_without_a_spec_is_given_to_a_worker_that_can_only_end_it(
+    broken: Broken, jobs: Jobs, server_url: str
+) -> None:
+    await JOB_BREAKS["a spec that is gone"][1](broken)
+    await check(server_url, broken.prefix, repair=True)
+    (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == broken.ids["waiting"]]
+    assert await jobs.spec(job.lease) == b"\0"  # which no worker can read, so it ends the job as failed
+    await finish(jobs, job, status=Status.FAILED)
+    assert await status(jobs.history, job.lease.id) is Status.FAILED
+
+
+@OF_TURNS
 async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broken: Broken, server_url: str) -> None:
     @script("node pins", read_only=True)
     def unpin(turn: TurnKeys, *, pin: str) -> None: ...

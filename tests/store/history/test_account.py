@@ -6,6 +6,7 @@ that all have the same size.
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import SAID_BYTES, Picture, Status, StoredMessage, Turn
+from tests.store.conftest import OpenStore
 from tests.support.store.audit import TREE_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
@@ -29,7 +31,7 @@ TREE_TURNS = 20
 DEADLINE_SECONDS = 5.0
 
 Ids = list[str]
-Shape = Callable[[ConversationHistoryStore, int, int], Awaitable[None]]
+Shape = Callable[[ConversationHistoryStore, int, int], Awaitable[object]]
 """Stores so many turns of a size."""
 
 
@@ -66,13 +68,8 @@ async def roots(store: ConversationHistoryStore, count: int, size: int) -> None:
         await grow(store, None, 1, size)
 
 
-async def chains(store: ConversationHistoryStore, count: int, size: int) -> None:
-    for _ in range(count // TREE_TURNS):
-        await grow(store, None, TREE_TURNS, size)
-
-
-async def one_chain(store: ConversationHistoryStore, count: int, size: int) -> None:
-    await grow(store, None, count, size)
+async def chains(store: ConversationHistoryStore, count: int, size: int, *, said: int = 0) -> list[Ids]:
+    return [await grow(store, None, TREE_TURNS, size, said) for _ in range(count // TREE_TURNS)]
 
 
 async def forks(store: ConversationHistoryStore, count: int, size: int) -> None:
@@ -82,30 +79,13 @@ async def forks(store: ConversationHistoryStore, count: int, size: int) -> None:
             await grow(store, root, 1, size)
 
 
-async def one_wide_fork(store: ConversationHistoryStore, count: int, size: int) -> None:
-    (root,) = await grow(store, None, 1, size)
-    for _ in range(count - 1):
-        await grow(store, root, 1, size)
-
-
-async def tombstones(store: ConversationHistoryStore, count: int, size: int) -> None:
-    for _ in range(count // TREE_TURNS):
-        for id in (await grow(store, None, TREE_TURNS, size))[:-1:2]:
-            await store.forget(TENANT, id)
-
-
-async def erased(store: ConversationHistoryStore, count: int, size: int) -> None:
-    for _ in range(count // TREE_TURNS):
-        for id in (await grow(store, None, TREE_TURNS, size))[:-1:2]:
-            await store.forget(TENANT, id, erase=True)
-
-
-async def forgotten(store: ConversationHistoryStore, count: int, size: int) -> None:
-    """A quarter of the trees are gone again."""
-    for number in range(count // TREE_TURNS):
-        ids = await grow(store, None, TREE_TURNS, size)
+async def deleted(store: ConversationHistoryStore, count: int, size: int, *, erase: bool = False) -> None:
+    """Every other turn is deleted, of a quarter of the trees all turns are."""
+    for number, ids in enumerate(await chains(store, count, size)):
+        for id in ids[:-1:2]:
+            await store.forget(TENANT, id, erase=erase)
         if number % 4 == 3:
-            await store.forget_tree(TENANT, ids[0])
+            await store.forget_tree(TENANT, ids[-1])
 
 
 async def conversations(store: ConversationHistoryStore, count: int, size: int) -> None:
@@ -118,12 +98,6 @@ async def conversations(store: ConversationHistoryStore, count: int, size: int) 
         await named.create(TENANT, id, first, random.randbytes(about(size)))
         if number % 4 == 3:
             await named.delete(TENANT, id)
-
-
-async def spoken(store: ConversationHistoryStore, count: int, size: int) -> None:
-    """Each can be recognised by its words."""
-    for _ in range(count // TREE_TURNS):
-        await grow(store, None, TREE_TURNS, size, said=SAID_BYTES)
 
 
 async def pictured(store: ConversationHistoryStore, count: int, size: int) -> None:
@@ -150,27 +124,25 @@ async def held_bytes(own: Redis) -> int:
     return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 
 
-SHAPES = (
-    roots,
-    chains,
-    one_chain,
-    forks,
-    one_wide_fork,
-    tombstones,
-    erased,
-    forgotten,
-    conversations,
-    spoken,
-    pictured,
-)
+SHAPES: dict[str, Shape] = {
+    "roots": roots,
+    "chains": chains,
+    "one chain": lambda store, count, size: grow(store, None, count, size),
+    "forks": forks,
+    "tombstones": deleted,
+    "erased": partial(deleted, erase=True),
+    "conversations": conversations,
+    "recognised": partial(chains, said=SAID_BYTES),
+    "pictured": pictured,
+}
 USUAL = 1_000
 """The size of which every shape is looked at on a push; the other sizes are of chains alone there."""
 
 
-def case(shape: Shape, size: int) -> Any:
+def case(shape: str, size: int) -> Any:
     """A row of the table, which is for the long form where another one looks at its shape and its size."""
-    marks = [] if size == USUAL or shape is chains else [pytest.mark.full]
-    return pytest.param(shape, size, marks=marks, id=f"{shape.__name__}-{size}")
+    marks = [] if size == USUAL or shape == "chains" else [pytest.mark.full]
+    return pytest.param(SHAPES[shape], size, marks=marks, id=f"{shape}-{size}")
 
 
 @pytest.mark.parametrize(("shape", "size"), [case(shape, size) for shape in SHAPES for size in TURNS])
@@ -186,9 +158,9 @@ async def test_the_account_is_what_the_server_holds(
 
 
 async def test_a_tree_that_takes_exactly_the_bytes_that_go_is_counted_in_the_shard_too(
-    server_url: str, redis: Redis, prefix: str
+    open_store: OpenStore, redis: Redis, prefix: str
 ) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(responses=2, touch_seconds=0))
+    store = open_store(caps=Caps(responses=2, touch_seconds=0))
     counted = f"{prefix}:{{00}}:usage"
 
     async def append(parent: str | None, size: int) -> str:
@@ -204,4 +176,3 @@ async def test_a_tree_that_takes_exactly_the_bytes_that_go_is_counted_in_the_sha
         await append(root, size)
         await append(None, 0)
         await store.forget_tree(TENANT, root)
-    await store.close()

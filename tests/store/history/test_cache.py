@@ -1,7 +1,6 @@
 """The read cache: bounded, and never an answer that the server wouldn't give."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -13,10 +12,9 @@ from store.errors import NotFound, ParentNotFound
 from store.history import read
 from store.history.history import ConversationHistoryStore
 from store.history.read import TurnCache
-from store.redis.connection import connect
 from store.turn import Messages, StoredMessage
-from tests.store.conftest import PATIENCE
-from tests.support.store.sample import TENANT, grow, said
+from tests.store.conftest import OpenStore
+from tests.support.store.sample import TENANT, grow
 
 
 def messages(size: int) -> Messages:
@@ -52,43 +50,6 @@ def test_a_cache_of_no_bytes_keeps_nothing() -> None:
     assert cache.get(["a"]) == [None]
 
 
-@pytest.fixture
-async def other(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
-    """Another process's store over the same data."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, cache_bytes=1 << 20)
-    yield store
-    await store.close()
-
-
-async def test_a_turn_that_another_process_deleted_is_gone_here_too(
-    store: ConversationHistoryStore, other: ConversationHistoryStore
-) -> None:
-    (root,) = await grow(store, "root")
-    assert await said(store, root) == ["root"]
-    await other.forget(TENANT, root)
-
-    with pytest.raises(ParentNotFound):
-        await store.chain(TENANT, root)
-
-
-async def test_a_chain_half_of_which_another_process_wrote_is_whole(
-    store: ConversationHistoryStore, other: ConversationHistoryStore
-) -> None:
-    mine = await grow(store, "one", "two")
-    theirs = await grow(other, "three", "four", parent=mine[-1])
-
-    for _ in range(2):
-        assert await said(store, theirs[-1]) == ["one", "two", "three", "four"]
-
-
-async def test_a_cached_turn_is_nothing_to_another_tenant(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "root")
-    await store.chain(TENANT, root)
-
-    with pytest.raises(ParentNotFound):
-        await store.chain("other", root)
-
-
 READERS = 2
 OPERATIONS = 120
 ERASED_TEXT = b"gone"
@@ -114,43 +75,37 @@ def check_accounts(cache: TurnCache) -> None:
 @pytest.mark.parametrize("cache_bytes", [12_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(4))
 async def test_cached_chains_are_those_of_a_store_without_a_cache(
-    server_url: str, prefix: str, redis: Redis, monkeypatch: pytest.MonkeyPatch, seed: int, cache_bytes: int
+    open_store: OpenStore, redis: Redis, monkeypatch: pytest.MonkeyPatch, seed: int, cache_bytes: int
 ) -> None:
     """Others append, fork, forget, erase and redact over stores of their own, as other processes do."""
     monkeypatch.setattr(read, "LONG_CHAIN", 2)
     chance, tenants = Random(seed), (TENANT, "other")
-    async with AsyncExitStack() as stack:
-        readers = [
-            ConversationHistoryStore(connect(server_url), prefix=prefix, cache_bytes=size, timeout_seconds=PATIENCE)
-            for size in (*[cache_bytes] * READERS, 0)
-        ]
+    readers = [open_store(cache_bytes=size) for size in (*[cache_bytes] * READERS, 0)]
+    made: list[tuple[str, str]] = []
+    kept = 0
+    for number in range(OPERATIONS):
+        writer, (tenant, tip) = chance.choice(readers), chance.choice(made[-8:]) if made else (TENANT, "")
+        with suppress(ParentNotFound, NotFound):
+            match chance.choices(("go on", "begin", "forget", "erase", "redact", "tree"), (24, 2, 2, 1, 1, 1))[0]:
+                case "go on" if tip:
+                    made += [(tenant, id) for id in await grow(writer, f"{number}", parent=tip, tenant=tenant)]
+                case "forget" if tip:
+                    await writer.forget(tenant, tip)
+                case "erase" if tip:
+                    await writer.forget(tenant, chance.choice(made)[1], erase=True)
+                case "redact" if tip:
+                    await writer.redact(tenant, tip, lambda _, r, i: ((StoredMessage("user", ERASED_TEXT),), r, i))
+                case "tree" if tip and number % 3 == 0:
+                    await writer.forget_tree(tenant, tip)
+                case _:
+                    tenant = chance.choice(tenants)
+                    made += [(tenant, id) for id in await grow(writer, f"{number}", tenant=tenant)]
+        for owner, id in {made[-1], chance.choice(made)}:
+            for tenant in tenants:
+                *cached, fresh = [await shown(each, tenant, id) for each in readers]
+                assert cached == [fresh] * READERS
+                assert fresh is None or tenant == owner
         for each in readers:
-            stack.push_async_callback(each.close)
-        made: list[tuple[str, str]] = []
-        kept = 0
-        for number in range(OPERATIONS):
-            writer, (tenant, tip) = chance.choice(readers), chance.choice(made[-8:]) if made else (TENANT, "")
-            with suppress(ParentNotFound, NotFound):
-                match chance.choices(("go on", "begin", "forget", "erase", "redact", "tree"), (24, 2, 2, 1, 1, 1))[0]:
-                    case "go on" if tip:
-                        made += [(tenant, id) for id in await grow(writer, f"{number}", parent=tip, tenant=tenant)]
-                    case "forget" if tip:
-                        await writer.forget(tenant, tip)
-                    case "erase" if tip:
-                        await writer.forget(tenant, chance.choice(made)[1], erase=True)
-                    case "redact" if tip:
-                        await writer.redact(tenant, tip, lambda _, r, i: ((StoredMessage("user", ERASED_TEXT),), r, i))
-                    case "tree" if tip and number % 3 == 0:
-                        await writer.forget_tree(tenant, tip)
-                    case _:
-                        tenant = chance.choice(tenants)
-                        made += [(tenant, id) for id in await grow(writer, f"{number}", tenant=tenant)]
-            for owner, id in {made[-1], chance.choice(made)}:
-                for tenant in tenants:
-                    *cached, fresh = [await shown(each, tenant, id) for each in readers]
-                    assert cached == [fresh] * READERS
-                    assert fresh is None or tenant == owner
-            for each in readers:
-                check_accounts(each._cache)  # pyright: ignore[reportPrivateUsage]
-                kept += len(each._cache._chains)  # pyright: ignore[reportPrivateUsage]
+            check_accounts(each._cache)  # pyright: ignore[reportPrivateUsage]
+            kept += len(each._cache._chains)  # pyright: ignore[reportPrivateUsage]
     assert kept, "chains were kept as a whole"

@@ -11,8 +11,7 @@ from redis.asyncio import Redis
 
 from store.errors import ConversationHeld
 from store.history.conversations import Conversations
-from store.history.history import ConversationHistoryStore
-from store.redis.connection import connect
+from tests.store.conftest import OpenStore
 from tests.support.lengths import lengths
 from tests.support.store.crashes import talkers
 from tests.support.store.programs.killed_conversations import HELD_SECONDS
@@ -32,9 +31,9 @@ Said = defaultdict[str, set[str]]
 
 @pytest.mark.parametrize("kills", lengths(40, 1_000))
 async def test_processes_that_are_killed_while_they_add_lose_and_double_nothing(
-    server_url: str, redis: Redis, prefix: str, kills: int
+    open_store: OpenStore, server_url: str, redis: Redis, prefix: str, kills: int
 ) -> None:
-    history = ConversationHistoryStore(connect(server_url), prefix=prefix)
+    history = open_store()
     conversations = Conversations(history)
     ids = [conversations.new_id() for _ in range(CONVERSATIONS)]
     for id in ids:
@@ -63,4 +62,3 @@ async def test_processes_that_are_killed_while_they_add_lose_and_double_nothing(
             assert not await redis.exists(history.keyspace.turn(TENANT, turn).key("node"))
     assert sum(map(len, joining.values())) > sum(map(len, joined.values())) > kills  # they were killed at work
     assert await faults(redis, server_url, prefix) == []
-    await history.close()

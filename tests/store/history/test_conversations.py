@@ -1,6 +1,5 @@
 """Conversations with a name: where they stand, who may add to them, and what of them stays when they go."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -11,22 +10,19 @@ from store.errors import (
     ConversationHeld,
     ConversationNotFound,
     NotFound,
-    ParentNotFound,
 )
 from store.history.caps import Caps
-from store.history.conversations import Conversations, by_hand
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
-from store.keys import CONVERSATION_MARK, conversation_id
-from store.redis.connection import connect
-from tests.support.store.audit import dump
+from store.keys import conversation_id
+from tests.store.conftest import OpenStore
 from tests.support.store.backups import back_up, bring_back
 from tests.support.store.named import SHOWN, add, begun, words
-from tests.support.store.sample import TENANT, grow, set_use, turn
+from tests.support.store.sample import TENANT, set_use, turn
 from tests.support.waiting import until
 
 SECONDS = 600.0
-UNKNOWN = "conv_00" + CONVERSATION_MARK + "0" * 34
 
 
 async def listed(redis: Redis, prefix: str) -> list[tuple[str, float]]:
@@ -44,8 +40,8 @@ async def ids_of(listing: Listing, at_once: int = 7) -> list[str]:
 
 
 @pytest.mark.parametrize("shards", [1, 3, 40])
-async def test_a_list_has_the_conversations_of_all_shards_in_order(server_url: str, prefix: str, shards: int) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=shards)
+async def test_a_list_has_the_conversations_of_all_shards_in_order(open_store: OpenStore, shards: int) -> None:
+    store = open_store(shards=shards)
     conversations = Conversations(store)
     ids = [await begun(conversations) for _ in range(60)]
     await begun(conversations, tenant="globex")
@@ -56,7 +52,6 @@ async def test_a_list_has_the_conversations_of_all_shards_in_order(server_url: s
         assert await ids_of(conversations.listing(TENANT, after=ids[place], ascending=True)) == ids[place + 1 :]
         assert await ids_of(conversations.listing(TENANT, after=ids[place])) == ids[:place][::-1]
     assert [each.shown for each in await conversations.listing(TENANT).some(3)] == [SHOWN] * 3
-    await store.close()
 
 
 async def test_those_that_began_in_the_same_microsecond_are_listed_once(
@@ -85,34 +80,16 @@ async def test_what_is_deleted_or_begun_under_a_list_does_not_move_the_others(co
 
 
 async def test_a_conversation_that_is_unknown_is_not_listed_as_shown(
-    conversations: Conversations, server_url: str, prefix: str, redis: Redis
+    conversations: Conversations, open_store: OpenStore, prefix: str, redis: Redis
 ) -> None:
     ids = [await begun(conversations) for _ in range(3)]
     (root,) = await conversations.lineage(TENANT, ids[1])
     await set_use(redis, prefix, 1, root)
     node = conversations.history.keyspace.turn(TENANT, root).key("node")
     await redis.hdel(node, "named")  # as after damage
-    strict = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=Caps(idle_seconds=1000.0))
+    strict = open_store(caps=Caps(idle_seconds=1000.0))
     assert await ids_of(Conversations(strict).listing(TENANT)) == [ids[2], ids[0]]
     assert await ids_of(Conversations(strict).listing(TENANT, after=ids[1])) == [ids[0]]
-    await strict.close()
-
-
-@pytest.mark.parametrize("after", ["conv_1", "resp_" + "0" * 48, "other", "deleted"])
-async def test_a_list_goes_on_behind_what_is_in_it(conversations: Conversations, after: str) -> None:
-    known = {"other": await begun(conversations, tenant="globex"), "deleted": await begun(conversations)}
-    await conversations.delete(TENANT, known["deleted"])
-    await begun(conversations)
-    with pytest.raises(ConversationNotFound):
-        await conversations.listing(TENANT, after=known.get(after, after)).some(10)
-
-
-async def test_to_be_listed_is_no_use(conversations: Conversations, redis: Redis) -> None:
-    for _ in range(3):
-        await begun(conversations)
-    before = await dump(redis, conversations.history.keyspace.prefix)
-    await ids_of(conversations.listing(TENANT))
-    assert await dump(redis, conversations.history.keyspace.prefix) == before
 
 
 async def test_a_hold_that_nobody_renews_is_over(conversations: Conversations) -> None:
@@ -127,52 +104,6 @@ async def test_a_hold_that_nobody_renews_is_over(conversations: Conversations) -
         return True
 
     await until(held_by_another)
-
-
-@pytest.mark.usefixtures("lost_replies")
-async def test_a_lost_reply_doubles_nothing(conversations: Conversations) -> None:
-    id = await begun(conversations, text="hello")
-    await add(conversations, id, "a", "b")
-    await conversations.amend(TENANT, id, b'{"metadata":{"a":"b"}}')
-    assert await words(conversations, id) == ["hello", "a", "b"]
-    assert await conversations.get(TENANT, id) == b'{"metadata":{"a":"b"}}'
-    await conversations.delete(TENANT, id)
-
-
-async def test_of_many_that_add_at_once_one_does(conversations: Conversations) -> None:
-    id = await begun(conversations)
-    outcomes = await asyncio.gather(
-        *(add(conversations, id, f"run {number}") for number in range(20)), return_exceptions=True
-    )
-    added = [each for each in outcomes if isinstance(each, list)]
-    assert added
-    assert all(isinstance(each, ConversationHeld) for each in outcomes if each not in added)
-    assert len(await words(conversations, id)) == len(added)
-
-
-async def forked(conversations: Conversations, source: str, *, text: str = "") -> str:
-    """A fork of a conversation or of a response, with a first message of its own if there is a text."""
-    id, chain = conversations.new_id(source), await conversations.branch(TENANT, source, conversations.history.token())
-    first = conversations.new_turn_id(id)
-    turned = turn(first, chain.tip, text=text) if text else by_hand(first, chain.tip, ())
-    await conversations.create(TENANT, id, turned, SHOWN, pin=str(chain.pin))
-    return id
-
-
-async def test_a_fork_begins_with_all_that_was_said_and_goes_on_by_itself(conversations: Conversations) -> None:
-    id = await begun(conversations, text="hello")
-    await add(conversations, id, "a")
-    other = await forked(conversations, id)
-    assert await words(conversations, other) == ["hello", "a"]
-    third = await forked(conversations, other, text="more")
-    await add(conversations, id, "b")
-    await add(conversations, other, "c", "d")
-    assert await words(conversations, id) == ["hello", "a", "b"]
-    assert await words(conversations, other) == ["hello", "a", "c", "d"]
-    assert await words(conversations, third) == ["hello", "a", "more"]
-    assert await ids_of(conversations.listing(TENANT, ascending=True)) == [id, other, third]
-    shared = set(await conversations.lineage(TENANT, id)) & set(await conversations.lineage(TENANT, other))
-    assert len(shared) == 2  # the same turns, and no copies
 
 
 async def test_a_fork_goes_on_although_its_source_is_deleted_or_moves_meanwhile(conversations: Conversations) -> None:
@@ -190,73 +121,12 @@ async def test_a_fork_goes_on_although_its_source_is_deleted_or_moves_meanwhile(
     await conversations.history.unpin(TENANT, str(chains[2].tip), str(chains[2].pin))
 
 
-async def test_a_pin_that_ends_lets_go_of_a_deleted_tip(conversations: Conversations) -> None:
-    id = await begun(conversations)
-    (response,) = await add(conversations, id, "a")
-    chain = await conversations.branch(TENANT, id, conversations.history.token())
-    await conversations.delete(TENANT, id)
-    await conversations.history.forget(TENANT, response)
-    await conversations.history.unpin(TENANT, str(chain.tip), str(chain.pin))
-
-
-@pytest.mark.parametrize("source", ["conv_1", "resp_1", "", UNKNOWN, "resp_" + "0" * 48])
-async def test_what_is_not_there_is_not_forked(conversations: Conversations, source: str) -> None:
-    with pytest.raises(NotFound):
-        await conversations.branch(TENANT, source, conversations.history.token())
-
-
-async def test_another_tenants_are_not_forked(conversations: Conversations) -> None:
-    id = await begun(conversations, tenant="globex")
-    (response,) = await grow(conversations.history, "a", tenant="globex")
-    (by_hand,) = await conversations.lineage("globex", id)
-    for source in (id, response, by_hand):
-        with pytest.raises(NotFound):
-            await conversations.branch(TENANT, source, conversations.history.token())
-
-
-@pytest.mark.usefixtures("lost_replies")
-async def test_a_fork_whose_replies_are_lost_is_made_once(conversations: Conversations) -> None:
-    id = await begun(conversations, text="hello")
-    other = await forked(conversations, id, text="a")
-    assert await words(conversations, other) == ["hello", "a"]
-    assert await ids_of(conversations.listing(TENANT)) == [other, id]
-
-
-@pytest.mark.parametrize("form", ["resp_{}", "conv_{}0", "conv_", "{}"])
-async def test_a_conversation_is_nothing_but_a_conversation(conversations: Conversations, form: str) -> None:
-    id = await begun(conversations)
-    named = form.format(id.removeprefix("conv_"))
-    history = conversations.history
-    for call in (history.get, history.forget, history.forget_tree, history.lineage):
-        with pytest.raises(NotFound):
-            await call(TENANT, named)
-    with pytest.raises(ParentNotFound):
-        await history.chain(TENANT, named)
-    with pytest.raises(ConversationNotFound):
-        await conversations.get(TENANT, named)
-
-
 async def test_what_was_added_by_hand_is_no_response(conversations: Conversations) -> None:
     id = await begun(conversations, text="hello")
     (by_hand,) = await conversations.lineage(TENANT, id)
     for call in (conversations.history.get, conversations.history.forget, conversations.history.forget_tree):
         with pytest.raises(NotFound):
             await call(TENANT, by_hand)
-
-
-async def test_a_response_is_no_conversation(conversations: Conversations) -> None:
-    (id,) = await grow(conversations.history, "a")
-    with pytest.raises(ConversationNotFound):
-        await conversations.get(TENANT, id.replace("resp_", "conv_"))
-
-
-async def test_a_conversation_of_another_tenant_is_not_there(conversations: Conversations) -> None:
-    id = await begun(conversations)
-    for call in (conversations.get, conversations.chain, conversations.delete, conversations.lineage):
-        with pytest.raises(ConversationNotFound):
-            await call("globex", id)
-    with pytest.raises(ConversationNotFound):
-        await conversations.amend("globex", id, b"{}")
 
 
 async def test_what_is_shown_of_conversations_stays_below_the_cap_on_bytes(
@@ -275,7 +145,7 @@ async def test_what_is_shown_of_conversations_stays_below_the_cap_on_bytes(
 
 
 async def test_a_conversation_comes_back_from_a_backup(
-    conversations: Conversations, server_url: str, redis: Redis, prefix: str, tmp_path: Path
+    conversations: Conversations, open_store: OpenStore, server_url: str, redis: Redis, prefix: str, tmp_path: Path
 ) -> None:
     id = await begun(conversations, text="hello")
     ids = await add(conversations, id, *map(str, range(40)))
@@ -283,7 +153,7 @@ async def test_a_conversation_comes_back_from_a_backup(
     await conversations.history.forget(TENANT, ids[-1])
     path = tmp_path / "backup"
     await back_up(server_url, prefix, path)
-    other = ConversationHistoryStore(connect(server_url), prefix=f"{prefix}-other")
+    other = open_store(f"{prefix}-other")
     await bring_back(server_url, f"{prefix}-other", path)
     assert await listed(redis, f"{prefix}-other") == await listed(redis, prefix)
     restored = Conversations(other)
@@ -291,4 +161,3 @@ async def test_a_conversation_comes_back_from_a_backup(
     assert await words(restored, id) == await words(conversations, id)
     await add(restored, id, "more")
     assert (await words(restored, id))[-2:] == ["39", "more"]
-    await other.close()

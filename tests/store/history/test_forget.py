@@ -1,15 +1,13 @@
 """Forgetting: gone at once for everyone, kept just as long as a descendant or a run needs it, and then really gone."""
 
-import asyncio
-
 import pytest
 from redis.asyncio import Redis
 
 from store.errors import NotFound, ParentNotFound, StoreUnavailable
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.redis import scripts
-from store.redis.connection import connect
-from tests.support.store.audit import complaints, dump, scores
+from tests.store.conftest import OpenStore
+from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.waiting import until
@@ -89,16 +87,6 @@ async def unavailable(*args: object, **values: object) -> None:
     raise StoreUnavailable("lost")
 
 
-async def test_a_turn_that_is_a_leaf_again_has_the_score_of_its_last_child(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    root, child = await grow(store, "root", "child")
-    score = (await scores(redis, prefix, f"leaves:{TENANT}"))[child]
-    await store.forget(TENANT, child)
-    assert await scores(redis, prefix, f"leaves:{TENANT}") == {root: score}
-    assert float(str(await redis.hget(f"{prefix}:{{00}}:t:{TENANT}:node:{root[5:]}", "touched"), "ascii")) == score
-
-
 async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten(
     store: ConversationHistoryStore,
 ) -> None:
@@ -128,40 +116,17 @@ async def test_a_repeated_append_lets_go_of_its_pin(store: ConversationHistorySt
 
 
 async def test_a_short_pin_never_shortens_a_longer_one(
-    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str
+    open_store: OpenStore, store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
-    brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=1.0)
+    brief = open_store(pin_seconds=1.0)
     (root,) = await grow(store, "one")
     await store.chain(TENANT, root, pin=store.token())
     await brief.chain(TENANT, root, pin=brief.token())
     assert await redis.pttl(f"{prefix}:{{00}}:t:{TENANT}:pins:{root[5:]}") > 1000
-    await brief.close()
 
 
-async def test_the_next_pin_removes_those_past_their_time(
-    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    brief = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.005)
-    pins = f"{prefix}:{{00}}:t:{TENANT}:pins:"
-    (root,) = await grow(store, "one")
-    kept = [(await store.chain(TENANT, root, pin=store.token())).pin]
-    past = str((await brief.chain(TENANT, root, pin=brief.token())).pin)
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while await milliseconds(redis) <= await redis.zscore(pins + root[5:], past):
-            pass
-    kept.append((await store.chain(TENANT, root, pin=store.token())).pin)
-    assert [pin.decode() for pin in await redis.zrange(pins + root[5:], 0, -1)] == kept
-    await brief.close()
-
-
-async def milliseconds(redis: Redis) -> float:
-    """The server's time."""
-    seconds, microseconds = await redis.time()
-    return seconds * 1000 + microseconds / 1000
-
-
-async def test_a_pin_past_its_time_keeps_nothing(server_url: str, redis: Redis, prefix: str) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=0.02)
+async def test_a_pin_past_its_time_keeps_nothing(open_store: OpenStore, redis: Redis, prefix: str) -> None:
+    store = open_store(pin_seconds=0.02)
     (root,) = await grow(store, "one")
     chain = await store.chain(TENANT, root, pin=store.token())
     await until(lambda: redis.keys(f"{prefix}:*:pins:*"), DEADLINE_SECONDS, wanted=lambda pins: not pins)
@@ -170,17 +135,3 @@ async def test_a_pin_past_its_time_keeps_nothing(server_url: str, redis: Redis, 
         await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)
     assert keys_of_turns(await dump(redis, prefix)) == []
     assert await complaints(redis, prefix) == []
-    await store.close()
-
-
-async def test_forgetting_while_others_append_loses_no_history(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "root")
-    chains = [await store.chain(TENANT, root, pin=store.token()) for _ in range(16)]
-    children = [store.new_id(root) for _ in chains]
-    appends = (
-        store.append(TENANT, turn(child, root, text=child), pin=chain.pin)
-        for child, chain in zip(children, chains, strict=True)
-    )
-    await asyncio.gather(*appends, store.forget(TENANT, root))
-    for child in children:
-        assert await said(store, child) == ["root", child]

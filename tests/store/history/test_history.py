@@ -1,4 +1,4 @@
-"""Turns and chains: what was appended is what is read, by its own tenant, however many append at once."""
+"""Turns and chains: what was appended is what is read, however it is packed, by its own tenant, and noted as used."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -6,24 +6,20 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, ParentNotFound
-from store.history.history import ConversationHistoryStore
+from bench._dictionary.samples import Samples
+from store import codec
+from store.errors import ChainTooLong, NotFound, ParentNotFound
+from store.history.caps import Caps
+from store.history.history import FOUND_AT_ONCE, NOTHING_LISTED, ConversationHistoryStore
+from store.history.read import Uses
 from store.redis.connection import connect
-from store.turn import Status
+from store.turn import Status, Turn
+from tests.store.conftest import OpenStore
 from tests.support.store.audit import complaints, dump, scores
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, grow, said, turn
 
 MALFORMED = ["", "resp_1", "resp_" + "0" * 47, "resp_" + "G" * 48, "resp_ff" + "0" * 46, "conv_" + "0" * 48]
-
-
-async def test_a_chain_has_every_turn_from_the_root_to_its_tip(store: ConversationHistoryStore) -> None:
-    ids = await grow(store, "one", "two", "three")
-    chain = await store.chain(TENANT, ids[-1])
-    assert list(chain.ids) == ids
-    assert chain.tip == ids[-1]
-    assert chain.pin is None
-    assert await said(store, ids[1]) == ["one", "two"]
 
 
 @pytest.mark.parametrize("length", [31, 32, 33, 34, 64, 65, 66, 100])
@@ -48,17 +44,6 @@ async def test_a_listing_has_the_responses_and_items_of_the_turns_asked_for(stor
     assert await store.items(TENANT, []) == []
 
 
-async def test_another_turn_with_the_same_id_is_a_conflict_and_changes_nothing(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    root, child = await grow(store, "one", "two")
-    before = await dump(redis, prefix)
-    for other in (turn(child, root, text="other"), turn(child, None, text="two")):
-        with pytest.raises(Conflict):
-            await store.append(TENANT, other)
-    assert await dump(redis, prefix) == before
-
-
 async def test_a_turn_whose_parent_is_not_there_is_refused_and_changes_nothing(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
@@ -70,28 +55,14 @@ async def test_a_turn_whose_parent_is_not_there_is_refused_and_changes_nothing(
     assert await dump(redis, prefix) == before
 
 
-async def test_a_failed_turn_can_be_read_but_not_continued(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    failed = store.new_id()
-    await store.append(TENANT, turn(failed, status=Status.FAILED))
-    assert await store.get(TENANT, failed) == turn(failed).response
-    before = await dump(redis, prefix)
-    with pytest.raises(NotContinuable, match="is failed and can't be continued"):
-        await store.chain(TENANT, failed, pin=store.token())
-    with pytest.raises(NotContinuable):
-        await store.append(TENANT, turn(store.new_id(failed), failed))
-    assert await dump(redis, prefix) == before
-
-
 LIMITS = {"turns": {"max_depth": 2}, "bytes": {"max_chain_bytes": 30}}
 
 
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys())
 async def test_a_chain_at_its_limit_can_be_read_and_not_continued(
-    server_url: str, store: ConversationHistoryStore, redis: Redis, prefix: str, limit: dict[str, int]
+    open_store: OpenStore, store: ConversationHistoryStore, redis: Redis, prefix: str, limit: dict[str, int]
 ) -> None:
-    short = ConversationHistoryStore(connect(server_url), prefix=prefix, **limit)
+    short = open_store(**limit)
     *_, tip = await grow(short, "one", "two")
     before = await dump(redis, prefix)
     with pytest.raises(ChainTooLong, match="too long to be continued"):
@@ -101,7 +72,6 @@ async def test_a_chain_at_its_limit_can_be_read_and_not_continued(
             await short.append(TENANT, turn(short.new_id(tip), tip))
     assert await dump(redis, prefix) == before
     assert await said(store, tip) == ["one", "two"]
-    await short.close()
 
 
 USES: dict[str, Callable[[ConversationHistoryStore, str], Awaitable[Any]]] = {
@@ -109,17 +79,6 @@ USES: dict[str, Callable[[ConversationHistoryStore, str], Awaitable[Any]]] = {
     "chain": lambda store, id: store.chain(TENANT, id),
     "append": lambda store, id: grow(store, "child", parent=id),
 }
-
-
-@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
-async def test_trees_stand_in_the_order_of_use(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, use: Callable[..., Awaitable[Any]]
-) -> None:
-    (first, inner), (second,) = await grow(store, "first", "inner"), await grow(store, "second")
-    assert list(await scores(redis, prefix, "trees")) == [first, second]
-    for id, order in ((inner, [second, first]), (second, [first, second]), (first, [second, first])):
-        await use(store, id)
-        assert list(await scores(redis, prefix, "trees")) == order
 
 
 async def test_who_looks_of_itself_finds_the_same_and_uses_nothing(
@@ -187,19 +146,8 @@ async def test_a_malformed_tenant_is_refused(store: ConversationHistoryStore) ->
             await store.chain(tenant, mine)
 
 
-async def test_children_go_to_the_shard_of_their_parent(server_url: str, redis: Redis, prefix: str) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=16)
-    trees = [await grow(store, "one", "two", "three") for _ in range(40)]
-    assert len({tree[0][:7] for tree in trees}) > 1
-    assert all(len({id[:7] for id in tree}) == 1 for tree in trees)
-    total, mine = await usage(store), await usage(store, TENANT)
-    assert (total.responses, total.trees) == (mine.responses, mine.trees) == (120, 40)
-    assert await complaints(redis, prefix) == []
-    await store.close()
-
-
-async def test_shards_may_be_added_and_nothing_moves(server_url: str, redis: Redis, prefix: str) -> None:
-    few, more = (ConversationHistoryStore(connect(server_url), prefix=prefix, shards=shards) for shards in (1, 5))
+async def test_shards_may_be_added_and_nothing_moves(open_store: OpenStore, redis: Redis, prefix: str) -> None:
+    few, more = open_store(shards=1), open_store(shards=5)
     old = await grow(few, "one", "two")
     grown = await grow(more, "three", parent=old[-1])
     assert await said(more, grown[-1]) == await said(few, grown[-1]) == ["one", "two", "three"]
@@ -211,8 +159,6 @@ async def test_shards_may_be_added_and_nothing_moves(server_url: str, redis: Red
             with pytest.raises(NotFound):  # who doesn't know of a shard yet finds nothing in it
                 await few.get(TENANT, id)
     assert await complaints(redis, prefix) == []
-    await few.close()
-    await more.close()
 
 
 async def test_a_child_in_another_shard_than_its_parent_is_refused(prefix: str) -> None:
@@ -221,16 +167,10 @@ async def test_a_child_in_another_shard_than_its_parent_is_refused(prefix: str) 
         await store.append(TENANT, turn("resp_00" + "a" * 46, "resp_01" + "a" * 46))
 
 
-async def test_ids_come_from_the_randomness_given() -> None:
-    store = ConversationHistoryStore(connect("redis://127.0.0.1:1"), entropy=lambda count: bytes(range(count)))
-    assert store.new_id() == "resp_00" + bytes(range(23)).hex()
-    assert store.new_id("resp_00" + "a" * 46) == "resp_00" + "a" * 18 + bytes(range(9, 23)).hex()
-
-
 async def test_a_chain_with_a_hole_is_never_returned_without_it(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, server_url: str
+    store: ConversationHistoryStore, redis: Redis, prefix: str, open_store: OpenStore
 ) -> None:
-    reader = ConversationHistoryStore(connect(server_url), prefix=prefix)  # has seen none of it
+    reader = open_store()  # has seen none of it
     ids = await grow(store, "one", "two", "three")
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{ids[1][5:]}"
     blob = await redis.get(key)
@@ -240,7 +180,6 @@ async def test_a_chain_with_a_hole_is_never_returned_without_it(
         await reader.chain(TENANT, ids[-1])
     await redis.set(key, blob)
     assert await said(reader, ids[-1]) == ["one", "two", "three"]
-    await reader.close()
 
 
 async def test_the_check_after_each_test_sees_a_key_that_belongs_to_nothing(
@@ -252,3 +191,87 @@ async def test_the_check_after_each_test_sees_a_key_that_belongs_to_nothing(
         await redis.zadd(stray, {"x": 1})
     assert len(await complaints(redis, prefix)) == 3
     await redis.delete(*strays)
+
+
+@pytest.fixture
+def patient(open_store: OpenStore) -> ConversationHistoryStore:
+    """A store that notes a use once a day."""
+    return open_store(caps=Caps(idle_seconds=0, touch_seconds=86_400))
+
+
+def test_a_use_is_noted_anew_after_its_time() -> None:
+    now = 1000.0
+    uses = Uses(60, lambda: now)
+    assert uses.root_of("acme/01") is None
+    uses.note("acme/01", "00")
+    assert uses.root_of("acme/01") == "00"
+    assert uses.root_of("globex/01") is None
+    now += 60
+    assert uses.root_of("acme/01") is None
+
+
+def test_the_uses_that_are_known_are_bounded() -> None:
+    uses = Uses(60, lambda: 0.0)
+    for number in range(Uses.MOST):
+        uses.note(f"acme/{number}", "00")
+    assert uses.root_of("acme/0") is None
+
+
+async def test_to_read_again_writes_nothing(
+    patient: ConversationHistoryStore, store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    (first, inner), (second,) = await grow(patient, "first", "inner"), await grow(patient, "second")
+    seen = [await patient.find(TENANT, id) for id in (first, inner)]
+    assert list(await scores(redis, prefix, "trees")) == [second, first]
+    before = await dump(redis, prefix)
+    assert [await patient.find(TENANT, id) for id in (first, inner)] == seen
+    assert await dump(redis, prefix) == before
+    await store.find(TENANT, second)  # another process, which has noted nothing
+    assert list(await scores(redis, prefix, "trees")) == [first, second]
+
+
+@pytest.mark.parametrize("deletes", ["response", "tree", "store"])
+async def test_one_that_is_gone_is_not_found_again(
+    patient: ConversationHistoryStore, store: ConversationHistoryStore, deletes: str
+) -> None:
+    root, tip = await grow(patient, "root", "tip")
+    await patient.find(TENANT, tip)
+    match deletes:
+        case "response":
+            await store.forget(TENANT, tip)
+        case "tree":
+            await store.forget_tree(TENANT, root)
+        case _:
+            store.caps = Caps(responses=1)
+            await grow(store, "another")
+    with pytest.raises(NotFound):
+        await patient.find(TENANT, tip)
+
+
+TEXTS = [b"{}", *(text.hex().encode() for text in Samples(5).blobs(4)), b"{}"]
+PACKINGS = [codec.PLAIN, *[codec.ZSTD] * 4, codec.PLAIN]
+
+
+async def test_a_chain_of_all_packings_is_read_as_it_was_written(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    ids: list[str] = []
+    for text in TEXTS:
+        parent = ids[-1] if ids else None
+        ids.append(store.new_id(parent))
+        await store.append(TENANT, Turn(ids[-1], parent, Status.COMPLETED, (), text, b"[%b]" % text))
+    blobs = [await redis.get(store.keyspace.turn(TENANT, id).key("response")) for id in ids]
+    assert [blob[1] for blob in blobs] == PACKINGS
+    assert [await store.get(TENANT, id) for id in ids] == TEXTS
+    told = [(text, b"[%b]" % text) for text in TEXTS]
+    assert await store.items(TENANT, ids) == told
+    sizes = [codec.response_size(blob) for blob in blobs]
+    for count in range(1, len(ids) + 1):
+        assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count])) == told[:count]
+        assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count]) - 1) == told[: max(1, count - 1)]
+
+
+async def test_a_read_of_so_many_bytes_has_few_turns_that_are_not_there(store: ConversationHistoryStore) -> None:
+    ids = [store.new_id() for _ in range(9)]
+    assert await store.items(TENANT, ids, most_bytes=10) == [NOTHING_LISTED] * FOUND_AT_ONCE
+    assert await store.items(TENANT, ids) == [NOTHING_LISTED] * 9

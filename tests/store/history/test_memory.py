@@ -2,9 +2,7 @@
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -16,7 +14,6 @@ from store.jobs.log import Entry, EventLog
 from store.jobs.model import JobLimits
 from store.redis.connection import connect
 from store.turn import Status, Turn
-from store.watcher import UNWATCHED
 from tests.support.store.counted import Usage, usage
 from tests.support.store.sample import TENANT, alive, grow, said, turn
 from tests.support.store.work import claim, finish, status, submit
@@ -158,14 +155,6 @@ async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(
     await full.append(TENANT, large(full.new_id()))
 
 
-async def test_deleting_makes_room_again(full: ConversationHistoryStore, own: Redis) -> None:
-    ids = await fill(full, own)
-    for id in ids[: TURNS // 2]:
-        await full.forget(TENANT, id)
-    await full.append(TENANT, large(full.new_id()))
-    assert (await usage(full)).responses == TURNS // 2 + 1
-
-
 async def test_event_logs_cost_no_conversation_beyond_a_part_of_the_memory(
     full: ConversationHistoryStore, own: Redis
 ) -> None:
@@ -189,19 +178,3 @@ async def test_event_logs_cost_no_conversation_beyond_a_part_of_the_memory(
     await finish(jobs, held, last=84)
     await until(lambda: refused(full), SECONDS, wanted=lambda is_refused: not is_refused)
     assert [await status(full, id) for id in ids] == ["completed"] * TURNS
-
-
-async def test_what_went_is_told_with_the_reason(
-    full: ConversationHistoryStore, own: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removed: Counter[str] = Counter()
-    monkeypatch.setattr(UNWATCHED, "removed", lambda reason, turns: removed.update({reason: turns}))
-    await fill(full, own)
-    await full.append(TENANT, large(full.new_id()))
-    assert set(removed) == {"memory"}
-    assert removed["memory"] == TURNS + 1 - (await usage(full)).responses
-
-    removed.clear()
-    full.caps = replace(full.caps, responses=10)
-    await full.append(TENANT, large(full.new_id()))
-    assert set(removed) == {"responses"}

@@ -64,34 +64,6 @@ async def test_a_chain_goes_without_what_was_omitted_on_its_way(conversations: C
     assert (aside.cut, before.cut) == (True, False)
 
 
-async def test_omitting_twice_is_omitting_once(conversations: Conversations) -> None:
-    id = await begun(conversations, "a", "b")
-    root = (await conversations.lineage(TENANT, id))[0]
-    for _ in range(2):
-        await omit(conversations, id, root, 0)
-    assert await words(conversations, id) == ["b"]
-
-
-async def test_an_item_without_messages_is_omitted_from_none(conversations: Conversations) -> None:
-    id = await begun(conversations, "a")
-    root = (await conversations.lineage(TENANT, id))[0]
-    await omit(conversations, id, root, 7)
-    assert await words(conversations, id) == ["a"]
-
-
-async def test_what_is_erased_is_gone_for_all_and_all_else_keeps_its_place(
-    conversations: Conversations,
-) -> None:
-    id = await begun(conversations, "a", "b", "c")
-    later = await add(conversations, id, "d")
-    root = (await conversations.lineage(TENANT, id))[0]
-    await omit(conversations, id, root, 2)
-    await conversations.history.redact(TENANT, root, lambda m, r, i: (without_text(m, 0), r, i))
-    assert await words(conversations, id) == ["b", "d"]
-    aside = await conversations.history.chain(TENANT, later)
-    assert [message.tokens.rstrip(b"\0") for message in aside.messages()] == [b"b", b"c", b"d"]
-
-
 async def test_redactions_at_once_lose_none(conversations: Conversations) -> None:
     id = await begun(conversations, *map(str, range(6)))
     root = (await conversations.lineage(TENANT, id))[0]
@@ -114,21 +86,3 @@ async def test_what_was_redacted_can_be_deleted_and_erased_whole(
         await history.forget(TENANT, made, erase=True)
     assert await words(conversations, id) == ["c"]
     assert not any("remains" in key for key in await dump(redis, prefix))
-
-
-async def test_a_deleted_response_remains_for_its_conversation_alone(conversations: Conversations) -> None:
-    id = await begun(conversations)
-    made = await add(conversations, id, "a")
-    history = conversations.history
-    await history.forget(TENANT, made)
-    assert await history.items(TENANT, [made]) == [(b"", b"")]
-    assert await history.items(TENANT, [made], remains=True) == [(b"{}", b"[]")]
-    with pytest.raises(NotFound):
-        await history.get(TENANT, made)
-    await conversations.delete(TENANT, id)
-
-
-async def test_redacting_what_is_not_there_is_not_found(conversations: Conversations) -> None:
-    history = conversations.history
-    with pytest.raises(NotFound):
-        await history.redact(TENANT, history.new_id(), lambda m, r, i: (m, r, i))

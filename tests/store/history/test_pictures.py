@@ -1,18 +1,15 @@
 """Pictures are stored once for a tenant, with the first turn that shows them, and go with the last one."""
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
-from redis.asyncio import Redis
 
-from store.errors import ParentNotFound, TurnTooLarge
-from store.history.conversations import Conversations, by_hand
+from store.errors import TurnTooLarge
 from store.history.history import MOST_SHOWN, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.turn import MOST_PICTURES, Picture, Status, Turn, digest_of
-from tests.support.store.sample import TENANT, grow, turn, with_pictures
+from tests.store.conftest import OpenStore
+from tests.support.store.sample import TENANT, turn, with_pictures
 
 CAT, DOG = b"cat" * 1_000, b"dog" * 2_000
 
@@ -34,31 +31,9 @@ async def seen(store: ConversationHistoryStore, id: str, tenant: str = TENANT) -
     return set(found.values())
 
 
-async def test_a_picture_is_read_by_its_digest(store: ConversationHistoryStore) -> None:
-    id = await show(store, CAT, DOG)
-    assert await store.pictures(TENANT, id, [digest_of(DOG), digest_of(b"none")]) == {digest_of(DOG): DOG}
-    assert await seen(store, id) == {CAT, DOG}
-
-
 async def test_a_picture_is_no_other_tenants(store: ConversationHistoryStore) -> None:
     id = await show(store, CAT)
     assert await seen(store, id, "other") == set()
-
-
-async def test_a_picture_that_two_turns_show_is_stored_once(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    root = await show(store, CAT)
-    fork = await show(store, CAT, DOG, parent=root)
-    other = await show(store, CAT)
-    keys = [key async for key in redis.scan_iter(f"{prefix}:*:picture:*")]
-    assert len(keys) == 2
-    await store.forget(TENANT, fork)
-    assert await seen(store, root) == {CAT}
-    await store.forget_tree(TENANT, root)
-    assert await seen(store, root) == {CAT}
-    await store.forget(TENANT, other)
-    assert await seen(store, root) == set()
 
 
 async def test_the_same_picture_twice_in_a_turn_is_one(store: ConversationHistoryStore) -> None:
@@ -68,22 +43,6 @@ async def test_the_same_picture_twice_in_a_turn_is_one(store: ConversationHistor
     assert await seen(store, id) == set()
 
 
-async def test_a_tombstone_shows_its_pictures_until_its_messages_are_erased(store: ConversationHistoryStore) -> None:
-    root = await show(store, CAT)
-    (tip,) = await grow(store, "reply", parent=root)
-    await store.forget(TENANT, root)
-    assert await seen(store, tip) == {CAT}
-    await store.forget(TENANT, tip)
-    assert await seen(store, tip) == set()
-
-
-async def test_erasing_the_messages_of_a_turn_takes_its_pictures(store: ConversationHistoryStore) -> None:
-    root = await show(store, CAT)
-    tip = await show(store, DOG, parent=root)
-    await store.forget(TENANT, root, erase=True)
-    assert await seen(store, tip) == {DOG}
-
-
 async def test_a_redaction_takes_the_pictures_that_no_note_names_any_more(store: ConversationHistoryStore) -> None:
     id = await show(store, CAT, DOG)
     left = with_pictures(turn(id), DOG).messages
@@ -91,30 +50,6 @@ async def test_a_redaction_takes_the_pictures_that_no_note_names_any_more(store:
     assert await seen(store, id) == {DOG}
     await store.redact(TENANT, id, lambda messages, response, items: (messages[:1], response, items))
     assert await seen(store, id) == set()
-
-
-async def test_a_turn_that_is_refused_stores_no_picture(store: ConversationHistoryStore) -> None:
-    parent = store.new_id()
-    with pytest.raises(ParentNotFound):
-        await show(store, CAT, parent=parent)
-    assert await seen(store, parent) == set()
-
-
-async def test_turns_added_by_hand_and_forks_show_pictures(
-    history: ConversationHistoryStore, conversations: Conversations
-) -> None:
-    id = conversations.new_id()
-    first = by_hand(conversations.new_turn_id(id), None, ())
-    await conversations.create(TENANT, id, with_pictures(first, CAT), b"{}")
-    await conversations.hold(TENANT, id, "run", 10)
-    chain = await conversations.chain(TENANT, id)
-    reply = with_pictures(turn(history.new_id(chain.tip), chain.tip), DOG)
-    await conversations.advance(TENANT, id, reply, hold="run")
-    assert await seen(history, first.id) == {CAT, DOG}
-    await conversations.delete(TENANT, id)
-    assert await seen(history, first.id) == {CAT, DOG}
-    await history.forget_tree(TENANT, reply.id)
-    assert await seen(history, first.id) == set()
 
 
 def queued(id: str, *pictures: bytes, parent: str | None = None) -> Turn:
@@ -135,24 +70,7 @@ async def test_a_job_shows_its_pictures_from_its_submission_on_and_those_of_its_
     assert await seen(history, id) == set()
 
 
-async def test_a_retry_of_an_end_counts_no_picture_twice(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    id = history.new_id()
-    await jobs.submit(TENANT, queued(id, CAT), b"spec", Entry(0, b"events"))
-    (job,) = (await jobs.claim(0, 1)).jobs
-    for _ in range(2):
-        await jobs.finish(job.lease, with_pictures(turn(id), CAT, DOG), Entry(1, b"events"))
-    await history.forget(TENANT, id)
-    assert await seen(history, id) == set()
-
-
-async def test_an_evicted_turn_takes_its_picture(capped: Callable[..., ConversationHistoryStore]) -> None:
-    store = capped(responses=1)
-    first = await show(store, CAT)
-    await show(store, DOG)
-    assert await seen(store, first) == {DOG}
-
-
-async def test_pictures_count_to_the_cap_on_bytes(capped: Callable[..., ConversationHistoryStore]) -> None:
+async def test_pictures_count_to_the_cap_on_bytes(capped: OpenStore) -> None:
     store = capped(bytes=100_000)
     ids = [await show(store, bytes([number]) * 30_000) for number in range(4)]
     pictures = [Picture.of(bytes([number]) * 30_000) for number in range(4)]
@@ -162,7 +80,7 @@ async def test_pictures_count_to_the_cap_on_bytes(capped: Callable[..., Conversa
 
 
 async def test_a_chain_whose_pictures_alone_pass_the_cap_evicts_nothing(
-    capped: Callable[..., ConversationHistoryStore],
+    capped: OpenStore,
 ) -> None:
     store = capped(bytes=100_000)
     other = await show(store, CAT)
@@ -170,16 +88,6 @@ async def test_a_chain_whose_pictures_alone_pass_the_cap_evicts_nothing(
     with pytest.raises(TurnTooLarge):
         await show(store, CAT * 20, parent=root)
     assert await seen(store, other) == {CAT}
-
-
-async def test_a_chain_that_shows_one_picture_again_and_again_has_it_once(
-    capped: Callable[..., ConversationHistoryStore],
-) -> None:
-    store = capped(bytes=100_000)
-    tip = None
-    for _ in range(6):
-        tip = await show(store, DOG * 5, parent=tip)
-    assert tip
 
 
 async def test_pictures_are_bounded() -> None:

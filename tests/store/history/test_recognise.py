@@ -1,6 +1,5 @@
 """Recognised turns: found by what was said up to their end, by their own tenant, and never once they are gone."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 
@@ -10,11 +9,11 @@ from redis.asyncio import Redis
 from store.history.history import MOST_DIGESTS, ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.redis.connection import connect
 from store.turn import SAID_BYTES, Status, Turn
+from tests.store.conftest import OpenStore
 from tests.support.store.audit import dump
-from tests.support.store.sample import DAY, TENANT, grow, leave_unused, turn, with_words
-from tests.support.store.work import submit, successor
+from tests.support.store.sample import TENANT, grow, turn, with_words
+from tests.support.store.work import submit
 
 KEY = "together"
 DIGEST = blake2b(b"hello", digest_size=SAID_BYTES).digest()
@@ -57,15 +56,6 @@ async def test_the_first_digest_that_is_known_is_the_one_that_is_found(store: Co
     assert await found(store, words(1), OTHER, DIGEST) == (1, root)
 
 
-async def test_of_turns_with_the_same_words_the_newest_is_found_and_both_stay(store: ConversationHistoryStore) -> None:
-    older = await say(store)
-    newer = await say(store)
-    assert await found(store) == (0, newer)
-    await store.forget(TENANT, newer)
-    assert await found(store) is None
-    assert await store.get(TENANT, older) == turn(older, text=older).response
-
-
 async def test_another_tenant_s_words_are_never_found(store: ConversationHistoryStore) -> None:
     theirs = await say(store, tenant="globex")
     assert await found(store) is None
@@ -73,23 +63,10 @@ async def test_another_tenant_s_words_are_never_found(store: ConversationHistory
     assert (await found(store), await found(store, tenant="globex")) == ((0, mine), (0, theirs))
 
 
-async def test_a_turn_without_words_is_never_found_and_leaves_nothing_in_the_index(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    await grow(store, "one", "two")
-    assert await found(store) is None
-    assert not [key for key in await dump(redis, prefix) if ":said:" in key]
-
-
 async def test_digests_that_begin_alike_are_told_apart(store: ConversationHistoryStore) -> None:
     id = await say(store)
     assert await found(store, DIGEST[:8] + bytes(8)) is None
     assert await found(store, DIGEST[:8] + bytes(8), DIGEST) == (1, id)
-
-
-async def test_a_turn_that_can_t_be_continued_is_never_found(store: ConversationHistoryStore) -> None:
-    await say(store, status=Status.FAILED)
-    assert await found(store) is None
 
 
 Gone = Callable[[ConversationHistoryStore, str], Awaitable[object]]
@@ -114,44 +91,6 @@ async def test_a_turn_that_lost_something_is_found_no_more(
     assert not [key for key in await dump(redis, prefix) if ":said:" in key]
 
 
-async def test_a_deleted_turn_takes_away_no_other_turn_s_words(store: ConversationHistoryStore) -> None:
-    older, newer = await say(store), await say(store)
-    await store.forget(TENANT, older)
-    assert await found(store) == (0, newer)
-
-
-async def test_an_evicted_turn_is_found_no_more(
-    capped: Callable[..., ConversationHistoryStore], redis: Redis, prefix: str
-) -> None:
-    store = capped(responses=2)
-    first, *others = [await say(store, words(number)) for number in range(3)]
-    assert await found(store, words(0)) is None
-    assert await found(store, words(0), words(1), words(2)) == (1, others[0])
-    (index,) = [value for key, value in (await dump(redis, prefix)).items() if ":said:" in key]
-    assert len(index) == 2, first
-
-
-async def test_an_unused_turn_is_found_no_more_before_it_is_swept_and_after(
-    capped: Callable[..., ConversationHistoryStore], redis: Redis, prefix: str
-) -> None:
-    store = capped(idle_seconds=30 * DAY)
-    await say(store)
-    await leave_unused(redis, prefix, days=31)
-    assert await found(store) is None
-    await store.sweep()
-    assert await dump(redis, prefix) == {} or not [key for key in await dump(redis, prefix) if ":said:" in key]
-
-
-async def test_to_be_found_is_no_use_and_writes_nothing(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    await say(store)
-    before = await dump(redis, prefix)
-    await found(store)
-    await found(store, OTHER)
-    assert await dump(redis, prefix) == before
-
-
 @pytest.mark.usefixtures("lost_replies")
 async def test_a_turn_whose_every_reply_is_lost_once_is_found_all_the_same(store: ConversationHistoryStore) -> None:
     await say(store)
@@ -159,19 +98,12 @@ async def test_a_turn_whose_every_reply_is_lost_once_is_found_all_the_same(store
     assert await found(store) == (0, newer)
 
 
-async def test_many_at_once_with_the_same_words_leave_one_that_is_found(store: ConversationHistoryStore) -> None:
-    ids = await asyncio.gather(*(say(store) for _ in range(20)))
-    place, id = await found(store) or (-1, "")
-    assert (place, id in ids) == (0, True)
-
-
-async def test_turns_are_looked_for_in_one_shard(server_url: str, redis: Redis, prefix: str) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=8)
+async def test_turns_are_looked_for_in_one_shard(open_store: OpenStore, redis: Redis) -> None:
+    store = open_store(shards=8)
     id = await say(store)
     assert await found(store) == (0, id)
     others = {await store.recognise(TENANT, f"{number}", [DIGEST]) for number in range(20)}
     assert others == {None, (0, id)}
-    await store.close()
 
 
 async def test_what_can_t_be_a_digest_is_refused(store: ConversationHistoryStore) -> None:
@@ -184,35 +116,9 @@ async def test_what_can_t_be_a_digest_is_refused(store: ConversationHistoryStore
         Turn(store.new_id(), None, Status.COMPLETED, (), b"{}", said=b"short")
 
 
-async def test_a_background_turn_is_found_once_it_has_ended(jobs: Jobs) -> None:
-    store = jobs.history
-    id = await submit(jobs)
-    (job,) = (await jobs.claim(0, 1)).jobs
-    assert await found(store) is None
-    await jobs.finish(job.lease, with_words(turn(id), DIGEST), Entry(9, b"the end"))
-    assert await found(store) == (0, id)
-    await store.forget(TENANT, id)
-    assert await found(store) is None
-
-
 async def test_of_turns_with_the_same_words_the_newest_is_the_one_that_began_last(jobs: Jobs) -> None:
     await submit(jobs)
     (job,) = (await jobs.claim(0, 1)).jobs
     newer = await say(jobs.history)
     await jobs.finish(job.lease, with_words(turn(job.lease.id), DIGEST), Entry(9, b"the end"))
     assert await found(jobs.history) == (0, newer)
-
-
-async def test_of_a_background_turn_that_another_goes_on_from_the_words_are_its_own(jobs: Jobs) -> None:
-    id = await submit(jobs, steerable=True)
-    (job,) = (await jobs.claim(0, 1)).jobs
-    ended = with_words(turn(id, status=Status.INCOMPLETE), DIGEST)
-    await jobs.succeed(job.lease, ended, Entry(9, b"the end"), successor(jobs, id), steers=())
-    assert await found(jobs.history) == (0, id)
-
-
-async def test_a_fleeting_turn_is_never_found(jobs: Jobs) -> None:
-    id = await submit(jobs, fleeting=True)
-    (job,) = (await jobs.claim(0, 1)).jobs
-    await jobs.finish(job.lease, with_words(turn(id), DIGEST), Entry(9, b"the end"))
-    assert await found(jobs.history) is None

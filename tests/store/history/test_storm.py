@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
-from store.redis.connection import connect
+from tests.store.conftest import OpenStore
 from tests.support import ROOT
 from tests.support.lengths import lengths
 from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
@@ -102,7 +102,7 @@ async def finish_deleting(redis: Redis, prefix: str, store: ConversationHistoryS
 
 
 HAPPENED = ("read", "read back", "forked", "continued", "died", "unpinned", "expired", "erased", "forgot a tree")
-REFUSALS = {"NotFound", "ParentNotFound", "NotContinuable", "ChainTooLong", "TurnTooLarge"}
+REFUSALS = {"NotFound", "ParentNotFound", "ChainTooLong"}
 """All but that a store is full, which needs luck: test_caps.py has it."""
 
 MOST_STORMS = 6
@@ -116,7 +116,7 @@ def is_whole(report: Report) -> bool:
 
 @pytest.mark.parametrize(("processes", "tasks", "seconds"), lengths((4, 16, 5), (8, 64, 60), seconds=600))
 async def test_nothing_is_mixed_up_lost_or_passed_in_a_storm(
-    server_url: str, redis: Redis, prefix: str, processes: int, tasks: int, seconds: int
+    open_store: OpenStore, server_url: str, redis: Redis, prefix: str, processes: int, tasks: int, seconds: int
 ) -> None:
     reached, over, seen = Counter[str](), asyncio.Event(), Report(Counter(), Counter(), [])
     async with asyncio.TaskGroup() as group:
@@ -133,9 +133,8 @@ async def test_nothing_is_mixed_up_lost_or_passed_in_a_storm(
     assert {name for name in reached if reached[name]} == {"responses", "trees", "bytes"}  # reached, and none passed
     assert is_whole(seen)
     assert seen.refused.keys() - {"StoreFull"} == REFUSALS
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=SHARDS)
+    store = open_store(shards=SHARDS)
     evicted = seen.did[f"appended {STEADY}"] - seen.did[f"forgot {STEADY}"] - (await usage(store, STEADY)).responses
     await finish_deleting(redis, prefix, store)
-    await store.close()
     assert evicted > SHARDS * CAPS.responses
     assert await faults(redis, server_url, prefix, shards=SHARDS) == []

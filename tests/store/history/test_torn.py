@@ -19,6 +19,7 @@ from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Turn
+from tests.store.conftest import OpenStore
 from tests.support.lengths import lengths
 from tests.support.store.audit import dump
 from tests.support.store.counted import Usage, usage
@@ -125,11 +126,11 @@ async def unpinned(redis: Redis, prefix: str) -> bool:
 
 
 @pytest.fixture
-async def store(server_url: str, redis: Redis, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+async def store(
+    open_store: OpenStore, server_url: str, redis: Redis, prefix: str
+) -> AsyncIterator[ConversationHistoryStore]:
     """A store, on a server that knows all scripts of CALLS. After the test its keys must add up."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, pin_seconds=PIN_SECONDS)
-    yield store
-    await store.close()
+    yield open_store(pin_seconds=PIN_SECONDS)
     assert await faults(redis, server_url, prefix) == []
 
 

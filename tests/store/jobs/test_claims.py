@@ -5,21 +5,22 @@ takes no job from a holder who lives.
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
-from store.errors import NotFound, StoreUnavailable
+from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.jobs.jobs import SPEC_PIECE_BYTES, Jobs
+from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
+from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT, turn
-from tests.support.store.work import ACCEPTED, claim, claimed, fall_silent, queued, submit
+from tests.support.store.work import claim, claimed, fall_silent, submit
 from tests.support.waiting import until
 
 LEASE_SECONDS = 2.0
@@ -67,35 +68,24 @@ async def pausable(tmp_path: Path) -> AsyncIterator[Pausable]:
             await found.history.close()
 
 
-async def test_a_claim_that_was_given_up_takes_nothing_afterwards(pausable: Pausable) -> None:
+GIVEN_UP: dict[str, Callable[[Pausable], Awaitable[object]]] = {
+    "claim": lambda pausable: pausable.jobs.claim(0, 1),
+    "submit": lambda pausable: submit(pausable.jobs),
+    "append": lambda pausable: pausable.history.append(TENANT, turn(pausable.history.new_id())),
+}
+
+
+@pytest.mark.parametrize("what", GIVEN_UP)
+async def test_what_was_given_up_is_not_done_afterwards(pausable: Pausable, what: str) -> None:
     await submit(pausable.jobs)
     await pausable.jobs.claim(0, 0)
     pausable.stop()
     with pytest.raises(StoreUnavailable):
-        await pausable.jobs.claim(0, 1)
+        await GIVEN_UP[what](pausable)
     pausable.go_on()
     queue = await pausable.jobs.queue(0)
     assert (queue.running, sum(queue.waiting)) == (0, 1)
-
-
-async def test_a_job_that_was_given_up_is_not_accepted_afterwards(pausable: Pausable) -> None:
-    await submit(pausable.jobs)
-    pausable.stop()
-    with pytest.raises(StoreUnavailable):
-        await submit(pausable.jobs)
-    pausable.go_on()
-    assert sum((await pausable.jobs.queue(0)).waiting) == 1
-
-
-async def test_a_turn_that_was_given_up_is_not_stored_afterwards(pausable: Pausable) -> None:
-    id = pausable.history.new_id()
-    await pausable.history.append(TENANT, turn(pausable.history.new_id()))
-    pausable.stop()
-    with pytest.raises(StoreUnavailable):
-        await pausable.history.append(TENANT, turn(id))
-    pausable.go_on()
-    with pytest.raises(NotFound):
-        await pausable.history.find(TENANT, id)
+    assert (await usage(pausable.history)).responses == 1
 
 
 async def test_a_server_that_stands_still_for_longer_than_a_lease_takes_no_job_from_who_lives(
@@ -149,17 +139,6 @@ async def test_the_time_in_the_queue_is_no_time_for_which_a_job_ran(jobs: Jobs, 
     assert 3600 <= job.waited_seconds < 3660
 
 
-async def test_the_time_after_a_lease_ran_out_is_none_either(jobs: Jobs, redis: Redis, prefix: str) -> None:
-    id = await submit(jobs)
-    job = await claim(jobs)
-    await jobs.write(job.lease, Entry(5, b"some"))
-    (key,) = await redis.keys(f"{prefix}:*:job:{id[5:]}")
-    await redis.hincrby(key, "started", -HOUR_MS - 5_000)
-    seconds, _ = await redis.time()
-    await redis.zadd(f"{prefix}:{{00}}:leases", {f"{TENANT}/{id[5:]}": 1000 * int(seconds) - HOUR_MS})
-    assert 4 <= (await claim(jobs)).run_seconds < 60
-
-
 async def test_a_write_holds_the_lease_for_longer_once_an_eighth_of_it_is_over(
     jobs: Jobs, redis: Redis, prefix: str
 ) -> None:
@@ -182,20 +161,6 @@ async def test_a_write_holds_the_lease_for_longer_once_an_eighth_of_it_is_over(
     await jobs.finish(lease, turn(id, None, text="one"), Entry(20, b"end"))
 
 
-async def test_who_takes_a_job_over_holds_it_by_his_first_write(jobs: Jobs, redis: Redis, prefix: str) -> None:
-    id = await submit(jobs)
-    job = await claim(jobs)
-    await jobs.write(job.lease, Entry(5, b"some"))
-    await fall_silent(jobs, id)
-    lease = (await claim(jobs)).lease
-    await jobs.write(lease, Entry(6, b"more"))
-    seconds, _ = await redis.time()
-    ends = await redis.zscore(f"{prefix}:{{00}}:leases", f"{TENANT}/{id[5:]}")
-    assert ends is not None
-    assert ends > 1000 * int(seconds) + jobs.limits.lease_ms * 3 / 4
-    await jobs.finish(lease, turn(id, None, text="one"), Entry(20, b"end"))
-
-
 async def test_a_claim_takes_from_no_level_behind_the_one_it_names_and_tells_the_first_that_waits(jobs: Jobs) -> None:
     await submit(jobs, "flex", priority=Priority.FLEX)
     await submit(jobs, "default", priority=Priority.DEFAULT)
@@ -205,14 +170,3 @@ async def test_a_claim_takes_from_no_level_behind_the_one_it_names_and_tells_the
     assert (len(found.jobs), found.running, found.first) == (1, 1, Priority.FLEX)
     assert await claimed(jobs, 9) == ["flex"]
     assert (await jobs.claim(0, 9)).first is None
-
-
-async def test_a_claim_reads_no_spec_however_large(jobs: Jobs, redis: Redis) -> None:
-    spec = os.urandom(2 * SPEC_PIECE_BYTES + 10)
-    await jobs.submit(TENANT, queued(jobs.history.new_id()), spec, ACCEPTED)
-    before = (await redis.info("stats"))["total_net_output_bytes"]
-    (job,) = (await jobs.claim(0, 9)).jobs
-    assert (await redis.info("stats"))["total_net_output_bytes"] - before < 100_000
-    pieces = [await jobs.spec(job.lease, start) for start in range(0, len(spec), SPEC_PIECE_BYTES)]
-    assert (b"".join(pieces), len(pieces)) == (spec, 3)
-    assert await jobs.spec(job.lease, len(spec)) == b""

@@ -2,22 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from service.api.events import Event
-from service.background.follow import Following, LogGone
+from service.background.follow import Following
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.jobs.log import GONE, EventLog
+from store.jobs.log import EventLog
 from store.listening import Listening
 from store.redis.connection import connect
 from tests.support.service.followed import entry_of, events_of
 from tests.support.store.sample import TENANT
 from tests.support.store.servers import cluster, eventually, server
-from tests.support.store.told import names
+from tests.support.store.work import log_names
 
 AOF = ("--appendonly", "yes", "--save", "")
 EVENTS = 300
@@ -40,7 +40,7 @@ class Site:
         self.listening = Listening(self._redis, timeout_seconds=1.0)
         self.log = EventLog(self.history)
         self.id = id or self.history.new_id()
-        self.key, self.channel = names(self.history, self.id)
+        self.key, self.channel = log_names(self.history, self.id)
 
     def follower(self, after: int = -1) -> Following:
         return Following(self.log, self.listening, TENANT, self.id, after)
@@ -98,17 +98,6 @@ async def numbers(follower: Following) -> list[int]:
     return [event.sequence_number async for batch in follower.events() for event in batch]
 
 
-async def test_followers_in_two_processes_see_all_that_is_written(tmp_path: Path, stack: AsyncExitStack) -> None:
-    with server(tmp_path) as process:
-        here = site(stack, f"redis://{process.address}")
-        there = site(stack, f"redis://{process.address}", here.id)
-        await here.write(of=6)
-        followers = [each.follower(after) for each in (here, there) for after in range(-1, 5)]
-        found = await asyncio.gather(*map(numbers, followers))
-        assert found == 2 * [list(range(after + 1, 6)) for after in range(-1, 5)]
-        await stack.aclose()
-
-
 async def begun(here: Site) -> list["asyncio.Task[list[int]]"]:
     """Followers of a response that has just begun."""
     await here.begin()
@@ -136,30 +125,6 @@ async def test_connections_that_are_killed_cost_followers_nothing(tmp_path: Path
         cut = {number: lambda: process.ask("CLIENT", "KILL", "TYPE", "pubsub") for number in range(30, EVENTS, 30)}
         await here.write(at=cut)
         assert await asyncio.gather(*following) == [list(range(EVENTS))] * FOLLOWERS
-        await stack.aclose()
-
-
-async def test_a_follower_that_lags_reads_what_it_missed(tmp_path: Path, stack: AsyncExitStack) -> None:
-    with server(tmp_path) as process:
-        here = site(stack, f"redis://{process.address}")
-        await here.begin()
-        async with aclosing(here.follower().events()) as batches:
-            found = [event.sequence_number for event in await anext(batches)]
-            await here.write()
-            found += [event.sequence_number async for batch in batches for event in batch]
-        assert found == list(range(EVENTS))
-        await stack.aclose()
-
-
-async def test_a_log_that_is_deleted_is_followed_no_more(tmp_path: Path, stack: AsyncExitStack) -> None:
-    with server(tmp_path) as process:
-        here = site(stack, f"redis://{process.address}")
-        following = await begun(here)
-        await here.ask("DEL", here.key)
-        await here.ask("SPUBLISH", here.channel, GONE)
-        for each in following:
-            with pytest.raises(LogGone):
-                await each
         await stack.aclose()
 
 

@@ -6,14 +6,13 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import LogBehind, LogFull
+from store.errors import LogBehind
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import DROP_BATCH, Jobs
 from store.jobs.log import Entry
 from store.jobs.model import JobLimits
 from tests.support.store.audit import dump
-from tests.support.store.counted import usage
-from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import (
     claim,
     date_log,
@@ -86,38 +85,12 @@ async def test_as_many_logs_go_as_an_event_needs(history: ConversationHistorySto
     assert (await wide.queue(0)).log_bytes <= narrow.limits.log_bytes
 
 
-async def test_a_snapshot_needs_room_for_what_it_is_larger_than_the_last_one(history: ConversationHistoryStore) -> None:
-    small = Jobs(history, JobLimits(log_bytes=1000))
-    await submit(small)
-    job = await claim(small)
-    await small.write(job.lease, Entry(5, b"x"), snapshot=b"x" * 700)
-    await small.write(job.lease, Entry(6, b"x"), snapshot=b"x" * 710)
-    with pytest.raises(LogFull):
-        await small.write(job.lease, Entry(7, b"x"), snapshot=b"x" * 900)
-    await small.write(job.lease, Entry(7, b"x"), snapshot=b"x")
-    await finish(small, job, last=7)
-
-
 async def test_more_logs_expire_than_one_call_takes(history: ConversationHistoryStore, jobs: Jobs) -> None:
     ids = await ended(jobs, 2 * DROP_BATCH + 1)
     for id in ids:
         await date_log(jobs, id)
     await jobs.expire_logs()
     assert await logged(history, ids) == []
-
-
-async def test_a_deleted_parent_goes_with_the_fleeting_response_that_alone_kept_it(
-    history: ConversationHistoryStore, jobs: Jobs
-) -> None:
-    (root,) = await grow(history, "root")
-    id = await submit(jobs, parent=root, fleeting=True)
-    await history.forget(TENANT, root)
-    await do_all(jobs)
-    await date_log(jobs, id)
-    await jobs.expire_logs()
-    await history.sweep()
-    used = await usage(history)
-    assert (used.responses, used.tombstones, used.trees) == (0, 0, 0)
 
 
 async def test_the_first_and_the_last_entry_are_of_any_size(history: ConversationHistoryStore) -> None:

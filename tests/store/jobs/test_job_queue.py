@@ -17,12 +17,6 @@ from tests.support.store.work import age, claim, claimed, finish, submit
 DEADLINE_SECONDS = 10.0
 
 
-async def test_higher_priorities_start_first(jobs: Jobs) -> None:
-    for priority in reversed(Priority):
-        await submit(jobs, priority.name, priority=priority)
-    assert await claimed(jobs, 10) == ["PRIORITY", "DEFAULT", "FLEX", "WITHIN_2H", "WITHIN_8H"]
-
-
 @pytest.mark.parametrize("priority", WINDOWS)
 async def test_a_job_that_has_hours_is_an_ordinary_one_before_they_are_over(jobs: Jobs, priority: Priority) -> None:
     late = await submit(jobs, "late", priority=priority)
@@ -48,61 +42,6 @@ async def test_what_gave_way_and_has_no_hours_any_more_is_ordinary_and_did_not_r
     job = await claim(jobs)
     assert (job.priority, job.run_seconds < 60, job.epoch) == (Priority.DEFAULT, True, 2)
     await finish(jobs, job)
-
-
-async def test_a_later_job_of_a_group_starts_before_what_came_behind_its_first_one(jobs: Jobs) -> None:
-    for name, group in (("a1", "a"), ("b1", "b"), ("x", ""), ("b2", "b"), ("a2", "a"), ("a3", "a")):
-        await submit(jobs, name, priority=Priority.WITHIN_8H, group=group)
-    await submit(jobs, "of another", tenant="globex", priority=Priority.WITHIN_8H, group="a")
-    assert await claimed(jobs, 10) == ["of another", "a1", "a2", "a3", "b1", "b2", "x"]
-    await submit(jobs, "y", priority=Priority.WITHIN_8H)
-    await submit(jobs, "b3", priority=Priority.WITHIN_8H, group="b")
-    assert await claimed(jobs, 10) == ["b3", "y"]
-
-
-async def test_no_more_groups_of_a_tenant_are_known_than_may_be(jobs: Jobs, redis: Redis, prefix: str) -> None:
-    groups = f"{prefix}:{{00}}:groups:{TENANT}"
-    await redis.zadd(groups, {f"g{number}": number for number in range(1_000)})
-    await submit(jobs, group="new")
-    assert await redis.zcard(groups) == 1_000
-    assert await redis.zscore(groups, "g0") is None
-    assert 0 < await redis.pttl(groups) <= 8 * 3600 * 1000
-
-
-async def test_who_has_no_room_is_told_who_waits(jobs: Jobs) -> None:
-    for number in range(3):
-        await submit(jobs, f"a{number}", tenant="acme")
-    await submit(jobs, "b0", tenant="globex", priority=Priority.FLEX)
-    (held,) = (await jobs.claim(0, 1)).jobs
-    assert held.priority is Priority.DEFAULT
-    told = (await jobs.claim(0, 0)).waiting
-    assert [(each.tenant, each.level, each.jobs) for each in told] == [
-        ("acme", Priority.DEFAULT, 2),
-        ("globex", Priority.FLEX, 1),
-    ]
-    assert all(0 <= each.seconds < DEADLINE_SECONDS for each in told)
-
-
-async def test_a_tenant_that_comes_anew_is_next_and_then_takes_turns(jobs: Jobs) -> None:
-    for number in range(6):
-        await submit(jobs, f"a{number}", tenant="acme")
-    first = await claimed(jobs, 3)
-    for number in range(3):
-        await submit(jobs, f"b{number}", tenant="globex")
-    assert first + await claimed(jobs, 10) == ["a0", "a1", "a2", "b0", "a3", "b1", "a4", "b2", "a5"]
-
-
-@pytest.mark.parametrize("eager", ["a", "z"])
-async def test_a_tenant_gains_nothing_by_coming_back_as_soon_as_its_job_has_started(jobs: Jobs, eager: str) -> None:
-    steady = ["m", "n", "o"]
-    for tenant in steady * 10:
-        await submit(jobs, tenant, tenant=tenant)
-    started: list[str] = []
-    for _ in range(20):
-        if eager not in started[-1:] or not started:
-            await submit(jobs, eager, tenant=eager)
-        started += await claimed(jobs, 1)
-    assert Counter(started)[eager] <= min(Counter(started)[tenant] for tenant in steady) + 1
 
 
 @pytest.mark.parametrize("seed", range(5))

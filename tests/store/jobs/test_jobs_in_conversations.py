@@ -1,7 +1,5 @@
 """Jobs that are added to a conversation: they hold it from their acceptance to their end, whoever works on them."""
 
-import asyncio
-
 import pytest
 
 from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotTerminal, StoreFull
@@ -10,11 +8,10 @@ from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.turn import Status
 from tests.support.store.named import begun, tip_of, words
 from tests.support.store.sample import TENANT, said, turn
 from tests.support.store.verdict import checked
-from tests.support.store.work import ACCEPTED, claim, fall_silent, finish, queued, status
+from tests.support.store.work import ACCEPTED, claim, fall_silent, finish, queued
 
 HELD_SECONDS = 60.0
 
@@ -60,33 +57,6 @@ async def test_a_job_holds_its_conversation_until_its_end_and_joins_it(
     await conversations.release(TENANT, id, "next")
 
 
-@pytest.mark.parametrize("how", [Status.COMPLETED, Status.INCOMPLETE, Status.FAILED])
-async def test_all_that_ended_joins_unless_it_failed(
-    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, how: Status
-) -> None:
-    id = await begun(conversations, text="hello")
-    made = await queue(jobs, conversations, id)
-    await finish(jobs, await claim(jobs), status=how, text="answer")
-    assert await words(conversations, id) == ["hello"] + ["answer"] * (how is not Status.FAILED)
-    assert await status(history, made) is how
-    assert not await is_held(conversations, id)
-
-
-@pytest.mark.parametrize("begins", [False, True])
-async def test_what_is_cancelled_joins_with_what_was_said(
-    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, begins: bool
-) -> None:
-    id = await begun(conversations, text="hello")
-    made = await queue(jobs, conversations, id)
-    if begins:
-        await claim(jobs)
-    job = await jobs.cancel(TENANT, made)
-    assert job is not None
-    assert await is_held(conversations, id)
-    await finish(jobs, job, text="cut")
-    assert await words(conversations, id) == ["hello", "cut"]
-
-
 async def test_a_job_whose_worker_dies_or_leaves_goes_on_holding(jobs: Jobs, conversations: Conversations) -> None:
     id = await begun(conversations, text="hello")
     made = await queue(jobs, conversations, id)
@@ -99,26 +69,6 @@ async def test_a_job_whose_worker_dies_or_leaves_goes_on_holding(jobs: Jobs, con
     assert await is_held(conversations, id)
     await finish(jobs, await claim(jobs), text="answer")
     assert await words(conversations, id) == ["hello", "answer"]
-
-
-async def test_an_end_that_is_retried_joins_once(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations, text="hello")
-    await queue(jobs, conversations, id)
-    job = await claim(jobs)
-    for _ in range(2):
-        await finish(jobs, job, text="answer")
-    assert await words(conversations, id) == ["hello", "answer"]
-
-
-async def test_a_submission_that_is_retried_holds_once(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations, text="hello")
-    await conversations.hold(TENANT, id, "one", HELD_SECONDS)
-    tip = await tip_of(conversations, id)
-    made = queued(jobs.history.new_id(tip), tip)
-    for _ in range(2):
-        await jobs.submit(TENANT, made, b"one", ACCEPTED, pin="one", conversation=id)
-    await finish(jobs, await claim(jobs))
-    assert not await is_held(conversations, id)
 
 
 async def test_a_job_is_not_accepted_behind_another_or_where_nothing_is(
@@ -151,22 +101,6 @@ async def test_a_job_whose_conversation_is_deleted_is_stored_all_the_same(
     assert await said(history, made) == ["hello", "answer"]
 
 
-@pytest.mark.parametrize("deleted", [False, True])
-async def test_a_fleeting_job_reads_its_conversation_and_neither_holds_nor_joins_it(
-    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, deleted: bool
-) -> None:
-    id = await begun(conversations, text="hello")
-    first = await queue(jobs, conversations, id)
-    await finish(jobs, await claim(jobs), text="one")
-    if deleted:
-        await history.forget(TENANT, first)
-    await conversations.hold(TENANT, id, "another", HELD_SECONDS)
-    await queue(jobs, conversations, id, fleeting=True)
-    await finish(jobs, await claim(jobs), text="aside")
-    assert await words(conversations, id) == ["hello", "one"]
-    await conversations.release(TENANT, id, "another")
-
-
 async def test_a_conversation_that_a_job_holds_is_not_evicted(jobs: Jobs, conversations: Conversations) -> None:
     history = jobs.history
     id = await begun(conversations, text="hello")
@@ -195,15 +129,6 @@ async def test_a_job_that_is_gone_without_an_end_holds_nothing(
     await checked(server_url, jobs.history.keyspace.prefix, repair=True)
     await finish(jobs, await claim(jobs), text="answer")  # nobody came in between
     assert await words(conversations, id) == ["hello", "answer"]
-
-
-async def test_of_many_jobs_at_once_one_is_accepted(jobs: Jobs, conversations: Conversations) -> None:
-    id = await begun(conversations, text="hello")
-    made = await asyncio.gather(*(queue(jobs, conversations, id) for _ in range(20)), return_exceptions=True)
-    assert [type(each) for each in made].count(str) == 1
-    assert {type(each) for each in made} == {str, ConversationHeld}
-    await finish(jobs, await claim(jobs))
-    assert (await jobs.claim(0, 1)).jobs == []
 
 
 async def test_what_was_added_by_hand_meanwhile_is_not_lost_to_an_end_that_comes_late(

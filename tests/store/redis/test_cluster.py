@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,10 @@ from redis import Redis
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Found, KeyedRequests
-from store.redis.connection import Server, connect
-from store.turn import SAID_BYTES, digest_of
+from store.redis.connection import connect
+from store.turn import digest_of
 from tests.support.store.operations import OPERATIONS, check_refused_in_time
-from tests.support.store.sample import TENANT, grow, said, turn, with_pictures, with_words
+from tests.support.store.sample import TENANT, grow, said, turn, with_pictures
 from tests.support.store.servers import Cluster, Process, cluster, eventually, server
 
 SHARDS = 16
@@ -49,16 +48,6 @@ async def on_each(store: ConversationHistoryStore, found: Cluster, prefix: str) 
     return ids
 
 
-async def test_trees_of_all_nodes_are_kept_whole(nodes: Cluster, store: ConversationHistoryStore, prefix: str) -> None:
-    roots = await on_each(store, nodes, prefix)
-    for root in roots.values():
-        *_, tip = await grow(store, "two", "three", parent=root)
-        assert await said(store, tip) == ["one", "two", "three"]
-        await store.forget(TENANT, tip)
-    stored = sum(int(node.ask("DBSIZE")) > 0 for node in nodes.primaries)
-    assert stored == len(roots) == 3
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_every_operation_works_on_every_node(
     nodes: Cluster, store: ConversationHistoryStore, prefix: str, name: str
@@ -82,22 +71,6 @@ async def test_turns_of_a_tree_share_a_picture_on_their_node_until_the_last_of_t
         assert not any(":picture:" in key for node in nodes.primaries for key in node.ask("KEYS", f"{prefix}:*"))
 
 
-async def test_words_are_found_on_the_node_that_has_the_conversations_that_begin_alike(
-    nodes: Cluster, store: ConversationHistoryStore, prefix: str
-) -> None:
-    owners: dict[int, list[str]] = {}
-    for number in range(24):
-        words, together = blake2b(b"%d" % number, digest_size=SAID_BYTES).digest(), f"{TENANT}/{number}"
-        first, second = (store.new_id(together=together) for _ in range(2))
-        for id in (first, second):
-            await store.append(TENANT, with_words(turn(id), words))
-        assert await store.recognise(TENANT, together, [words]) == (0, second)
-        await store.forget(TENANT, second)
-        assert await store.recognise(TENANT, together, [words]) is None
-        owners.setdefault(nodes.owner(clock(prefix, first)).port, []).append(first)
-    assert len(owners) == 3
-
-
 async def test_a_node_that_lost_the_scripts_gets_them_again(
     nodes: Cluster, store: ConversationHistoryStore, prefix: str
 ) -> None:
@@ -106,25 +79,6 @@ async def test_a_node_that_lost_the_scripts_gets_them_again(
         node.ask("FUNCTION", "FLUSH")
     for id in ids.values():
         assert await said(store, id) == ["one"]
-
-
-async def test_thousands_of_values_of_one_slot_are_read_at_once(nodes: Cluster) -> None:
-    server = Server(connect(nodes.url), timeout_seconds=5.0, attempts=1)
-    async with server.operation() as operation:
-        reply = await operation.command("MGET", *(f"{{00}}:{number}" for number in range(10_000)))
-    assert reply == [None] * 10_000
-    await server.close()
-
-
-async def test_a_command_without_a_key_goes_where_it_is_sent(nodes: Cluster) -> None:
-    server = Server(connect(nodes.url), timeout_seconds=5.0, attempts=1)
-    async with server.operation() as operation:
-        for key in ("{00}", "{01}", "{02}", "{03}"):
-            reply = await operation.command("INFO", "server", at=key)
-            assert f"tcp_port:{nodes.owner(key).port}\r\n".encode() in reply
-            assert await operation.command("MEMORY", "USAGE", key) is None  # or the node would have sent it away
-        assert await operation.command("PING") == b"PONG"
-    await server.close()
 
 
 async def test_a_slot_that_moves_at_once_is_followed_by_everybody(tmp_path: Path, prefix: str) -> None:
@@ -192,22 +146,6 @@ def contents(node: Process) -> dict[bytes, bytes]:
             client.execute_command("ASKING")
             held[key] = client.dump(key) or b""
         return held
-
-
-async def test_a_single_key_is_read_while_its_slot_moves(tmp_path: Path) -> None:
-    with cluster(tmp_path) as found:
-        source, target = ends(found, "key")
-        source.ask("SET", "key", "value")
-        server = Server(connect(found.url), timeout_seconds=5.0, attempts=1)
-        begin_to_move("key", source, target)
-
-        async def read() -> bytes:
-            async with server.operation() as operation:
-                return await operation.command("GET", "key")
-
-        for _ in range(2):  # over several connections, each of which has to be told ASKING
-            assert await asyncio.gather(*(read() for _ in range(8))) == [b"value"] * 8
-        await server.close()
 
 
 def ends(found: Cluster, key: str) -> tuple[Process, Process]:

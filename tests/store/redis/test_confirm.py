@@ -18,7 +18,7 @@ from store.redis.connection import connect
 from store.watcher import UNWATCHED
 from tests.support.lengths import lengths
 from tests.support.store.counted import usage
-from tests.support.store.proxy import proxy
+from tests.support.store.link import link
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import PLAIN, Process, cluster, server
 from tests.support.store.talkers import talking
@@ -70,23 +70,6 @@ async def store(pair: Pair) -> AsyncIterator[ConversationHistoryStore]:
     made = pair.store(ONE)
     yield made
     await made.close()
-
-
-async def test_nothing_is_asked_where_nothing_is_wanted(pair: Pair) -> None:
-    store = pair.store(Safety())
-    await grow(store, "one")
-    await store.check()
-    assert pair.waits() == 0
-    await store.close()
-
-
-async def test_what_counts_as_stored_is_on_the_replica(pair: Pair) -> None:
-    store = pair.store(PATIENT)
-    (id,) = await grow(store, "one")
-    job = await submit(Jobs(store), parent=id)
-    assert int(pair.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == 2
-    assert pair.replica.ask("EXISTS", f"harmonium:{{00}}:t:{TENANT}:job:{job[5:]}") == 1
-    await store.close()
 
 
 async def test_many_turns_are_confirmed_by_few_waits(pair: Pair) -> None:
@@ -173,14 +156,14 @@ async def test_the_end_of_a_job_is_settled_once_it_is_safe_and_not_while_it_is_u
 
 
 async def test_a_turn_that_a_failover_lost_before_it_was_confirmed_is_stored_again(pair: Pair, tmp_path: Path) -> None:
-    async with proxy(pair.primary) as address:
+    async with link(pair.primary.port) as address:
         store = ConversationHistoryStore(connect(address.url, max_connections=CONNECTIONS), safety=PATIENT)
         (id,) = await grow(store, "one")
         with stalled(pair.replica), server(tmp_path, *PLAIN) as third:
             reply = turn(store.new_id(id), id, text="two")
             storing = asyncio.create_task(store.append(TENANT, reply))
             await soon(lambda: pair.primary.ask("HGET", "harmonium:{00}:usage", "responses") == "2")
-            address.target = pair.replica
+            address.target = pair.replica.port
             pair.primary.kill()
             os.kill(pair.replica.process.pid, signal.SIGCONT)
             await soon(lambda: promoted(pair.replica), passing=redis_errors.RedisError)
@@ -202,7 +185,7 @@ def promoted(replica: Process) -> bool:
 async def test_a_replica_that_stalled_and_took_over_under_load_has_all_that_was_acknowledged_once(
     pair: Pair, tmp_path: Path, rounds: int
 ) -> None:
-    async with proxy(pair.primary) as address:
+    async with link(pair.primary.port) as address:
         store = ConversationHistoryStore(connect(address.url, max_connections=CONNECTIONS), safety=PATIENT)
         async with talking(store, TALKERS) as talkers:
             primary, replica = pair.primary, pair.replica
@@ -213,7 +196,7 @@ async def test_a_replica_that_stalled_and_took_over_under_load_has_all_that_was_
                 await soon(lambda replica=replica: promoted(replica), passing=redis_errors.RedisError)
                 primary.restart()
                 primary.ask("REPLICAOF", "127.0.0.1", replica.port)
-                address.target = replica
+                address.target = replica.port
                 await talkers.grown(2, HEALED_SECONDS)
                 primary, replica = replica, primary
         assert int(primary.ask("HGET", "harmonium:{00}:usage", "responses")) == talkers.turns

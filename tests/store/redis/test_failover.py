@@ -17,7 +17,7 @@ from store.history.history import ConversationHistoryStore
 from store.listening import Listening
 from store.redis.connection import Server, connect
 from tests.support.store.counted import usage
-from tests.support.store.proxy import Proxy, proxy
+from tests.support.store.link import Link, link
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import (
     PLAIN,
@@ -54,49 +54,47 @@ def pair(primary_and_replica: tuple[Process, Process]) -> Pair:
 
 
 @pytest.fixture
-async def address(pair: Pair) -> AsyncIterator[Proxy]:
+async def address(pair: Pair) -> AsyncIterator[Link]:
     """The address of whoever is primary."""
-    async with proxy(pair.primary) as made:
+    async with link(pair.primary.port) as made:
         yield made
 
 
-def store_at(address: Proxy, seconds: float = 2.0) -> ConversationHistoryStore:
+def store_at(address: Link, seconds: float = 2.0) -> ConversationHistoryStore:
     return ConversationHistoryStore(connect(address.url, max_connections=CONNECTIONS), timeout_seconds=seconds)
 
 
-async def fill(store: ConversationHistoryStore, address: Proxy, target: Process) -> None:
+async def fill(store: ConversationHistoryStore, address: Link, target: Process) -> None:
     """Open all connections that the store may have."""
     (id,) = await grow(store, "one")
     await asyncio.gather(*(said(store, id) for _ in range(4 * CONNECTIONS)))
-    assert address.leading_to(target) == CONNECTIONS
+    assert address.leading_to(target.port) == CONNECTIONS
 
 
 async def test_connections_that_stay_open_to_a_former_primary_are_left_at_the_first_refusal(
-    pair: Pair, address: Proxy
+    pair: Pair, address: Link
 ) -> None:
     store = store_at(address)
     await fill(store, address, pair.primary)
     (id,) = await grow(store, "one")
     pair.primary.ask("WAIT", 1, 5000)
     pair.fail_over()
-    address.target = pair.replica
+    address.target = pair.replica.port
     (reply,) = await grow(store, "two", parent=id)
     assert await said(store, reply) == ["one", "two"]
     await asyncio.gather(*(said(store, reply) for _ in range(4 * CONNECTIONS)))
-    await soon(lambda: address.leading_to(pair.primary) == 0)
-    assert address.leading_to(pair.replica) <= CONNECTIONS
+    await soon(lambda: address.leading_to(pair.primary.port) == 0)
+    assert address.leading_to(pair.replica.port) <= CONNECTIONS
     await store.close()
 
 
-async def test_a_failover_under_load_loses_and_doubles_nothing_that_was_acknowledged(
-    pair: Pair, address: Proxy
-) -> None:
+async def test_a_failover_under_load_loses_and_doubles_nothing_that_was_acknowledged(pair: Pair, address: Link) -> None:
     store = store_at(address)
     async with talking(store, TALKERS) as talkers:
         in_step_and_quiet(pair.primary)
         pair.fail_over()
         pair.primary.ask("CLIENT", "UNPAUSE")
-        address.target = pair.replica
+        address.target = pair.replica.port
         await talkers.grown(2)
     assert int(pair.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == talkers.turns
     await store.close()
@@ -140,14 +138,14 @@ def in_step_and_quiet(primary: Process) -> None:
 
 
 async def test_a_primary_that_hangs_is_left_by_all_connections_at_the_first_that_gives_up(
-    pair: Pair, address: Proxy
+    pair: Pair, address: Link
 ) -> None:
     store = store_at(address, seconds=1.5)
     await fill(store, address, pair.primary)
     pair.replica.ask("REPLICAOF", "NO", "ONE")
     os.kill(pair.primary.process.pid, signal.SIGSTOP)
     try:
-        address.target = pair.replica
+        address.target = pair.replica.port
         with pytest.raises(StoreUnavailable, match="did not answer within"):
             await grow(store, "two")
         for _ in range(CONNECTIONS):
@@ -157,7 +155,7 @@ async def test_a_primary_that_hangs_is_left_by_all_connections_at_the_first_that
     await store.close()
 
 
-async def test_listeners_leave_a_former_primary_too(pair: Pair, address: Proxy) -> None:
+async def test_listeners_leave_a_former_primary_too(pair: Pair, address: Link) -> None:
     redis = connect(address.url, max_connections=CONNECTIONS)
     store, listening = ConversationHistoryStore(redis), Listening(redis)
     async with listening.channel("channel") as listener:
@@ -165,7 +163,7 @@ async def test_listeners_leave_a_former_primary_too(pair: Pair, address: Proxy) 
         pair.primary.ask("REPLICAOF", "127.0.0.1", 1)  # so that it hears nothing of what is published
         with pytest.raises(StoreReadOnly):
             await grow(store, "one")
-        address.target = pair.replica
+        address.target = pair.replica.port
         await grow(store, "one")
         assert await listener.messages(HEALED_SECONDS) is None  # some may have been missed, until now
         pair.replica.ask("SPUBLISH", "channel", "heard")
@@ -184,7 +182,7 @@ async def failure(store: ConversationHistoryStore, id: str) -> str:
 
 
 async def test_a_password_that_was_changed_is_refused_clearly_and_works_once_it_is_back(
-    pair: Pair, address: Proxy
+    pair: Pair, address: Link
 ) -> None:
     store = store_at(address)
     (id,) = await grow(store, "one")
@@ -207,14 +205,6 @@ async def test_a_server_that_loads_its_data_is_named_and_works_once_it_is_done(t
         await soon(lambda: failure(store, ids[-1]), wanted=lambda why: "loading its data" in why)
         await soon(lambda: said(store, ids[-1]), 60.0, passing=StoreUnavailable)
         await loading
-        await store.close()
-
-
-async def test_a_server_with_few_connections_serves_all_that_wait_over_those(tmp_path: Path) -> None:
-    with server(tmp_path, *PLAIN, "--maxclients", 20) as one:
-        store = ConversationHistoryStore(connect(f"redis://{one.address}", max_connections=64), timeout_seconds=10.0)
-        for _ in range(10):
-            assert len(await asyncio.gather(*(grow(store, "one") for _ in range(200)))) == 200
         await store.close()
 
 

@@ -22,7 +22,7 @@ from tests.support.store.operations import (
     JOB_OPERATIONS,
     check_refused_in_time,
 )
-from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.sample import grow
 
 LIMIT_SECONDS = 0.5
 GRACE_SECONDS = 10.0
@@ -33,24 +33,6 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSer
     """A server that a test may treat badly."""
     with EmbeddedServer(tmp_path_factory.mktemp("own")) as server:
         yield server
-
-
-async def test_waiters_that_are_cancelled_take_nobody_s_turn(
-    server_url: str, store: ConversationHistoryStore, prefix: str
-) -> None:
-    (root,) = await grow(store, "one")
-    narrow = ConversationHistoryStore(connect(server_url, max_connections=2), prefix=prefix)
-    for number in range(60):  # each cuts every third of those who wait, some of them just as their turn comes
-        reads = [asyncio.create_task(said(narrow, root)) for _ in range(24)]
-        for _ in range(number % 20):
-            await asyncio.sleep(0)
-        for read in reads[number % 3 :: 3]:
-            read.cancel()
-        answers = await asyncio.gather(*reads, return_exceptions=True)
-        assert [
-            answer for answer in answers if answer != ["one"] and not isinstance(answer, asyncio.CancelledError)
-        ] == []
-    await narrow.close()
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -64,15 +46,6 @@ async def test_a_row_that_is_refused_leaves_no_reply_to_the_next_one(server_url:
     async with narrow.server.operation() as operation:
         assert await operation.command("GET", first) == b"b"
         assert await operation.command("GET", second) == (b"c" if ahead else None)
-    await narrow.close()
-
-
-async def test_more_readers_than_connections_wait_for_their_turn(
-    server_url: str, store: ConversationHistoryStore, prefix: str
-) -> None:
-    (root,) = await grow(store, "one")
-    narrow = ConversationHistoryStore(connect(server_url, max_connections=1), prefix=prefix)
-    assert await asyncio.gather(*(said(narrow, root) for _ in range(100))) == [["one"]] * 100
     await narrow.close()
 
 
@@ -118,18 +91,6 @@ async def test_every_operation_without_a_server_is_refused(tmp_path: Path) -> No
 
     id, seconds = (await opened()).new_id(), LIMIT_SECONDS + GRACE_SECONDS
     await check_refused_in_time(opened, id, hangs=None, seconds=seconds, words="")
-
-
-async def test_a_replica_that_can_not_write_is_unavailable(own_server: EmbeddedServer) -> None:
-    client = connect(own_server.url)
-    store = ConversationHistoryStore(client)
-    await client.replicaof("127.0.0.1", "1")
-    try:
-        with pytest.raises(StoreUnavailable):
-            await store.append(TENANT, turn(store.new_id()))
-    finally:
-        await client.replicaof("NO", "ONE")
-    await store.close()
 
 
 class Flaky(Wires):

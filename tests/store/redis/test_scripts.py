@@ -16,51 +16,10 @@ from tests.support.store.sample import TENANT, grow, said, turn
 
 FOLDER = Path(store.__file__).parent / "redis" / "lua"
 ALL = scripts.ALL
-_ARGUMENT = re.compile(r"(?:-- Arguments: |-- {12})(\w+)  ")
-
-
-def head(name: str) -> list[str]:
-    """The comment that opens a script."""
-    lines = [line for line in lua(name).splitlines() if not line.startswith("--- ")]
-    return lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]
-
-
-def described(name: str) -> list[str]:
-    """The arguments that the head of a file describes."""
-    return [match[1] for line in lua(name).splitlines() if (match := _ARGUMENT.match(line))]
-
-
-def test_a_head_tells_the_arguments_the_result_and_the_invariant() -> None:
-    for script in ALL:
-        text = "\n".join(head(script.file))
-        assert set(described(script.file)) <= set(script.arguments), script.name
-        assert set(script.arguments) <= {name for file in files_of(script.file) for name in described(file)}, (
-            script.name
-        )
-        assert "\n-- Result:    {" in text, script.name
-        assert "\n-- Invariant: " in text, script.name
-
-
-def test_a_script_returns_only_the_words_that_its_head_promises() -> None:
-    for script in ALL:
-        opening = "\n".join(head(script.file))
-        body = lua(script.file).partition(opening)[2]
-        returned = {word for line in re.findall(r"return \{.*", body) for word in re.findall(r"'(\w+)'", line)}
-        promised = set(re.findall(r"\{'(\w+)'", opening))
-        assert returned <= promised, script.name
-        said = "".join(map(lua, files_of(script.file)))
-        assert all(f"'{word}'" in said for word in promised), script.name
 
 
 def test_no_script_counts_its_keys_or_arguments() -> None:
     assert [path.stem for path in FOLDER.glob("*.lua") if re.search(r"\b(KEYS|ARGV)\b", path.read_text())] == []
-
-
-def test_what_is_included_comes_once_and_before_what_includes_it() -> None:
-    files = files_of("append")
-    assert (files[0], files[-1]) == ("names", "append")
-    assert files.index("clock") < files.index("pins") < files.index("adding")
-    assert len(files) == len(set(files))
 
 
 def test_what_a_shared_file_keeps_of_one_call_begins_anew_with_each() -> None:
@@ -84,12 +43,6 @@ def test_no_argument_has_the_name_of_what_an_included_file_defines() -> None:
         assert not defined & {*script.arguments, *script.keys, "turns", "tenant", "digits"}, script.name
         filled = set(re.findall(r"^local (\w+) = \{\}", included, re.M))
         assert filled <= {"job_repairs"}, f"{script.name}: it would be filled by each call"
-
-
-async def test_the_server_can_read_a_script(redis: Redis) -> None:
-    for script in ALL:
-        await redis.function_load(script.library, replace=True)
-        await redis.script_load(script.source)
 
 
 def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:

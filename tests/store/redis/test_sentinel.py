@@ -11,7 +11,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import Server, connect
 from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow, said
-from tests.support.store.servers import SERVICE, Watched, eventually, until
+from tests.support.store.servers import SERVICE, Watched, eventually
 
 LIMIT_SECONDS = 1.0
 GRACE_SECONDS = 10.0
@@ -37,20 +37,6 @@ async def test_a_primary_that_is_gone_is_replaced(watched: Watched, end: signal.
         await store.get(TENANT, id)
     assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
     await eventually(lambda: said(store, id), StoreUnavailable)
-    (reply,) = await grow(store, "two", parent=id)
-    assert await said(store, reply) == ["one", "two"]
-    await store.close()
-
-
-async def test_a_primary_that_becomes_a_replica_is_left_for_the_new_one(watched: Watched) -> None:
-    store = ConversationHistoryStore(connect(watched.url))
-    (id,) = await grow(store, "one")
-    watched.primary.ask("WAIT", 1, 5000)
-    failover = ("SENTINEL", "FAILOVER", SERVICE)
-    until(lambda: watched.sentinel.ask(*failover) == "OK", "the Sentinel has no use for the replica")
-    until(lambda: "master" in watched.replica.ask("ROLE"), "the replica was not promoted")
-    watched.primary.ask("REPLICAOF", "127.0.0.1", watched.replica.port)  # what the Sentinel does 8 s later
-    await eventually(lambda: grow(store, "other", parent=id), StoreUnavailable)
     (reply,) = await grow(store, "two", parent=id)
     assert await said(store, reply) == ["one", "two"]
     await store.close()

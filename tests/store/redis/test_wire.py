@@ -2,9 +2,7 @@
 up the short rows."""
 
 import asyncio
-from asyncio.selector_events import _SelectorSocketTransport  # pyright: ignore
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import hiredis
 import pytest
@@ -105,24 +103,6 @@ async def test_each_gets_its_own_reply_whoever_else_gives_up(server_url: str) ->
     await server.close()
 
 
-async def test_all_that_one_turn_of_the_loop_asks_is_one_write(
-    server: Server, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await echo(server, "connected")
-    written: list[int] = []
-    write = _SelectorSocketTransport.write
-
-    def counted(transport: Any, data: bytes) -> None:
-        if transport.get_extra_info("peername")[1] == scripted.port:
-            written.append(data.count(b"ECHO"))
-        write(transport, data)
-
-    monkeypatch.setattr(_SelectorSocketTransport, "write", counted)
-    assert await asyncio.gather(*(echo(server, word) for word in asked(100))) == asked(100)
-    assert written == [100]
-    assert len(scripted.callers) == 1
-
-
 async def test_all_who_wait_on_a_connection_that_is_lost_ask_again_over_one_other(
     server: Server, scripted: Scripted
 ) -> None:
@@ -179,21 +159,6 @@ async def test_so_many_rows_are_unanswered_at_once_and_the_others_wait(
         assert len(caller.commands) - number <= 8
         caller.say(b"+" + caller.commands[number][-1] + b"\r\n")
     assert await asyncio.gather(*asking[:8], *asking[20:]) == [*asked(8), *asked(50)[20:]]
-
-
-async def test_whoever_waits_is_overtaken_by_nobody_who_asks_again(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire, "MOST_UNANSWERED", 4)
-    counts = [0] * 9
-
-    async def ask_again_and_again(number: int) -> None:
-        while min(counts) < 10:
-            await echo(server, "word")
-            counts[number] += 1
-
-    await asyncio.gather(*map(ask_again_and_again, range(9)))
-    assert max(counts) <= 20
 
 
 @pytest.mark.parametrize(
@@ -295,20 +260,6 @@ async def test_a_server_that_is_no_primary_answers_what_is_under_way_and_is_left
     await until(scripted.callers[0].writer.is_closing)
 
 
-async def test_whoever_waits_for_others_asks_nothing_of_a_server_that_turns_out_to_be_no_primary(
-    server: Server, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire, "MOST_UNANSWERED", 4)
-    scripted.answer = lambda caller, command: caller.say(b"+new\r\n") if caller.number else None
-    asking = [asyncio.create_task(server.command("GET", str(number))) for number in range(9)]
-    await until(lambda: scripted.callers and len(scripted.callers[0].commands) == 4)
-    scripted.callers[0].say(b"-READONLY You can't write against a read only replica.\r\n", b"+old\r\n" * 2)
-    await until(lambda: sum(task.done() for task in asking) == 8)
-    scripted.callers[0].say(b"+old\r\n")
-    assert await asyncio.gather(*asking) == [b"new", *[b"old"] * 3, *[b"new"] * 5]
-    assert len(scripted.callers[0].commands) == 4
-
-
 async def test_closing_ends_all_who_wait_at_once(server: Server, scripted: Scripted) -> None:
     scripted.answer = lambda caller, command: None
     asking = [asyncio.create_task(server.command(name, "a")) for name in ["GET", "MGET"] * 200]
@@ -324,15 +275,3 @@ async def test_a_reply_that_nobody_asked_for_ends_the_connection(server: Server,
     scripted.callers[0].say(b"+surplus\r\n")
     await until(scripted.callers[0].writer.is_closing)
     assert await echo(server, "own") == "own"
-
-
-async def test_callers_that_give_up_before_the_connection_is_there_take_it_from_nobody(
-    server: Server, scripted: Scripted
-) -> None:
-    first = asyncio.create_task(echo(server, "first"))
-    await asyncio.sleep(0)
-    second = asyncio.create_task(echo(server, "second"))
-    await asyncio.sleep(0)
-    first.cancel()
-    assert await second == "second"
-    assert len(scripted.callers) == 1

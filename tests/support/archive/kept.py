@@ -1,13 +1,18 @@
-"""A store with an archive behind it, for tests of what an operator does with that."""
+"""A store with an archive behind it, that takes what changed as soon as it is asked to."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import NamedTuple
 
+from redis.asyncio import Redis
+
 from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.archive.port import Stored
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.archiver import Archiver
+from store.backup.archiving.archiver import Archiver, Due
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.shards import begin_archive
 from store.backup.upkeep.memory import Memory
@@ -15,10 +20,15 @@ from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
-from tests.support.archive.stored import archive_one
-from tests.support.store.sample import TENANT
+from tests.support.store.sample import TENANT, grow
 
 DAY = 86_400
+
+
+async def archive_one(archiver: Archiver, tree: Due) -> int:
+    """Archive some changes of a tree; how many are left."""
+    (left,) = await archiver.strike([await archiver.write(tree)])
+    return left
 
 
 class Kept(NamedTuple):
@@ -27,14 +37,24 @@ class Kept(NamedTuple):
     store: ConversationHistoryStore
     archive: Archive
     archiver: Archiver
+    turns: ArchivedTurns
     memory: Memory
     marks: Marks
 
-    async def archive_all(self) -> None:
-        for shard in self.store.keyspace.all_shards():
-            for tree in await self.archiver.due(shard, 1_000):
-                while await archive_one(self.archiver, tree):
-                    pass
+    async def archive_all(self) -> int:
+        """Archive all that is due; how many trees that was."""
+        due = [tree for shard in self.store.keyspace.all_shards() for tree in await self.archiver.due(shard, 1_000)]
+        for tree in due:
+            while await archive_one(self.archiver, tree):
+                pass
+        return len(due)
+
+    async def archived(self, *names: str) -> tuple[list[str], str]:
+        """The ids of a chain that is archived, and the key of the value that has them."""
+        ids = await grow(self.store, *names)
+        await self.archive_all()
+        (key,) = await self.keys()
+        return ids, key
 
     async def told(self, id: str, tenant: str = TENANT) -> list[str] | None:
         """The path to a turn, as somebody who has not read it yet is told of it by the archive."""
@@ -56,15 +76,51 @@ class Kept(NamedTuple):
             async with self.store.server.operation() as operation:
                 await operation.command("SET", shard.archive, after)
 
+    async def value(self, key: str) -> Stored:
+        """The value of a key, which there has to be."""
+        found = await self.archive.get(key)
+        assert found is not None
+        return found
+
+    async def overwrite(self, key: str, value: bytes) -> None:
+        """Put a value whatever is there."""
+        found = await self.archive.get(key)
+        assert await self.archive.put(key, value, only_if=found and found.etag) is not None
+
+
+Open = Callable[..., Awaitable[Kept]]
+"""Opens both, with some caps and sizes."""
+
+
+async def begun(url: str, prefix: str, archive: Archive, caps: Caps | None = None, **sizes: int) -> Kept:
+    """A store whose changes are due to be archived at once; `sizes` are the archiver's."""
+    store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps or Caps(), timeout_seconds=15)
+    await begin_archive(store.server, store.keyspace, 0)
+    archiver, turns = (
+        Archiver(store.server, store.keyspace, archive, **sizes),
+        ArchivedTurns(store, archive, unknown_seconds=0),
+    )
+    return Kept(store, archive, archiver, turns, Memory(store.server, store.keyspace), Marks(archive))
+
 
 @asynccontextmanager
 async def kept(url: str, prefix: str, archive: Archive, caps: Caps | None = None) -> AsyncGenerator[Kept]:
-    """A store whose changes are due to be archived at once."""
-    store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps or Caps(), timeout_seconds=15)
-    archiver = Archiver(store.server, store.keyspace, archive)
-    await begin_archive(store.server, store.keyspace, 0)
-    yield Kept(store, archive, archiver, Memory(store.server, store.keyspace), Marks(archive))
-    await store.close()
+    """The same, until the end of the block."""
+    made = await begun(url, prefix, archive, caps)
+    yield made
+    await made.store.close()
+
+
+async def opened(url: str, prefix: str, folder: Path, caps: Caps, **sizes: int) -> Kept:
+    """The same, with its archive in a folder."""
+    return await begun(url, prefix, open_archive("sqlite", folder), caps, **sizes)
+
+
+async def lose(redis: Redis, prefix: str) -> None:
+    """Have a server that lost all that it had, but for that there is an archive, its heads, and its own id in that."""
+    left = (b"}:archive", b"}:archive-head", b"}:archive-user")
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(left)]
+    await redis.delete(*keys)
 
 
 def micros() -> int:

@@ -19,7 +19,7 @@ from store.errors import ArchiveUnavailable, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
-from tests.support.archive.stored import lose
+from tests.support.archive.kept import lose
 from tests.support.chaos.archive_steps import tell_of_steps
 from tests.support.chaos.watched import At
 from tests.support.store.sample import grow

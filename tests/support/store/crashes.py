@@ -6,6 +6,7 @@ A subclass says what the clients do, by a program of forked.py, what they tell o
 import asyncio
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -18,14 +19,15 @@ from typing import Generic, Protocol, TypeVar
 import pytest
 from redis.asyncio import Redis
 
+from store.embedded import EmbeddedServer
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.lengths import lengths
 from tests.support.store.audit import dump
-from tests.support.store.durable import Durable, durable, torn_copy
 from tests.support.store.sample import TENANT
+from tests.support.store.servers import DebianServer
 from tests.support.waiting import until
 
 BATCH, AT_ONCE = 10, 4
@@ -79,6 +81,33 @@ class Told(Protocol):
 
 
 T = TypeVar("T", bound=Told)
+
+
+class Durable(Protocol):
+    """What a test does with such a server. After `stop`, or a kill and `stop`, it can be started again."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def durable(kind: str, folder: Path) -> Durable:
+    """The embedded server ("valkey") or Debian's ("redis") on a folder, which is made; not started yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return EmbeddedServer(folder) if kind == "valkey" else DebianServer(folder)
+
+
+def torn_copy(folder: Path, copy: Path, lost_bytes: int) -> Path:
+    """A copy of a server's folder whose append-only file lacks its last bytes; the copy's name."""
+    shutil.copytree(folder / "appendonlydir", copy / "appendonlydir")
+    (copy / "lock").touch()  # by which the embedded server knows a folder of its own
+    file = max(copy.glob("appendonlydir/*.incr.aof"))
+    with file.open("r+b") as tail:
+        tail.truncate(max(0, file.stat().st_size - lost_bytes))
+    return copy
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -421,10 +421,14 @@ def givers(has: Counter[str], cap: int) -> set[str]:
     return {tenant for tenant, number in has.items() if number > cap / len(has)}
 
 
-def run_model(url: str, caps: Caps, examples: int, kind: type[Model] = Model) -> None:
-    """Let the machine take `examples` walks of at most STEPS steps over the server at `url`."""
-    machine = type("Walk", (kind,), {"url": url, "caps": caps})
+def run_model(kind: type[RuleBasedStateMachine], examples: int, steps: int = STEPS, **own: object) -> None:
+    """Let a machine take `examples` walks of at most so many steps, over the server at its `url`."""
+    shrinks = set(Phase) if issubclass(kind, Model) else {Phase.generate}
     limits = settings(
-        max_examples=examples, stateful_step_count=STEPS, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        phases=shrinks,
+        suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(machine, settings=limits)
+    run_state_machine_as_test(type("Walk", (kind,), own), settings=limits)

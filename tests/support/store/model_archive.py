@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
-from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from redis.asyncio import Redis
 
 from store.archive.archive import Archive
@@ -35,7 +35,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.redis.connection import Operation, Server, connect
 from store.turn import digest_of
-from tests.support.archive.stored import archive_one
+from tests.support.archive.kept import archive_one
 from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT, turn, with_pictures
 from tests.support.store.servers import sweep
@@ -422,18 +422,3 @@ class ArchiveMachine(RuleBasedStateMachine):
         redis = connect(self.url)
         await sweep(cast(Redis, redis), self.prefix)
         await redis.aclose()
-
-
-def run_archive(url: str, *, examples: int, steps: int = 120, part_bytes: int = 0) -> None:
-    """Try so many stories on a server."""
-    machine = type("Machine", (ArchiveMachine,), {"url": url, "part_bytes": part_bytes})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )

@@ -7,6 +7,7 @@ have come there by a row of store/turn.py. Whoever lost a lease tries his luck a
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
+from typing import NamedTuple
 
 import pytest
 from hypothesis import strategies as st
@@ -32,12 +33,11 @@ from store.jobs.model import LEVELS, WINDOWS, JobLimits, Lease, Priority, Steer,
 from store.turn import MOVES, Status, Turn
 from tests.support.store.audit import dump
 from tests.support.store.model import ENDED, TENANTS, Model, Stored, pictured
-from tests.support.store.sample import TENANT, turn, with_words
+from tests.support.store.sample import turn, with_words
 from tests.support.store.work import ACCEPTED, age, date_log, fall_silent, queued
 
 RESUMED = 0
 ENTRY_BYTES = 32
-OTHERS = TENANTS[1:]
 PRIORITIES = tuple(Priority)
 DEEDS = ("submit", "submit", "age", "claim", "claim", "write", "finish", "finish", "hand back", "be silent", "cancel")
 LIMITS = JobLimits(lease_seconds=600.0, first_seconds=600.0, waiting=6, log_bytes=1_000)
@@ -104,7 +104,27 @@ class Row:
 LEASES = st.runner().flatmap(lambda machine: st.sampled_from(machine.chances()))
 """A lease, mostly of somebody who holds it."""
 
-GROUPS = st.sampled_from(["", "", "a", "b"])
+
+class Asked(NamedTuple):
+    """How a job is submitted."""
+
+    priority: Priority
+    streams: bool
+    fleeting: bool
+    group: str
+
+    @property
+    def steerable(self) -> bool:
+        return self.streams and not self.fleeting
+
+
+ASKED = st.builds(
+    Asked,
+    st.sampled_from(Priority),
+    st.booleans(),
+    st.sampled_from([False, False, False, True]),
+    st.sampled_from(["", "", "a", "b"]),
+)
 
 JOBS = st.runner().flatmap(lambda machine: st.sampled_from(list(machine.seen)[-OLD_LEASES:] + list(machine.work)))
 """A response in the background, mostly one that is under way."""
@@ -207,52 +227,21 @@ class Jobbing(Model):
 
     @rule(
         target=Model.ids,
+        tenant=st.sampled_from(TENANTS),
         parent=st.none() | Model.ids,
         pinned=st.none() | Model.pins,
-        priority=st.sampled_from(Priority),
-        streams=st.booleans(),
-        fleeting=st.sampled_from([False, False, False, True]),
-        group=GROUPS,
+        asked=ASKED,
     )
-    def submit(
-        self,
-        parent: str | None,
-        pinned: tuple[str, str] | None,
-        priority: Priority,
-        streams: bool,
-        fleeting: bool,
-        group: str,
-    ) -> str:
+    def submit(self, tenant: str, parent: str | None, pinned: tuple[str, str] | None, asked: Asked) -> str:
         parent, pin = pinned or (parent, None)
-        return self.accept(self.owner_of(parent or ""), parent, pin, priority, streams, fleeting, group)
+        return self.accept(self.owner_of(parent) if parent else tenant, parent, pin, asked)
 
-    @rule(tenant=st.sampled_from(OTHERS), priority=st.sampled_from(Priority), group=GROUPS)
-    def submit_for_another(self, tenant: str, priority: Priority, group: str) -> None:
-        self.accept(tenant, None, None, priority, streams=True, fleeting=False, group=group)
-
-    def accept(
-        self,
-        tenant: str,
-        parent: str | None,
-        pin: str | None,
-        priority: Priority,
-        streams: bool,
-        fleeting: bool,
-        group: str = "",
-    ) -> str:
+    def accept(self, tenant: str, parent: str | None, pin: str | None, asked: Asked) -> str:
         id = self.store.new_id(parent)
         self.owners[id] = tenant
+        submitted, how = pictured(queued(id, parent, text=id)), asked._asdict()
         accepting = self.jobs.submit(
-            tenant,
-            pictured(queued(id, parent, text=id)),
-            id.encode(),
-            ACCEPTED,
-            priority=priority,
-            streams=streams,
-            fleeting=fleeting,
-            steerable=streams and not fleeting,
-            pin=pin,
-            group=group,
+            tenant, submitted, id.encode(), ACCEPTED, **how, steerable=asked.steerable, pin=pin
         )
         refusal = QueueFull if self.queue_is_full(tenant) else parent and self.refusal(parent, pin)
         if not refusal and not self.has_room(tenant, parent):
@@ -266,11 +255,11 @@ class Jobbing(Model):
             self.turns[parent].pins.discard(pin or "")
         self.numbers += 1
         number = self.numbers, 0
-        if group:  # it stands behind the others of its group, where the first of them did
+        if group := asked.group:  # it stands behind the others of its group, where the first of them did
             first, behind = self.groups.get((tenant, group), (self.numbers, -1))
             number = self.groups[tenant, group] = first, behind + 1
-        work = Work(tenant, priority.value, number, None, steerable=streams and not fleeting)
-        self.admit(id, parent, work, Log([ACCEPTED], kept=streams or fleeting), fleeting=fleeting)
+        work = Work(tenant, asked.priority.value, number, None, steerable=asked.steerable)
+        self.admit(id, parent, work, Log([ACCEPTED], kept=asked.streams or asked.fleeting), fleeting=asked.fleeting)
         return id
 
     def admit(self, id: str, parent: str | None, work: Work, log: Log, *, fleeting: bool = False) -> None:
@@ -310,15 +299,8 @@ class Jobbing(Model):
             lease = (held or self.leases or [None])[choice % len(held or self.leases or [None])]
             match deed, lease:
                 case "submit", _:
-                    self.accept(
-                        TENANTS[choice % 3],
-                        None,
-                        None,
-                        PRIORITIES[choice // 3 % len(PRIORITIES)],
-                        choice % 2 == 0,
-                        choice > 90,
-                        "ab"[choice % 2] if choice % 3 else "",
-                    )
+                    priority, group = PRIORITIES[choice // 3 % len(PRIORITIES)], "ab"[choice % 2] if choice % 3 else ""
+                    self.accept(TENANTS[choice % 3], None, None, Asked(priority, choice % 2 == 0, choice > 90, group))
                 case "age", _ if self.work:
                     self.grow_old(list(self.work)[choice % len(self.work)])
                 case "claim", _:
@@ -602,12 +584,6 @@ class Jobbing(Model):
             self.run(date_log(self.jobs, id, tenant=self.turns[id].tenant))
             self.run(self.jobs.expire_logs())
             self.end_log(id)
-
-    @rule(id=JOBS)
-    @submitted_before
-    def forget_another_s(self, id: str) -> None:
-        if id in self.turns and self.turns[id].tenant != TENANT and not self.turns[id].under_way:
-            self.forget(id, erase=False)
 
     # what holds after every step
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
-from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from redis.asyncio import Redis
 
 from store.archive.opening import open_archive
@@ -403,19 +403,3 @@ class TruthMachine(RuleBasedStateMachine):
                 await self.process.close()
             await sweep(self.redis, self.prefix)
             await self.redis.aclose()
-
-
-def run_truth(url: str, *, examples: int, steps: int = 60) -> None:
-    """Try so many stories on a server."""
-    with pytest.MonkeyPatch.context() as often:
-        often.setattr(ownership, "LOOK_SECONDS", 0.01)
-        run_state_machine_as_test(
-            type("Machine", (TruthMachine,), {"url": url}),
-            settings=settings(
-                max_examples=examples,
-                stateful_step_count=steps,
-                deadline=None,
-                phases=[Phase.generate],
-                suppress_health_check=list(HealthCheck),
-            ),
-        )

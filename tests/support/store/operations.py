@@ -58,12 +58,6 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "prove": lambda store, id: store.prove(id),
 }
 
-APPROVAL_OPERATIONS: dict[str, Callable[[Approvals, str], Awaitable[Any]]] = {
-    "ask": lambda them, id: them.ask(TENANT, id, {0: "00ff"}),
-    "look": lambda them, id: them.look(TENANT, id, 0, "00ff"),
-    "use_up": lambda them, id: them.use_up(TENANT, id, 0, "00ff", by=id, run="one"),
-}
-
 KEYED_OPERATIONS: dict[str, Callable[[KeyedRequests, Keyed, str], Awaitable[Any]]] = {
     "take": lambda them, request, digits: them.take(request, LOST),
     "name": lambda them, request, digits: them.name(request, LOST, digits, kept=True),
@@ -108,18 +102,6 @@ CONVERSATION_OPERATIONS: dict[str, Callable[[Conversations, str, str], Awaitable
 
 SPENT = Expense("key_1", "gpt-oss-20b", 10, 4, 5, 2)
 
-SPENDING_OPERATIONS: dict[str, Callable[[Spending, str], Awaitable[Any]]] = {
-    "count": lambda spending, id: spending.count(TENANT, id, SPENT),
-    "told": lambda spending, id: spending.sums(0, 0, 10),
-}
-
-CONTAINER_OPERATIONS: dict[str, Callable[[Containers], Awaitable[Any]]] = {
-    "keep": lambda them: them.keep(TENANT, them.new_id(TENANT), b"record"),
-    "get": lambda them: them.get(TENANT, them.new_id(TENANT)),
-    "all": lambda them: them.all(TENANT),
-    "drop": lambda them: them.drop(TENANT, them.new_id(TENANT)),
-}
-
 
 def shard(jobs: Jobs, id: str) -> int:
     """The shard of an id."""
@@ -137,11 +119,6 @@ async def _tried_on_a_conversation(name: str, store: ConversationHistoryStore, i
     digits = store.ids.new(id.removeprefix("resp_"), mark=CONVERSATION_MARK)
     with suppress(NotFound, ParentNotFound):
         await CONVERSATION_OPERATIONS[name](Conversations(store), conversation_id(digits), LOST)
-
-
-async def _tried_on_containers(name: str, store: ConversationHistoryStore, id: str) -> None:
-    """Try an operation of containers."""
-    await CONTAINER_OPERATIONS[name](Containers(store))
 
 
 async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
@@ -186,21 +163,11 @@ async def go_on(jobs: Jobs, parent: str) -> None:
     await jobs.finish(job.lease, turn(job.lease.id), Entry(9, b"the end"))
 
 
-async def _tried_on_an_approval(name: str, store: ConversationHistoryStore, id: str) -> None:
-    """Try an operation of approvals on one that a turn asked for."""
-    await APPROVAL_OPERATIONS[name](Approvals(store), id)
-
-
 async def _tried_on_a_keyed_request(name: str, store: ConversationHistoryStore, id: str) -> None:
     """Try an operation of keyed requests on one."""
     them = KeyedRequests(store)
     request = await them.request(TENANT, "/v1/responses", b"key", b"{}")
     await KEYED_OPERATIONS[name](them, request, id.removeprefix("resp_"))
-
-
-async def _tried_on_spending(name: str, store: ConversationHistoryStore, id: str) -> None:
-    """Try an operation of what was spent, on a turn that isn't stored."""
-    await SPENDING_OPERATIONS[name](Spending(store), store.new_id(id))
 
 
 async def _tried_on_a_tree(store: ConversationHistoryStore, id: str) -> None:
@@ -212,11 +179,17 @@ async def _tried_on_a_tree(store: ConversationHistoryStore, id: str) -> None:
 OPERATIONS: dict[str, Deed] = {
     **HISTORY_OPERATIONS,
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
-    **{f"container {name}": partial(_tried_on_containers, name) for name in CONTAINER_OPERATIONS},
     **{f"conversation {name}": partial(_tried_on_a_conversation, name) for name in CONVERSATION_OPERATIONS},
-    **{f"approval {name}": partial(_tried_on_an_approval, name) for name in APPROVAL_OPERATIONS},
     **{f"keyed {name}": partial(_tried_on_a_keyed_request, name) for name in KEYED_OPERATIONS},
-    **{f"spending {name}": partial(_tried_on_spending, name) for name in SPENDING_OPERATIONS},
+    "approval ask": lambda store, id: Approvals(store).ask(TENANT, id, {0: "00ff"}),
+    "approval look": lambda store, id: Approvals(store).look(TENANT, id, 0, "00ff"),
+    "approval use_up": lambda store, id: Approvals(store).use_up(TENANT, id, 0, "00ff", by=id, run="one"),
+    "container keep": lambda store, id: Containers(store).keep(TENANT, Containers(store).new_id(TENANT), b"record"),
+    "container get": lambda store, id: Containers(store).get(TENANT, Containers(store).new_id(TENANT)),
+    "container all": lambda store, id: Containers(store).all(TENANT),
+    "container drop": lambda store, id: Containers(store).drop(TENANT, Containers(store).new_id(TENANT)),
+    "spending count": lambda store, id: Spending(store).count(TENANT, store.new_id(id), SPENT),
+    "spending told": lambda store, id: Spending(store).sums(0, 0, 10),
     "secret": lambda store, id: shared_secret(store),
     "trees": lambda store, id: TreeListing(store, TENANT).some(10),
     "turns of a tree": _tried_on_a_tree,

@@ -264,34 +264,53 @@ def in_step(replica: Process) -> bool:
     return replica.ask("INFO", "replication")["master_link_status"] == "up"
 
 
+class DebianServer:
+    """Debian's redis-server on a socket in a folder, to be killed and started again; as the embedded one is set up."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        program = program_path("redis-server", NEEDS)
+        self._socket = folder / "redis.sock"
+        self.url = f"unix://{self._socket}"
+        place = ("--port", "0", "--unixsocket", str(self._socket), "--dir", str(folder), "--save", "")
+        self._command = [program, *place, *(options or ("--appendonly", "yes", "--appendfsync", "everysec"))]
+
+    @property
+    def pid(self) -> int:
+        """The running server's process id."""
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it has read its file back."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with Redis(unix_socket_path=str(self._socket)) as client:
+
+            def answers() -> bool:
+                assert self._process.poll() is None, "redis-server ended at once"
+                return client.ping()
+
+            # BusyLoadingError is a ConnectionError too
+            wait_until(answers, DEADLINE_SECONDS, "redis-server did not start", passing=redis_errors.ConnectionError)
+
+    def stop(self) -> None:
+        """End it gently, if it is still there."""
+        self._process.terminate()
+        self._process.wait()
+
+
 def server_of(kind: str, folder: Path) -> Iterator[str]:
     """Where a new server listens: the embedded "valkey", Debian's "redis", a "cluster" of three, or a "fake"."""
     match kind:
         case "redis":
-            yield from _redis_server(folder)
+            server = DebianServer(folder, "--appendonly", "no")
+            try:
+                server.start()
+                yield server.url
+            finally:
+                server.stop()
         case "cluster":
             yield from cluster_of(folder)
         case "fake":
             yield from fake_server()
         case _:
-            with EmbeddedServer(folder) as server:
-                yield server.url
-
-
-def _accepts(path: Path) -> bool:
-    """Whether a server takes connections at a socket; there is one before it does. Raises OSError where none does."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(path))
-    return True
-
-
-def _redis_server(folder: Path) -> Iterator[str]:
-    program = program_path("redis-server", NEEDS)
-    path = folder / "redis.sock"
-    command = [program, "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        try:
-            wait_until(lambda: _accepts(path), DEADLINE_SECONDS, "redis-server did not start", passing=OSError)
-            yield f"unix://{path}"
-        finally:
-            process.terminate()
+            with EmbeddedServer(folder) as embedded:
+                yield embedded.url

@@ -1,5 +1,7 @@
 """Work for tests: jobs that are submitted, claimed and ended in a line each, and times that tests choose."""
 
+from redis.asyncio import Redis
+
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
@@ -127,3 +129,18 @@ async def age(jobs: Jobs, id: str, seconds: float, tenant: str = TENANT) -> None
 async def status(history: ConversationHistoryStore, id: str, tenant: str = TENANT) -> Status:
     """Where a response stands."""
     return (await history.find(tenant, id)).status
+
+
+def log_names(store: ConversationHistoryStore, id: str) -> tuple[str, str]:
+    """The key and the channel of a response's log."""
+    keys = store.keyspace.turn(TENANT, id)
+    return keys.key("log"), keys.key("events")
+
+
+async def write_log(redis: Redis, store: ConversationHistoryStore, id: str, last: int, blob: bytes) -> None:
+    """Add an entry whose last event has the number `last`."""
+    key, channel = log_names(store, id)
+    async with redis.pipeline(transaction=True) as both:
+        both.execute_command("XADD", key, f"{last + 1}-0", "b", blob)
+        both.execute_command("SPUBLISH", channel, b"%d %b" % (last + 1, blob))
+        await both.execute()

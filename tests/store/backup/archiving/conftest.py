@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
-from store.redis.connection import connect
-from tests.support.archive.stored import Archived, Open, opened
+from tests.store.conftest import OpenStore
+from tests.support.archive.kept import Kept, Open, opened
 from tests.support.store.audit import complaints
 
 
@@ -18,9 +18,9 @@ async def begin(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> A
     """Opens a store that has an archive from then on, which takes what changed at once. After the test all in Redis
     adds up.
     """
-    made: list[Archived] = []
+    made: list[Kept] = []
 
-    async def opening(caps: Caps | None = None, **sizes: int) -> Archived:
+    async def opening(caps: Caps | None = None, **sizes: int) -> Kept:
         made.append(await opened(server_url, prefix, tmp_path, caps or Caps(), **sizes))
         return made[-1]
 
@@ -32,14 +32,12 @@ async def begin(server_url: str, prefix: str, tmp_path: Path, redis: Redis) -> A
 
 
 @pytest.fixture
-async def archived(begin: Open) -> Archived:
+async def archived(begin: Open) -> Kept:
     """A store with an archive."""
     return await begin()
 
 
 @pytest.fixture
-async def before(server_url: str, prefix: str) -> AsyncIterator[ConversationHistoryStore]:
+def before(open_store: OpenStore) -> ConversationHistoryStore:
     """The same store, before it has an archive."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
-    yield store
-    await store.close()
+    return open_store()

@@ -4,32 +4,18 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.archiver import Due
 from store.backup.archiving.parts import Part, decode, encode, key_of
-from store.backup.archiving.shards import begin_archive
 from store.history.caps import Caps
-from store.history.conversations import Conversations, by_hand
-from store.history.elsewhere import Outdated
+from store.history.conversations import Conversations
+from store.history.elsewhere import AwayBranches, Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, Open, archive_one, lose
+from tests.support.archive.kept import Kept, Open, archive_one, lose
 from tests.support.store.named import begun
 from tests.support.store.sample import TENANT, grow, said, turn, with_words
 
 
-async def test_a_chain_is_archived_and_found_by_any_of_its_ids(archived: Archived) -> None:
-    ids = await grow(archived.store, "one", "two", "three")
-    assert await archived.ids(ids[2]) is None
-    assert await archived.archive_all() == 1
-    assert await archived.archive_all() == 0
-    for at, id in enumerate(ids):
-        assert await archived.ids(id) == ids[: at + 1]
-    way = await archived.turns.way(TENANT, digits_of(ids[2]))
-    assert way is not None
-    assert [each.response for each in way.turns] == [b'{"text":"one"}', b'{"text":"two"}', b'{"text":"three"}']
-
-
-async def test_another_tenant_finds_nothing(archived: Archived) -> None:
+async def test_another_tenant_finds_nothing(archived: Kept) -> None:
     (id,) = await grow(archived.store, "one")
     await archived.archive_all()
     assert await archived.turns.way("globex", digits_of(id)) is None
@@ -71,17 +57,7 @@ async def test_of_two_turns_with_the_same_words_an_older_one_that_comes_back_is_
     assert await few.store.recognise(TENANT, "key", [MARK]) == (0, newer)
 
 
-async def test_what_comes_back_is_what_it_was(archived: Archived, redis: Redis, prefix: str) -> None:
-    ids = await grow(archived.store, *(f"turn {at}" for at in range(120)))
-    before = {id: await archived.store.get(TENANT, id) for id in ids}
-    await archived.archive_all()
-    await lose(redis, prefix)
-    assert await archived.turns.bring_back(TENANT, digits_of(ids[-1]))
-    assert {id: await archived.store.get(TENANT, id) for id in ids} == before
-    assert await said(archived.store, ids[-1]) == [f"turn {at}" for at in range(120)]
-
-
-async def test_what_was_read_too_long_ago_does_not_come_back(archived: Archived, redis: Redis, prefix: str) -> None:
+async def test_what_was_read_too_long_ago_does_not_come_back(archived: Kept, redis: Redis, prefix: str) -> None:
     ids = await grow(archived.store, "one")
     await archived.archive_all()
     way = await archived.turns.way(TENANT, digits_of(ids[0]))
@@ -92,16 +68,7 @@ async def test_what_was_read_too_long_ago_does_not_come_back(archived: Archived,
         await archived.turns._store(TENANT, way._replace(archived=long_ago))
 
 
-async def test_a_conversation_is_archived_where_it_stands(archived: Archived) -> None:
-    conversations = Conversations(archived.store)
-    id = conversations.new_id()
-    first = conversations.first_turn_id(id)
-    await conversations.create(TENANT, id, by_hand(first, None, ()), b"{}")
-    await archived.archive_all()
-    assert await archived.ids(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
-
-
-async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Archived, redis: Redis, prefix: str) -> None:
+async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Kept, redis: Redis, prefix: str) -> None:
     one, two = await grow(archived.store, "one", "two")
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{digits_of(two)}"
     messages = await redis.get(key)
@@ -109,10 +76,10 @@ async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Archived
     (shard,) = archived.store.keyspace.all_shards()
     (tree,) = await archived.archiver.due(shard, 10)
     assert await archive_one(archived.archiver, tree) == 1
-    assert (await archived.ids(one), await archived.ids(two)) == ([one], None)
+    assert (await archived.told(one), await archived.told(two)) == ([one], None)
     await redis.set(key, messages)
     await archived.archive_all()
-    assert await archived.ids(two) == [one, two]
+    assert await archived.told(two) == [one, two]
 
 
 async def test_without_an_archive_nothing_is_noted(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:
@@ -123,15 +90,7 @@ async def test_without_an_archive_nothing_is_noted(store: ConversationHistorySto
     assert await said(store, ids[0]) == ["one"]
 
 
-async def test_nothing_is_due_before_its_time(archived: Archived) -> None:
-    await begin_archive(archived.store.server, archived.store.keyspace, 3600)
-    await grow(archived.store, "one")
-    (shard,) = archived.store.keyspace.all_shards()
-    assert await archived.archiver.due(shard, 10) == []
-    assert isinstance(Due("a", "b"), tuple)
-
-
-async def test_what_changed_while_the_clock_was_ahead_is_due_once_it_is_right(archived: Archived, redis: Redis) -> None:
+async def test_what_changed_while_the_clock_was_ahead_is_due_once_it_is_right(archived: Kept, redis: Redis) -> None:
     hour_ahead = await archived.store.now() + 3600
     (ahead,), (now,) = await grow(archived.store, "one"), await grow(archived.store, "two")
     (shard,) = archived.store.keyspace.all_shards()
@@ -140,12 +99,11 @@ async def test_what_changed_while_the_clock_was_ahead_is_due_once_it_is_right(ar
     assert [tree.root for tree in due] == [digits_of(ahead), digits_of(now)]
 
 
-async def test_a_conversation_that_was_archived_by_a_clock_ahead_is_archived_as_it_is_now(archived: Archived) -> None:
+async def test_a_conversation_that_was_archived_by_a_clock_ahead_is_archived_as_it_is_now(archived: Kept) -> None:
     named = Conversations(archived.store)
     id = await begun(named)
     await archived.archive_all()
-    stored = await archived.archive.get(key := key_of(TENANT, digits_of(id)))
-    assert stored is not None
+    stored = await archived.value(key := key_of(TENANT, digits_of(id)))
     root, name = decode(stored.value).turns
     ahead = Part((root, msgspec.structs.replace(name, used=name.used + 3_600_000_000)))
     assert await archived.archive.put(key, encode(ahead), only_if=stored.etag) is not None
@@ -154,3 +112,25 @@ async def test_a_conversation_that_was_archived_by_a_clock_ahead_is_archived_as_
     way = await archived.turns.way(TENANT, digits_of(id))
     assert way is not None
     assert way.turns[-1].response == b'{"metadata":{"a":"new"}}'
+
+
+@pytest.fixture
+async def made(begin: Open) -> Kept:
+    return await begin(part_bytes=20)
+
+
+async def away(made: Kept, root: str, *here: str, most: int = 10) -> AwayBranches:
+    return await made.turns.away(TENANT, digits_of(root), [digits_of(id) for id in here], most)
+
+
+async def test_what_was_deleted_is_not_told_and_what_is_above_it_is(made: Kept) -> None:
+    one, two, three = await grow(made.store, "one", "two", "three")
+    forks = [(await grow(made.store, "fork", parent=one))[0] for _ in range(2)]
+    await made.store.forget(TENANT, forks[0])
+    await made.archive_all()
+    assert await away(made, one, one) == AwayBranches([digits_of(forks[1]), digits_of(three)], True)
+    await made.store.forget(TENANT, forks[1])  # which the archive doesn't know yet
+    assert await away(made, one, one) == AwayBranches([digits_of(three)], True)
+    await made.store.forget(TENANT, three)
+    await made.archive_all()
+    assert await away(made, one, one) == AwayBranches([digits_of(two)], True)

@@ -1,6 +1,5 @@
 """A shard that is nearly full of what the archive lacks is archived before it refuses turns."""
 
-import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,11 +15,10 @@ from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveUnavailable, StoreUnarchived
 from store.history.caps import Caps
-from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from store.redis.connection import connect
 from store.turn import Status, Turn
 from store.watcher import UNWATCHED
+from tests.store.conftest import OpenStore
 from tests.support.store.sample import TENANT, grow
 
 TEN = 10
@@ -29,17 +27,14 @@ TOO_LARGE = MOST_VALUE_BYTES + 1
 
 
 @pytest.fixture(params=[Caps(responses=TEN), Caps(trees=TEN)], ids=["responses", "trees"])
-async def archive(
-    request: pytest.FixtureRequest, server_url: str, prefix: str, tmp_path: Path
-) -> AsyncIterator[StoreArchive]:
+async def archive(request: pytest.FixtureRequest, open_store: OpenStore, tmp_path: Path) -> AsyncIterator[StoreArchive]:
     """A store with little room, and an archive that takes what changed an hour ago."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, caps=request.param, timeout_seconds=15)
+    store = open_store(caps=request.param)
     opened = open_archive("sqlite", tmp_path)
     made = StoreArchive(store, opened, reconcile=Reconciler(store, opened).shard, after_seconds=3600)
     await made.note()
     yield made
     await made.close()
-    await store.close()
 
 
 async def lacked(redis: Redis, prefix: str) -> int:
@@ -65,10 +60,6 @@ async def test_a_turn_that_needs_room_waits_until_the_archive_has_what_it_lacked
     assert [(await archive.history.find(TENANT, id)).status for id in ids] == [Status.COMPLETED] * len(ids)
 
 
-async def test_turns_that_need_room_at_once_share_the_wait(archive: StoreArchive) -> None:
-    await asyncio.gather(*(grow(archive.history, str(number)) for number in range(12 * TEN)))
-
-
 async def test_where_the_archive_is_away_that_is_why_a_turn_is_refused(
     archive: StoreArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,31 +72,6 @@ async def test_where_the_archive_is_away_that_is_why_a_turn_is_refused(
     monkeypatch.setattr(archive.archive, "put", away)
     with pytest.raises(StoreUnarchived, match="unplugged"):
         await grow(archive.history, "one too many")
-
-
-async def test_a_full_shard_of_which_most_may_go_archives_nothing_before_it_is_due(
-    archive: StoreArchive, redis: Redis, prefix: str
-) -> None:
-    for number in range(9):
-        await grow(archive.history, str(number))
-    await archive.archive_due()
-    await grow(archive.history, "ten")
-    await grow(archive.history, "eleven")
-    await archive.archive_due()
-    assert await lacked(redis, prefix) == 2
-
-
-async def test_what_could_not_be_archived_waits_for_its_time(
-    archive: StoreArchive, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failures: list[str] = []
-    monkeypatch.setattr(UNWATCHED, "not_archived", lambda root, reason: failures.append(root))
-    ids = [(await grow(archive.history, str(number)))[0] for number in range(9)]
-    for id in ids[:4]:
-        await archive.archive.put(key_of(TENANT, digits_of(id)), b"damaged", only_if=None)
-    for _ in range(2):
-        await archive.archive_due()
-    assert (await lacked(redis, prefix), sorted(failures)) == (4, sorted(ids[:4]))
 
 
 async def test_no_conversation_keeps_others_from_the_archive(

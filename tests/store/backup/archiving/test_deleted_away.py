@@ -1,4 +1,6 @@
-"""A turn that the archive alone has is deleted there: nothing comes back for that, so nobody needs room to delete."""
+"""What the archive alone has is deleted there, for which nobody needs room; and what is deleted between two archivings,
+where the archive still has it alive: nobody is told of it, and no server forgets to tell the archive.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
+from store.backup.archiving.shards import begin_archive, end_archive, note_older
+from store.backup.heads import Heads
 from store.errors import ArchiveUnavailable, ConversationNotFound, NotFound, NotTerminal, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
@@ -15,7 +19,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.keys import digits_of
-from tests.support.archive.stored import Archived, Open, lose
+from tests.support.archive.kept import Kept, Open, lose
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.work import submit
 
@@ -31,7 +35,7 @@ DELETIONS: dict[str, Delete] = {
 
 
 @pytest.fixture
-async def few(begin: Open) -> Archived:
+async def few(begin: Open) -> Kept:
     """A store with room for few turns, which reads through to its archive."""
     made = await begin(Caps(responses=FEW))
     made.store.elsewhere = made.turns
@@ -39,7 +43,7 @@ async def few(begin: Open) -> Archived:
 
 
 @pytest.fixture
-async def away(few: Archived, redis: Redis, prefix: str) -> list[str]:
+async def away(few: Kept, redis: Redis, prefix: str) -> list[str]:
     """Three turns of a conversation that have left memory."""
     ids = await grow(few.store, "one", "two", "three")
     await few.archive_all()
@@ -59,7 +63,7 @@ async def there(store: ConversationHistoryStore, *ids: str) -> list[bool]:
 
 @pytest.mark.parametrize("how", DELETIONS)
 async def test_a_deletion_needs_no_room(
-    few: Archived, away: list[str], redis: Redis, prefix: str, how: str, monkeypatch: pytest.MonkeyPatch
+    few: Kept, away: list[str], redis: Redis, prefix: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, two, three = away
     left = [False] * 3 if how == "with its tree" else [True, False, True]
@@ -86,17 +90,8 @@ async def test_a_deletion_needs_no_room(
 
 
 @pytest.mark.parametrize("how", DELETIONS)
-async def test_of_two_who_delete_at_once_one_is_told_that_it_is_gone(few: Archived, away: list[str], how: str) -> None:
-    outcomes = await asyncio.gather(*(DELETIONS[how](few.store, away[1]) for _ in range(4)), return_exceptions=True)
-    assert sum(each is None for each in outcomes) == 1
-    assert sum(isinstance(each, NotFound) for each in outcomes) == 3
-
-
-@pytest.mark.parametrize("how", DELETIONS)
 @pytest.mark.parametrize("archived_between", [False, True])
-async def test_a_retry_is_told_the_same_as_before(
-    few: Archived, away: list[str], how: str, archived_between: bool
-) -> None:
+async def test_a_retry_is_told_the_same_as_before(few: Kept, away: list[str], how: str, archived_between: bool) -> None:
     way = await few.turns.found(TENANT, digits_of(away[1]))
     assert way is not None
     keys, server, caps = few.store.keyspace.turn(TENANT, away[1]), few.store.server, few.store.caps
@@ -117,22 +112,7 @@ async def test_a_retry_is_told_the_same_as_before(
             await few.archive_all()
 
 
-async def test_a_tree_of_which_a_branch_is_in_memory_goes_as_a_whole(
-    few: Archived, away: list[str], redis: Redis, prefix: str
-) -> None:
-    one, _, three = away
-    assert await few.turns.bring_back(TENANT, digits_of(one))
-    (fork,) = await grow(few.store, "fork", parent=one)
-    await few.store.forget_tree(TENANT, three)
-    assert await there(few.store, *away, fork) == [False] * 4
-    assert not await in_memory(redis, prefix, one)
-    assert not await in_memory(redis, prefix, fork)
-    await few.archive_all()
-    await lose(redis, prefix)
-    assert await there(few.store, *away, fork) == [False] * 4
-
-
-async def test_a_tree_in_which_a_response_is_under_way_stays(few: Archived, away: list[str]) -> None:
+async def test_a_tree_in_which_a_response_is_under_way_stays(few: Kept, away: list[str]) -> None:
     assert await few.turns.bring_back(TENANT, digits_of(away[0]))
     jobs = Jobs(few.store, JobLimits())
     await submit(jobs, parent=away[0])
@@ -143,7 +123,7 @@ async def test_a_tree_in_which_a_response_is_under_way_stays(few: Archived, away
 
 @pytest.mark.parametrize("archives", [False, True])
 async def test_what_is_on_its_way_back_when_it_is_erased_comes_without_that(
-    few: Archived, away: list[str], archives: bool
+    few: Kept, away: list[str], archives: bool
 ) -> None:
     _, two, three = away
     await few.store.forget(TENANT, two)
@@ -159,7 +139,7 @@ async def test_what_is_on_its_way_back_when_it_is_erased_comes_without_that(
 
 
 async def test_a_conversation_that_left_memory_is_deleted_and_its_turns_stay(
-    few: Archived, redis: Redis, prefix: str
+    few: Kept, redis: Redis, prefix: str
 ) -> None:
     conversations = Conversations(few.store)
     id = conversations.new_id()
@@ -177,16 +157,7 @@ async def test_a_conversation_that_left_memory_is_deleted_and_its_turns_stay(
     assert await there(few.store, response) == [True]
 
 
-async def test_a_server_that_lost_that_there_is_an_archive_notes_what_is_deleted(
-    few: Archived, away: list[str], redis: Redis, prefix: str
-) -> None:
-    await redis.delete(f"{prefix}:{{00}}:archive")
-    await few.store.forget(TENANT, away[2])
-    assert await there(few.store, *away) == [True, True, False]
-    assert await redis.exists(f"{prefix}:{{00}}:archive")
-
-
-async def test_what_the_archive_said_too_long_ago_deletes_nothing(few: Archived, away: list[str]) -> None:
+async def test_what_the_archive_said_too_long_ago_deletes_nothing(few: Kept, away: list[str]) -> None:
     way = await few.turns.found(TENANT, digits_of(away[2]))
     assert way is not None
     long_ago = way.archived._replace(asked_ms=str(int(way.archived.asked_ms) - 61_000))
@@ -194,3 +165,98 @@ async def test_what_the_archive_said_too_long_ago_deletes_nothing(few: Archived,
     with pytest.raises(Outdated):
         await server.run(forget, keys, token="token", idle_us=0, erase=False, archived=long_ago)
     assert await there(few.store, *away) == [True] * 3
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_what_was_deleted_can_be_erased_later_also_where_the_archive_alone_has_it(
+    archived: Kept, redis: Redis, prefix: str, known: bool
+) -> None:
+    store = archived.store
+    store.elsewhere = archived.turns
+    _, two, three = await grow(store, "one", "two", "three")
+    if known:
+        await store.forget(TENANT, two)
+    await archived.archive_all()
+    await leave(redis, prefix)
+    if not known:  # the deletion is noted, and not archived yet
+        await store.forget(TENANT, two)
+    for _ in range(2):  # the second time there is nothing more to erase
+        with pytest.raises(NotFound):
+            await store.get(TENANT, two)
+        with pytest.raises(NotFound):
+            await store.forget(TENANT, two, erase=True)
+        assert await said(store, three) == ["one", "three"]
+        await archived.archive_all()
+        await leave(redis, prefix)
+    with pytest.raises(NotFound):
+        await store.forget(TENANT, store.new_id(three), erase=True)
+
+
+async def test_of_a_long_way_any_turn_may_have_been_deleted(archived: Kept, redis: Redis, prefix: str) -> None:
+    ids = await grow(archived.store, *(f"turn {at}" for at in range(300)))
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await archived.turns.bring_back(TENANT, digits_of(ids[290]))
+    for at in (290, 140, 3):
+        await archived.store.forget(TENANT, ids[at], erase=True)
+    assert await archived.turns.bring_back(TENANT, digits_of(ids[-1]))
+    left = [f"turn {at}" for at in range(300) if at not in (290, 140, 3)]
+    assert await said(archived.store, ids[-1]) == left
+
+
+async def test_what_was_erased_from_a_turn_is_archived_whatever_came_below_it_first(
+    archived: Kept, redis: Redis, prefix: str
+) -> None:
+    (one,) = await grow(archived.store, "one")
+    await archived.archive_all()
+    two, three = await grow(archived.store, "two", "three", parent=one)
+    await archived.store.redact(TENANT, one, lambda messages, response, items: ((), b'{"text":""}', b"[]"))
+    await archived.archive_all()
+    await lose(redis, prefix)
+    for id in (one, two, three):
+        way = await archived.turns.way(TENANT, digits_of(id))
+        assert way is not None
+        assert [turn.items for turn in way.turns] == [b"[]", b'["two"]', b'["three"]'][: len(way.turns)]
+        assert way.turns[0].messages == ()
+
+
+async def test_what_was_deleted_without_an_archive_is_told_to_it_as_long_as_it_is_known(
+    archived: Kept, redis: Redis, prefix: str
+) -> None:
+    one, two = await grow(archived.store, "one", "two")
+    await archived.archive_all()
+    await end_archive(archived.store.server, archived.store.keyspace)
+    await archived.store.forget(TENANT, one)
+    await begin_archive(archived.store.server, archived.store.keyspace, 0)
+    await Heads(archived.store.server, archived.store.keyspace, archived.archive).catch_up(0)
+    while await note_older(archived.store.server, archived.store.keyspace):
+        pass
+    await archived.archive_all()
+    assert await archived.told(one) is None
+    assert await archived.told(two) == [one, two]
+    await lose(redis, prefix)
+    assert await archived.told(one) is None
+
+
+async def test_a_server_that_lost_even_that_there_is_an_archive_notes_what_is_deleted_next(
+    archived: Kept, redis: Redis, prefix: str
+) -> None:
+    one, two = await grow(archived.store, "one", "two")
+    await archived.archive_all()
+    await lose(redis, prefix)
+    await redis.delete(f"{prefix}:{{00}}:archive")
+    assert await archived.turns.bring_back(TENANT, digits_of(two))
+    await archived.store.forget(TENANT, two)
+    assert await archived.told(two) is None
+    await redis.set(f"{prefix}:{{00}}:archive", "0")
+    await redis.zadd(f"{prefix}:{{00}}:unarchived", {f"{TENANT}/{digits_of(one)}": 0}, xx=True)
+    assert await archived.archive_all() == 1
+    await lose(redis, prefix)
+    assert await archived.told(two) is None
+    assert await archived.told(one) == [one]
+
+
+async def leave(redis: Redis, prefix: str) -> None:
+    """All turns leave memory, and all that is noted of deletions is known."""
+    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if b"}:archive" not in key]
+    await redis.delete(*keys)

@@ -9,26 +9,26 @@ from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
 from store.errors import ArchiveUnavailable, NotFound, ParentNotFound, TenantErased
 from store.turn import Messages
-from tests.support.archive.stored import Archived, lose
-from tests.support.store.sample import TENANT, grow, said
+from tests.support.archive.kept import Kept, lose
+from tests.support.store.sample import TENANT, grow
 
 NEW, KEPT, DELETED = Brought.NEW, Brought.KEPT, Brought.DELETED
 
 
 @pytest.fixture
-def both(archived: Archived) -> Archived:
+def both(archived: Kept) -> Kept:
     """The store asks its archive."""
     archived.store.elsewhere = archived.turns
     return archived
 
 
-async def exported(both: Archived, *names: str) -> list[Saved]:
+async def exported(both: Kept, *names: str) -> list[Saved]:
     """The turns of a new chain, taken out of the store."""
     ids = await grow(both.store, *names)
     return [await take_out(TENANT, await look_up(both.store, TENANT, id)) for id in ids]
 
 
-async def imported(both: Archived, *turns: Saved) -> list[Brought | None]:
+async def imported(both: Kept, *turns: Saved) -> list[Brought | None]:
     """The outcome for each of some turns; None for one whose parent isn't there."""
     outcomes: list[Brought | None] = []
     for turn in turns:
@@ -40,7 +40,7 @@ async def imported(both: Archived, *turns: Saved) -> list[Brought | None]:
 
 
 @pytest.mark.parametrize("was_archived", [False, True])
-async def test_a_deleted_tree_stays_deleted(both: Archived, redis: Redis, prefix: str, was_archived: bool) -> None:
+async def test_a_deleted_tree_stays_deleted(both: Kept, redis: Redis, prefix: str, was_archived: bool) -> None:
     turns = await exported(both, "one", "two", "three")
     if was_archived:
         await both.archive_all()
@@ -57,24 +57,8 @@ async def test_a_deleted_tree_stays_deleted(both: Archived, redis: Redis, prefix
         await lose(redis, prefix)
 
 
-@pytest.mark.parametrize("erase", [False, True])
-async def test_a_deleted_turn_stays_deleted_and_what_continues_it_is_there(
-    both: Archived, redis: Redis, prefix: str, erase: bool
-) -> None:
-    turns = await exported(both, "one", "two", "three")
-    await both.archive_all()
-    await both.store.forget(TENANT, turns[1].id, erase=erase)
-    for _ in range(3):
-        assert await imported(both, *turns) == [KEPT, DELETED, KEPT]
-        assert await said(both.store, turns[2].id) == ["one", *([] if erase else ["two"]), "three"]
-        with pytest.raises(NotFound):
-            await both.store.get(TENANT, turns[1].id)
-        await both.archive_all()
-        await lose(redis, prefix)
-
-
 async def test_a_turn_that_left_memory_comes_back_without_what_was_erased_of_it(
-    both: Archived, redis: Redis, prefix: str
+    both: Kept, redis: Redis, prefix: str
 ) -> None:
     (turn,) = await exported(both, "one")
 
@@ -88,16 +72,7 @@ async def test_a_turn_that_left_memory_comes_back_without_what_was_erased_of_it(
     assert await both.store.get(TENANT, turn.id) == b'{"text":""}'
 
 
-async def test_what_the_archive_never_had_is_new_and_is_archived(both: Archived, redis: Redis, prefix: str) -> None:
-    turns = await exported(both, "one", "two")
-    await lose(redis, prefix)
-    assert await imported(both, turns[1], *turns) == [None, NEW, NEW]
-    await both.archive_all()
-    await lose(redis, prefix)
-    assert await said(both.store, turns[1].id) == ["one", "two"]
-
-
-async def test_what_the_archive_said_too_long_ago_counts_for_nothing(both: Archived, redis: Redis, prefix: str) -> None:
+async def test_what_the_archive_said_too_long_ago_counts_for_nothing(both: Kept, redis: Redis, prefix: str) -> None:
     turns = await exported(both, "one")
     await lose(redis, prefix)
     fate = both.turns._fate
@@ -114,7 +89,7 @@ async def test_what_the_archive_said_too_long_ago_counts_for_nothing(both: Archi
 
 
 async def test_what_a_tenant_had_before_all_of_it_was_erased_stays_erased(
-    both: Archived, redis: Redis, prefix: str
+    both: Kept, redis: Redis, prefix: str
 ) -> None:
     before = await exported(both, "before")
     await lose(redis, prefix)
@@ -127,9 +102,7 @@ async def test_what_a_tenant_had_before_all_of_it_was_erased_stays_erased(
     assert await imported(both, *after) == [NEW]
 
 
-async def test_an_archive_that_is_away_keeps_out_what_is_not_in_memory(
-    both: Archived, redis: Redis, prefix: str
-) -> None:
+async def test_an_archive_that_is_away_keeps_out_what_is_not_in_memory(both: Kept, redis: Redis, prefix: str) -> None:
     here, lost = await exported(both, "here"), await exported(both, "lost")
     await lose(redis, prefix)
     await imported(both, *here)

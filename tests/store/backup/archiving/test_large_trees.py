@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 
 from store.archive.archive import Archive
@@ -17,16 +16,16 @@ from store.archive.opening import open_archive
 from store.archive.port import Bounds
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Due
-from store.backup.archiving.keeping import Keeping, Scan
+from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index, decode
 from store.backup.records import Saved
-from store.errors import ArchiveUnavailable, ChainTooLong
+from store.errors import ChainTooLong
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
-from store.redis.connection import connect
 from store.turn import Status, StoredMessage
-from tests.support.archive.stored import Open, archive_one
+from tests.store.conftest import OpenStore
+from tests.support.archive.kept import Open, archive_one
 from tests.support.store.sample import TENANT, grow
 
 TEXT = 1_000
@@ -71,7 +70,7 @@ async def test_a_pass_takes_some_of_a_large_tree_and_the_rest_stays_for_the_next
     assert left == sorted(set(left), reverse=True)
     assert len(left) > 8
     assert max(puts.added) < PASS + 4 * TEXT
-    assert await made.ids(ids[-1]) == ids
+    assert await made.told(ids[-1]) == ids
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -88,56 +87,7 @@ async def test_what_nobody_has_archived_above_a_turn_comes_in_passes(
     assert await archive_one(made.archiver, Due(TENANT, digits_of(ids[0]))) == 0
     assert max(puts.added) < PASS + 4 * TEXT
     assert len(puts.added) > (5 if deleted else 12)
-    assert await made.ids(ids[-1]) == ids
-
-
-async def test_a_turn_is_not_done_before_all_above_it_is_archived(
-    before: ConversationHistoryStore, begin: Open
-) -> None:
-    ids = await grow(before, *texts(60))
-    made = await begin(pass_bytes=PASS, passes=2)
-    ids += await grow(made.store, "new", parent=ids[-1])
-    tree = Due(TENANT, digits_of(ids[0]))
-    assert await archive_one(made.archiver, tree) == 1
-    assert await made.ids(ids[-1]) is None
-    calls = 1
-    while await archive_one(made.archiver, tree):
-        calls += 1
-    assert 3 < calls < 20
-    assert await made.ids(ids[-1]) == ids
-
-
-async def test_one_turn_may_be_larger_than_a_pass(begin: Open) -> None:
-    made = await begin(pass_bytes=1)
-    ids = await grow(made.store, *texts(3))
-    assert [await archive_one(made.archiver, Due(TENANT, digits_of(ids[0]))) for _ in range(3)] == [2, 1, 0]
-    assert await made.ids(ids[-1]) == ids
-
-
-async def test_a_tree_whose_first_part_was_never_put_is_gone_on_with(tmp_path: Path) -> None:
-    archive = open_archive("sqlite", tmp_path)
-    turns = large(4, 30 * KIB)
-    put = archive.put
-
-    async def dies(key: str, value: bytes, *, only_if: str | None) -> str | None:
-        if key.endswith("/0"):
-            raise ArchiveUnavailable("it dies")
-        return await put(key, value, only_if=only_if)
-
-    archive.put = dies  # type: ignore[method-assign]
-    with pytest.raises(ArchiveUnavailable, match="it dies"):
-        await keep(archive, turns, part_bytes=50 * KIB)
-    archive.put = put  # type: ignore[method-assign]
-    changed = [msgspec.structs.replace(turn, used=9) for turn in turns]
-    await keep(archive, changed, part_bytes=80 * KIB)
-    kept = [
-        decode(stored.value)
-        for stored in [await archive.get(entry.key) for entry in await archive.list("v1/")]
-        if stored
-    ]
-    assert sum(part.parts for part in kept[:1]) == len(kept)
-    assert [turn.used for part in kept for turn in part.turns] == [9] * len(turns)
-    await archive.close()
+    assert await made.told(ids[-1]) == ids
 
 
 def large(count: int, size: int) -> list[Saved]:
@@ -178,17 +128,20 @@ def held_within(most: int) -> Iterator[None]:
 
 
 @pytest.fixture
-async def away(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[ArchivedTurns]:
-    """Reads from an archive in a folder of the test."""
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
-    archive = open_archive("sqlite", tmp_path)
-    yield ArchivedTurns(store, archive)
-    await store.close()
-    await archive.close()
+async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
+    """An archive in a folder of the test."""
+    made = open_archive("sqlite", tmp_path)
+    yield made
+    await made.close()
 
 
-async def test_a_change_holds_some_parts_of_a_tree_however_large_that_is(tmp_path: Path) -> None:
-    archive = open_archive("sqlite", tmp_path)
+@pytest.fixture
+def away(open_store: OpenStore, archive: Archive) -> ArchivedTurns:
+    """Reads from that."""
+    return ArchivedTurns(open_store(), archive)
+
+
+async def test_a_change_holds_some_parts_of_a_tree_however_large_that_is(archive: Archive) -> None:
     turns = large(160, 100 * KIB)
     await keep(archive, turns[:-4], at_once=16)
     with held_within(4 * MIB):
@@ -200,11 +153,9 @@ async def test_a_change_holds_some_parts_of_a_tree_however_large_that_is(tmp_pat
 
     with held_within(4 * MIB):
         await Keeping(archive).change(TENANT, digits_of(turns[0].id), news)
-    await archive.close()
 
 
-async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(away: ArchivedTurns, tmp_path: Path) -> None:
-    archive = open_archive("sqlite", tmp_path)
+async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(away: ArchivedTurns, archive: Archive) -> None:
     turns = large(160, 100 * KIB)
     leaf = large(161, 10)[-1]
     fork = Saved(leaf.id, Status.COMPLETED, 1, 2, 3, "d" * 32, (), turns[2].id, b"{}", b"[]")
@@ -219,14 +170,11 @@ async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(away: Ar
     all_of_it = await away.way(TENANT, tip)
     assert all_of_it is not None
     assert all_of_it.turns == turns
-    await archive.close()
 
 
-async def test_all_that_read_at_once_hold_no_more_than_there_is_for_them(
-    server_url: str, prefix: str, tmp_path: Path
-) -> None:
+async def test_all_that_read_at_once_hold_no_more_than_there_is_for_them(open_store: OpenStore, tmp_path: Path) -> None:
     archive = open_archive("sqlite", tmp_path, Bounds(total_seconds=60, request_seconds=60, held_bytes=6 * MIB))
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15)
+    store = open_store(timeout_seconds=15)
     away = ArchivedTurns(store, archive)
     turns = large(120, 100 * KIB)
     await keep(archive, turns, at_once=16)
@@ -241,42 +189,15 @@ async def test_all_that_read_at_once_hold_no_more_than_there_is_for_them(
         await asyncio.gather(*(read(turn) for turn in turns[::3]))
     assert 0 < most <= 6 * MIB
     assert archive.memory.held == 0
-    await store.close()
-    await archive.close()
-
-
-async def test_who_needs_much_waits_until_others_have_read_and_who_needs_little_does_not(tmp_path: Path) -> None:
-    archive = open_archive("sqlite", tmp_path, Bounds(total_seconds=10, held_bytes=16 * MIB))
-    (turn,) = large(1, MIB)
-    (small,) = [msgspec.structs.replace(turn, id=id_of("01" + digits_of(turn.id)[2:]), response=b"{}")]
-    await keep(archive, [turn])
-    await keep(archive, [small])
-    inside = {turn.id: 0, small.id: 0}
-    most, all_small = dict(inside), asyncio.Event()
-
-    async def read(some: Saved) -> None:
-        async def look(scan: Scan) -> None:
-            assert await scan.path(some.id)
-            inside[some.id] += 1
-            most[some.id] = max(most[some.id], inside[some.id])
-            if most[small.id] == 8:
-                all_small.set()
-            await all_small.wait()
-            inside[some.id] -= 1
-
-        await Keeping(archive).look(TENANT, digits_of(some.id), look)
-
-    await asyncio.gather(*(read(turn) for _ in range(20)), *(read(small) for _ in range(8)))
-    assert most == {turn.id: 2, small.id: 8}
     await archive.close()
 
 
 @pytest.mark.parametrize("bound", [{"max_depth": 4}, {"max_chain_bytes": 300}])
 async def test_a_way_longer_than_any_that_is_continued_is_refused(
-    server_url: str, prefix: str, tmp_path: Path, bound: dict[str, int]
+    open_store: OpenStore, tmp_path: Path, bound: dict[str, int]
 ) -> None:
     archive = open_archive("sqlite", tmp_path)
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, timeout_seconds=15, **bound)
+    store = open_store(**bound)
     away = ArchivedTurns(store, archive)
     turns = large(5, 10)
     await keep(archive, turns)
@@ -284,7 +205,6 @@ async def test_a_way_longer_than_any_that_is_continued_is_refused(
         await away.way(TENANT, digits_of(turns[-1].id))
     assert await alone(away, digits_of(turns[-1].id)) == turns[-1]
     assert await away.way(TENANT, digits_of(turns[2].id))
-    await store.close()
     await archive.close()
 
 

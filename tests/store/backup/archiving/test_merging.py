@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -94,16 +94,6 @@ def test_the_same_news_twice_change_nothing() -> None:
     assert merged(parts, News((A, B), {"x": True}), SMALL) == {}
 
 
-def test_only_the_parts_that_change_are_written_and_the_first_counts_them_after_the_new_ones() -> None:
-    parts = archived(A, B)
-    changed = merged(parts, News((C, D)), SMALL)
-    assert list(changed)[-1] == 0
-    assert 1 in changed
-    late = after(parts, News((C, D)))
-    more = merged(late, News((turn("e", "d"),)), SMALL)
-    assert set(more) <= {len(late) - 1, len(late), 0}
-
-
 def test_a_part_that_nobody_counted_yields_to_what_went_elsewhere_since() -> None:
     stale = turn("b", "a", b"stale")
     parts = after([*archived(A, B), Part((stale,))], News((C,)))
@@ -121,16 +111,6 @@ def test_a_tombstone_stays_one_whatever_an_old_server_has(erased: bool) -> None:
     parts = after(archived(A, B, C), News((tombstone(B, erased=erased),)))
     assert path(parts, "c") == [A, tombstone(B, erased=erased), C]
     assert after(parts, News((B,))) == parts
-
-
-def test_erased_messages_are_in_no_part() -> None:
-    secret = turn("b", "a", b"secret")
-    parts = after(archived(A, secret, C), News((), {"b": True}))
-    assert all(b"secret" not in msgspec.msgpack.encode(part) for part in parts)
-    (_, middle, _) = path(parts, "c") or ()
-    assert middle.messages == ()
-    assert middle.erased is not None
-    assert middle.erased.messages == 1
 
 
 def test_a_deleted_turn_goes_with_the_last_one_that_continued_it() -> None:
@@ -202,17 +182,6 @@ def test_of_two_forms_of_a_turn_the_one_with_less_content_stays() -> None:
         for form in forms:
             parts = after(parts, News((form,)))
         assert found(parts, "a") == more
-
-
-def test_a_turn_whose_way_has_a_hole_has_no_path() -> None:
-    assert path(archived(A, C), "c") is None
-
-
-@given(st.binary(max_size=200))
-def test_what_is_no_part_is_refused_by_name(value: bytes) -> None:
-    for each in (value, b"hA\x01" + value, b"hA\x01\x01" + value):
-        with suppress(ArchiveDamaged, NewerFormat):
-            assert isinstance(decode(each), Part)
 
 
 @pytest.mark.parametrize("value", [b"", b"hA", b"hB\x01\x00\x80", encode(Part())[:-1], b"hA\x01\x01nothing"])

@@ -12,7 +12,7 @@ from store.archive.opening import open_archive
 from store.archive.port import Bounds, Entry, Stored
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.ownership import ID_DIGITS, ID_KEY, SECRET_KEY, check
+from store.backup.ownership import ID_DIGITS, ID_KEY, SECRET_KEY
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveReplaced, ArchiveUnavailable
 from store.history.history import ConversationHistoryStore
@@ -69,13 +69,6 @@ async def test_all_who_wait_for_an_archive_that_does_not_answer_are_told_at_the_
     assert len(silent.asked) == 2, "who comes later tries again"
 
 
-async def test_nobody_waits_for_an_archive_to_know_a_secret_that_the_store_has(store: ConversationHistoryStore) -> None:
-    silent, known = Silent(), await shared_secret(store)
-    archive = opened(store, Archive(silent))
-    assert await archive.secret() == known
-    assert silent.asked == set()
-
-
 async def test_who_waits_for_an_archive_that_is_closed_waits_no_more(store: ConversationHistoryStore) -> None:
     silent = Silent()
     archive = opened(store, Archive(silent, Bounds(total_seconds=60, request_seconds=60)))
@@ -86,33 +79,12 @@ async def test_who_waits_for_an_archive_that_is_closed_waits_no_more(store: Conv
         await asyncio.wait_for(opening, 10)
 
 
-async def test_an_empty_archive_in_the_place_of_the_stores_own_is_refused_and_stays_empty(
-    store: ConversationHistoryStore, tmp_path: Path
-) -> None:
-    own, empty = open_archive("sqlite", tmp_path / "own"), open_archive("sqlite", tmp_path / "empty")
-    await opened(store, own).open()
-    await opened(store, own).open()
-    with pytest.raises(ArchiveReplaced, match="is its volume mounted"):
-        await opened(store, empty).open()
-    assert await empty.list("v1/store/") == []
-    with pytest.raises(ArchiveReplaced):
-        await check(store.server, store.keyspace, empty)
-    await check(store.server, store.keyspace, own)
-
-
 async def test_of_two_empty_archives_that_are_opened_at_once_one_is_the_stores(
     store: ConversationHistoryStore, tmp_path: Path
 ) -> None:
     archives = [opened(store, open_archive("sqlite", tmp_path / name)) for name in ("one", "two")]
     told = await asyncio.gather(*(archive.open() for archive in archives), return_exceptions=True)
     assert sorted(type(each) for each in told if each is not None) == [ArchiveReplaced]
-
-
-async def test_many_who_open_one_archive_at_once_are_all_served(
-    store: ConversationHistoryStore, tmp_path: Path
-) -> None:
-    archives = [opened(store, open_archive("sqlite", tmp_path)) for _ in range(MANY)]
-    await asyncio.gather(*(archive.open() for archive in archives))
 
 
 async def test_an_archive_from_before_ids_gets_one_once(

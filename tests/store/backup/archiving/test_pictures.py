@@ -9,14 +9,13 @@ from redis.asyncio import Redis
 
 from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.records import Saved
-from store.backup.turns import Brought, bring_back, look_up, take_out
 from store.backup.upkeep.exporting import Export
 from store.errors import ArchiveDamaged
 from store.history.elsewhere import NO_ARCHIVE
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.turn import Picture, digest_of
-from tests.support.archive.stored import Archived, lose
+from tests.support.archive.kept import Kept, lose
 from tests.support.store.backups import Moves, contents_of
 from tests.support.store.sample import TENANT, grow, turn, with_pictures
 
@@ -31,7 +30,7 @@ async def show(store: ConversationHistoryStore, *pictures: bytes, parent: str | 
 
 
 async def test_a_turn_that_comes_back_from_the_archive_has_its_pictures(
-    archived: Archived, redis: Redis, prefix: str
+    archived: Kept, redis: Redis, prefix: str
 ) -> None:
     store = archived.store
     root = await show(store, CAT, DOG)
@@ -48,7 +47,7 @@ async def test_a_turn_that_comes_back_from_the_archive_has_its_pictures(
 
 
 async def test_what_was_erased_or_redacted_is_archived_without_its_pictures(
-    archived: Archived, redis: Redis, prefix: str
+    archived: Kept, redis: Redis, prefix: str
 ) -> None:
     store = archived.store
     root = await show(store, CAT)
@@ -89,19 +88,7 @@ async def test_many_large_pictures_are_restored_a_few_at_a_time(
     assert await second.pictures(TENANT, str(tip), wanted) == wanted
 
 
-async def test_a_turn_taken_out_comes_back_with_its_pictures(
-    store: ConversationHistoryStore, second: ConversationHistoryStore
-) -> None:
-    id = await show(store, CAT, DOG)
-    out = await take_out(TENANT, await look_up(store, TENANT, id))
-    assert await bring_back(second, TENANT, out) is Brought.NEW
-    assert await bring_back(second, TENANT, out) is Brought.KEPT
-    assert await second.pictures(TENANT, id, WANTED) == WANTED
-    await second.forget(TENANT, id)
-    assert await second.pictures(TENANT, id, WANTED) == {}
-
-
-async def test_an_export_has_the_bytes_of_pictures(archived: Archived) -> None:
+async def test_an_export_has_the_bytes_of_pictures(archived: Kept) -> None:
     id = await show(archived.store, CAT)
     await archived.archive_all()
     (line,) = [json.loads(line) async for line in Export(archived.archive, TENANT).lines(digits_of(id))]
@@ -119,11 +106,10 @@ async def test_an_export_has_the_bytes_of_pictures(archived: Archived) -> None:
     ],
     ids=["another one's digest", "no digest", "no bytes", "too many", "too large"],
 )
-async def test_forged_pictures_in_an_archive_are_damage(archived: Archived, pictures: tuple[Picture, ...]) -> None:
+async def test_forged_pictures_in_an_archive_are_damage(archived: Kept, pictures: tuple[Picture, ...]) -> None:
     id = await show(archived.store, CAT)
     await archived.archive_all()
-    stored = await archived.archive.get(key_of(TENANT, digits_of(id)))
-    assert stored is not None
+    stored = await archived.value(key_of(TENANT, digits_of(id)))
     (saved,) = decode(stored.value).turns
     with pytest.raises(ArchiveDamaged):
         decode(encode(Part((msgspec.structs.replace(saved, pictures=pictures),))))

@@ -16,9 +16,9 @@ from store.history.caps import Caps, room
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.keys import digits_of, id_of
+from store.keys import digits_of
 from store.redis.connection import connect
-from tests.support.archive.stored import Open, archive_one
+from tests.support.archive.kept import Open, archive_one
 from tests.support.store.audit import TREE_BYTES
 from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said, set_use
 from tests.support.store.verdict import checked
@@ -53,26 +53,6 @@ async def noted(redis: Redis, prefix: str) -> list[bytes]:
     ]
 
 
-async def test_an_idle_tree_leaves_memory_once_it_is_archived_and_is_read_there(
-    begin: Open, redis: Redis, prefix: str
-) -> None:
-    made = await begin(IDLE)
-    ids = await grow(made.store, "one", "two")
-    await leave_unused(redis, prefix, 31)
-    await made.store.sweep()
-    assert [await is_here(redis, prefix, id) for id in ids] == [True, True]
-    await made.archive_all()
-    await leave_unused(redis, prefix, 1)
-    await made.store.sweep()
-    assert [await is_here(redis, prefix, id) for id in ids] == [False, False]
-    assert await made.ids(ids[1]) == ids
-    assert await made.archive_all() == 0
-    assert await made.turns.bring_back(TENANT, digits_of(ids[1]))
-    assert await said(made.store, ids[1]) == ["one", "two"]
-    await made.store.sweep()
-    assert await is_here(redis, prefix, ids[1])
-
-
 async def test_an_idle_tree_that_the_archive_lacks_is_next_and_others_go(
     begin: Open, redis: Redis, prefix: str
 ) -> None:
@@ -87,21 +67,6 @@ async def test_an_idle_tree_that_the_archive_lacks_is_next_and_others_go(
     await made.store.sweep()
     assert (await is_here(redis, prefix, archived), await is_here(redis, prefix, new)) == (False, True)
     assert [tree.root for tree in await made.archiver.due(shard, 10)] == [digits_of(new)]
-
-
-async def test_a_tree_that_is_idle_but_still_here_is_used_again(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin(IDLE)
-    ids = await grow(made.store, "one", "two")
-    await leave_unused(redis, prefix, 31)
-    assert await said(made.store, ids[1]) == ["one", "two"]
-    await leave_unused(redis, prefix, 31)
-    assert await made.store.get(TENANT, ids[0]) == b'{"text":"one"}'
-    await leave_unused(redis, prefix, 31)
-    await grow(made.store, "three", parent=ids[1])
-    await leave_unused(redis, prefix, 31)
-    await made.store.forget_tree(TENANT, ids[0])
-    with pytest.raises(NotFound):
-        await made.store.get(TENANT, ids[0])
 
 
 async def test_a_conversation_stays_for_its_own_time_and_then_until_it_is_archived(
@@ -131,7 +96,7 @@ async def test_a_conversation_stays_for_its_own_time_and_then_until_it_is_archiv
     await made.archive_all()
     await sweep_a_day_later()
     assert not await is_here(redis, prefix, id)
-    assert await made.ids(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
+    assert await made.told(id.replace("conv_", "resp_")) == [first, id.replace("conv_", "resp_")]
 
 
 @pytest.mark.parametrize("trees", [1, 3, 50])
@@ -149,9 +114,9 @@ async def test_trees_from_before_the_archive_are_archived_with_all_their_turns(
     assert [await redis.zcard(key) for key in changes] == [121, 121, 120]
     await made.store.forget(TENANT, gone)
     assert await made.archive_all() == 3
-    assert [await made.ids(chain[-1]) for chain in chains] == chains
-    assert await made.ids(fork[0]) == [*chains[0][:51], *fork]
-    assert (await made.ids(gone), await made.ids(chains[2][60])) == (None, None)
+    assert [await made.told(chain[-1]) for chain in chains] == chains
+    assert await made.told(fork[0]) == [*chains[0][:51], *fork]
+    assert (await made.told(gone), await made.told(chains[2][60])) == (None, None)
     assert await made.archive_all() == 0
     await begin_archive(made.store.server, made.store.keyspace, 0)
     assert await note_all(made.store) == 1
@@ -183,17 +148,6 @@ async def test_trees_that_were_used_at_once_are_all_noted(
     assert await redis.zcard(f"{prefix}:{{00}}:unarchived") == len(ids)
 
 
-async def test_no_more_are_noted_than_wait_to_be_archived(before: ConversationHistoryStore, begin: Open) -> None:
-    for at in range(4):
-        await grow(before, f"{at}")
-    made = await begin()
-    for _ in range(3):
-        assert await note_older(made.store.server, made.store.keyspace, trees=2, most_due=2)
-    assert await made.archive_all() == 2
-    assert not await note_older(made.store.server, made.store.keyspace, trees=2, most_due=2)
-    assert await made.archive_all() == 2
-
-
 async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_lost(
     begin: Open, redis: Redis, prefix: str
 ) -> None:
@@ -208,7 +162,7 @@ async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_los
     with pytest.raises(StoreFull):
         await grow(made.store, "five")
     assert await made.archive_all() == 4
-    assert [await made.ids(id) for id in ids] == [None, [ids[1]], [ids[2]], [ids[3]]]
+    assert [await made.told(id) for id in ids] == [None, [ids[1]], [ids[2]], [ids[3]]]
     assert await made.archive_all() == 0
 
 
@@ -226,39 +180,6 @@ async def test_a_turn_of_which_something_was_erased_stays_while_the_archive_is_a
     assert await is_here(redis, prefix, id)
 
 
-@pytest.mark.parametrize("caps", [Caps(responses=300), Caps(trees=300)], ids=["responses", "trees"])
-async def test_a_shard_full_of_what_the_archive_lacks_is_not_looked_through_for_each_turn(
-    begin: Open, redis: Redis, caps: Caps
-) -> None:
-    made = await begin(caps)
-    for at in range(300):
-        await grow(made.store, f"{at}")
-    await redis.config_resetstat()
-    with pytest.raises(StoreFull):
-        await grow(made.store, "more")
-    calls = await redis.info("commandstats")
-    assert calls["cmdstat_zadd"]["calls"] < 60
-    assert await made.archive_all()
-    await grow(made.store, "more")
-
-
-async def test_what_room_waits_for_is_archived_first_the_one_first_that_was_used_least(
-    begin: Open, server_url: str, prefix: str
-) -> None:
-    made = await begin(Caps(responses=4))
-    ids = [(await grow(made.store, text))[0] for text in ("one", "two", "three", "four")]
-    await said(made.store, ids[0])
-    await begin_archive(made.store.server, made.store.keyspace, 3600)
-    for _ in range(2):
-        with pytest.raises(StoreFull):
-            await grow(made.store, "more")
-    due = await made.archiver.due(made.store.keyspace.all_shards()[0], 10)
-    assert [id_of(tree.root) for tree in due] == [ids[1], ids[2], ids[3], ids[0]]
-    await archive_one(made.archiver, due[0])
-    await grow(made.store, "more")
-    assert await made.ids(ids[1]) == [ids[1]]
-
-
 async def test_what_can_not_be_archived_keeps_nothing_else_from_going(begin: Open, redis: Redis, prefix: str) -> None:
     made = await begin(Caps(responses=60))
     first, *_ = [(await grow(made.store, f"{at}"))[0] for at in range(50)]
@@ -270,27 +191,6 @@ async def test_what_can_not_be_archived_keeps_nothing_else_from_going(begin: Ope
     await grow(made.store, "more")
     assert [await is_here(redis, prefix, id) for id in (first, *ids[:2])] == [True, False, True]
     assert min(score for _, score in await redis.zrange(unarchived, 0, -1, withscores=True)) > 0
-
-
-async def test_an_idle_tree_that_the_archive_lacks_stays_while_that_is_away(
-    begin: Open, redis: Redis, prefix: str
-) -> None:
-    made = await begin(IDLE)
-    (id,) = await grow(made.store, "one")
-    await tell_away(made.store.server, made.store.keyspace, 60)
-    await leave_unused(redis, prefix, 31)
-    await made.store.sweep()
-    assert await is_here(redis, prefix, id)
-
-
-async def test_whole_trees_go_while_the_archive_is_away_and_not_before(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin(Caps(trees=2))
-    ids = [(await grow(made.store, text))[0] for text in ("one", "two")]
-    with pytest.raises(StoreFull):
-        await grow(made.store, "three")
-    await tell_away(made.store.server, made.store.keyspace, 60)
-    await grow(made.store, "three")
-    assert [await is_here(redis, prefix, id) for id in ids] == [False, True]
 
 
 async def test_what_is_noted_takes_room_until_it_is_archived(begin: Open, redis: Redis, prefix: str) -> None:
@@ -352,16 +252,6 @@ async def test_an_end_that_was_cut_short_goes_on_with_the_next(begin: Open, redi
     assert await noted(redis, prefix) == []
 
 
-async def test_an_archive_may_end_before_all_older_trees_are_noted(
-    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
-) -> None:
-    await grow(before, "one")
-    made = await begin()
-    assert await redis.exists(f"{prefix}:{{00}}:older")
-    await end_archive(made.store.server, made.store.keyspace)
-    assert await noted(redis, prefix) == []
-
-
 async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Open, redis: Redis, prefix: str) -> None:
     made = await begin()
     ids = await grow(made.store, "one")
@@ -372,7 +262,7 @@ async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Ope
     await Heads(made.store.server, made.store.keyspace, made.archive).catch_up(0)
     await note_all(made.store)
     assert await made.archive_all() == 1
-    assert await made.ids(ids[1]) == ids
+    assert await made.told(ids[1]) == ids
 
 
 @pytest.mark.usefixtures("lost_replies")

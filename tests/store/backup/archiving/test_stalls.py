@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from store.keys import digits_of
 from store.turn import Status, StoredMessage, Turn
-from tests.support.archive.stored import Archived, lose
+from tests.support.archive.kept import Kept, lose
 from tests.support.service.lag import STALL_SECONDS, longest_work
 from tests.support.store.sample import TENANT
 
@@ -22,7 +22,7 @@ ATTEMPTS = 5
 KINDS = {"one letter": bytes, "noise": lambda size: random.Random(size).randbytes(size // 2).hex().encode()}
 
 
-async def chain_of(archived: Archived, turns: int, content: bytes) -> str:
+async def chain_of(archived: Kept, turns: int, content: bytes) -> str:
     """The last of some turns, one after the other, each with such items."""
     parent: str | None = None
     for _ in range(turns):
@@ -44,7 +44,7 @@ async def longest(work: Awaitable[object]) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_loop_never_works_for_long_on_a_large_conversation(
-    archived: Archived, redis: Redis, prefix: str, kind: str
+    archived: Kept, redis: Redis, prefix: str, kind: str
 ) -> None:
     tried: list[dict[str, float]] = []
     for _ in range(ATTEMPTS):

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from redis.asyncio import Redis
@@ -18,31 +17,17 @@ from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of
 from store.backup.upkeep.reconciling import Reconciler
-from store.errors import ArchiveShared, ArchiveWentBack, NotFound, StoreFull
+from store.errors import ArchiveShared, ArchiveWentBack, NotFound
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.archive.back import gone_back, remembered
+from tests.support.store.model_truth import Process
 from tests.support.store.named import add, begun, words
 from tests.support.store.sample import TENANT, grow
 
 FEW = Caps(responses=6)
-
-
-class Process(NamedTuple):
-    """A process that uses a store and its archive."""
-
-    store: ConversationHistoryStore
-    archive: StoreArchive
-
-    async def archive_all(self) -> None:
-        while (await self.archive.archive_due()).trees:
-            pass
-
-    async def close(self) -> None:
-        await self.archive.close()
-        await self.store.close()
 
 
 class Machine:
@@ -104,39 +89,6 @@ async def _fill(machine: Machine, *names: str) -> list[str]:
     return ids
 
 
-async def test_an_older_copy_is_refused_and_memory_gives_nothing_up_for_it(machine: Machine) -> None:
-    _, after = await older(machine)
-    process = machine.start()
-    with pytest.raises(ArchiveWentBack, match=r"shard 00 is of 20.* UTC"):
-        await process.archive.open()
-    with pytest.raises(ArchiveWentBack):
-        await process.archive.archive_due()
-    with pytest.raises(ArchiveWentBack):
-        await process.archive.turns.find(TENANT, process.store.keyspace.digits(process.store.new_id()))
-    for name in "ghi":  # there were six, and there is room for six
-        with pytest.raises(StoreFull):
-            await grow(process.store, name)
-    for id in after:
-        assert await process.store.get(TENANT, id)
-
-
-async def test_a_copy_that_is_accepted_gets_what_memory_has_and_loses_nothing_of_that(machine: Machine) -> None:
-    before, after = await older(machine)
-    process = machine.start()
-    (accepted,) = await ownership.accept(process.store.server, process.store.keyspace, process.archive.archive)
-    assert (accepted.shard, accepted.at > 0) == (0, True)
-    assert await ownership.accept(process.store.server, process.store.keyspace, process.archive.archive) == []
-    await process.archive.archive_due()
-    while await process.archive.note():
-        pass
-    await process.archive_all()
-    for name in "ghijkl":
-        await grow(process.store, name)
-        await process.archive_all()
-    for id in (*before, *after):
-        assert await process.store.get(TENANT, id), "it has left memory, and is in the archive"
-
-
 async def test_a_copy_that_was_doubted_by_mistake_is_believed_again(machine: Machine, redis: Redis) -> None:
     await _fill(machine, "a")
     machine.save()
@@ -151,19 +103,6 @@ async def test_a_copy_that_was_doubted_by_mistake_is_believed_again(machine: Mac
     newest.rename(machine.folder)
     await machine.start().archive.archive_due()
     assert await redis.hget(f"{machine.prefix}:{{00}}:archive-head", "doubted") is None
-
-
-async def test_a_shard_whose_file_was_lost_is_no_empty_one(machine: Machine) -> None:
-    ids = await _fill(machine, "a", "b", "c")
-    for file in (machine.folder / "archive").glob("00.db*"):
-        file.unlink()
-    process = machine.start()
-    with pytest.raises(ArchiveWentBack, match="shard 00 is without its file"):
-        await process.archive.open()
-    for id in ids:
-        assert await process.store.get(TENANT, id)
-    await ownership.accept(process.store.server, process.store.keyspace, process.archive.archive)
-    await process.archive.archive_due()
 
 
 async def test_the_file_of_no_shard_has_no_mark_that_an_older_copy_of_it_could_lack(machine: Machine) -> None:

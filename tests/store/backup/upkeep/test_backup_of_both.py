@@ -14,7 +14,7 @@ from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.heads import Heads, Standing
 from store.backup.upkeep.backup import BackupScope
-from store.backup.upkeep.backup_file import Header, reading
+from store.backup.upkeep.backup_file import Header
 from store.backup.upkeep.erasing import erase, forget_all
 from store.backup.upkeep.restore import Restored
 from store.errors import ArchiveReplaced, ArchiveUnnamed, NotFound
@@ -43,8 +43,10 @@ class Both:
         self.url, self.prefix, self.folder = url, prefix, folder
         self.file = folder / "backup"
 
-    async def save(self, **how: object) -> Header:
-        return await back_up(self.url, self.prefix, self.file, archive=_open(self.folder), **how)  # type: ignore[arg-type]
+    async def save(self, beside: str = "", **how: object) -> Header:
+        """Save it, or with `beside` in a file of that suffix."""
+        file = self.file.with_suffix(beside)
+        return await back_up(self.url, self.prefix, file, archive=_open(self.folder), **how)  # type: ignore[arg-type]
 
     async def restore(self, **how: object) -> Restored:
         """Restore to where it came from."""
@@ -79,9 +81,9 @@ async def second(server_url: str, prefix: str, tmp_path: Path) -> AsyncIterator[
     await archive.close()
 
 
-async def moved(both: Both, second: Both, **how: object) -> Restored:
+async def moved(both: Both, second: Both, beside: str = "", **how: object) -> Restored:
     """Restore what was saved of one into the other."""
-    file, archive = both.file, _open(second.folder)
+    file, archive = both.file.with_suffix(beside), _open(second.folder)
     return await bring_back(second.url, second.prefix, file, archive=archive, **how)  # type: ignore[arg-type]
 
 
@@ -97,8 +99,7 @@ async def test_what_is_in_memory_in_the_archive_and_in_both_is_saved_once(both: 
     for ids in (away, here, parted):
         assert await second.kept.told(ids[1]) == ids
     assert (await moved(both, second)).kept == 6
-    again = await back_up(second.url, second.prefix, both.file.with_suffix(".2"), archive=_open(second.folder))
-    assert again.content == end.content
+    assert (await second.save()).content == end.content
 
 
 async def test_it_is_restored_under_any_cap_where_there_is_an_archive_and_only_within_it_elsewhere(
@@ -147,15 +148,11 @@ async def test_an_item_that_was_erased_does_not_come_back_by_an_older_form_of_th
     await both.store.redact(TENANT, id, emptied)
     if archived:
         await both.kept.archive_all()
-    both.file.rename(both.file.with_suffix(".before"))
-    after = await both.save()
+    after = await both.save(".after")
     assert after.content != before.content
-    await moved(both, second)
-    both.file.rename(both.file.with_suffix(".after"))
-    both.file.with_suffix(".before").rename(both.file)
+    await moved(both, second, ".after")
     assert (await moved(both, second)).kept == 1
-    again = await back_up(second.url, second.prefix, both.file.with_suffix(".2"), archive=_open(second.folder))
-    assert again.content == after.content
+    assert (await second.save()).content == after.content
 
 
 async def test_what_the_archive_knows_as_deleted_stays_deleted_and_is_told(both: Both) -> None:
@@ -192,13 +189,12 @@ async def test_the_mark_of_an_erased_tenant_is_restored_into_an_archive_and_kept
     assert await second.kept.told(gone, OTHER) == [gone]
     (unarchived,) = await grow(second.store, "gone, too", tenant=OTHER)
     await both.kept.marks.erase(OTHER, micros())
-    both.file.unlink()
-    await both.save()
+    await both.save(".later")
     await grow(second.store, "made since", tenant=OTHER)
-    assert (await moved(both, second)).removed == 2
+    assert (await moved(both, second, ".later")).removed == 2
     for id in (gone, unarchived):
         assert await second.kept.told(id, OTHER) is None
-    assert (await moved(both, second)).removed == 0
+    assert (await moved(both, second, ".later")).removed == 0
     assert await second.kept.marks.is_held(TENANT)
 
 
@@ -210,13 +206,12 @@ async def test_turns_that_only_the_file_knows_as_deleted_are_deleted_and_counted
     await both.store.forget(TENANT, ids[0])
     await both.store.forget_tree(TENANT, alone)
     await both.kept.archive_all()
-    both.file.unlink()
-    await both.save()
-    assert (await moved(both, second)).removed == 2
+    await both.save(".later")
+    assert (await moved(both, second, ".later")).removed == 2
     assert await second.kept.told(ids[2]) == ids
     for id in (ids[0], alone):
         assert await second.kept.told(id) is None
-    assert (await moved(both, second)).removed == 0
+    assert (await moved(both, second, ".later")).removed == 0
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same store", "another store"])
@@ -276,12 +271,8 @@ async def test_what_of_the_archive_can_not_be_read_is_counted_and_all_else_is_sa
 async def test_one_tenant_or_one_conversation_is_saved_and_restored_out_of_both(both: Both, second: Both) -> None:
     away, (here,) = await both.archived("a", "b"), await grow(both.store, "here")
     other = await both.archived("c", tenant=OTHER)
-    assert (await both.save(asked=BackupScope(tenant=OTHER))).turns == 1
-    both.file.unlink()
-    assert (await both.save(asked=BackupScope(tree=away[1]))).turns == 2
-    both.file.unlink()
-    assert (await both.save(asked=BackupScope(tree=here))).turns == 1
-    both.file.unlink()
+    scopes = (BackupScope(tenant=OTHER), BackupScope(tree=away[1]), BackupScope(tree=here))
+    assert [(await both.save(f".{at}", asked=scope)).turns for at, scope in enumerate(scopes)] == [1, 2, 1]
     for nowhere in (BackupScope(tree=both.store.new_id(here)), BackupScope(tree=away[0], tenant=OTHER)):
         with pytest.raises(NotFound):
             await both.save(asked=nowhere)
@@ -290,23 +281,6 @@ async def test_one_tenant_or_one_conversation_is_saved_and_restored_out_of_both(
     assert (await moved(both, second, only={"tenant": OTHER})).restored == 1
     assert await second.kept.told(other[0], OTHER) == other
     assert await second.kept.told(here) is None
-
-
-async def test_a_backup_that_runs_again_writes_nothing_anew(both: Both) -> None:
-    await both.archived("a", "b")
-    await grow(both.store, "c")
-    end = await both.save()
-    before = await etags_of(both.file)
-    both.file.rename(both.file.with_name("backup.partial"))
-    assert (await both.save(resume=True)).content == end.content
-    assert await etags_of(both.file) == before
-
-
-async def etags_of(path: Path) -> list[str]:
-    """The marks of the writes that made the values of a file."""
-    async with reading(path) as (file, _):
-        found = [await file.get(entry.key) for entry in await file.list("v1/")]
-        return [each.etag for each in found if each is not None]
 
 
 async def test_a_store_whose_archive_is_not_the_one_that_is_named_is_not_saved(both: Both) -> None:
@@ -333,7 +307,6 @@ async def went_on(both: Both) -> str:
     await add(named, id, "early")
     await both.kept.archive_all()
     await both.save()
-    both.file.rename(both.file.with_suffix(".before"))
     await add(named, id, "a", "b")
     await named.amend(TENANT, id, LONGER)
     return id
@@ -353,7 +326,6 @@ IT = (["first", "early", "a", "b"], LONGER)
 async def test_a_backup_of_before_takes_no_conversation_back(both: Both, redis: Redis) -> None:
     id = await went_on(both)
     await both.kept.archive_all()
-    both.file.with_suffix(".before").rename(both.file)
     done = await both.restore()
     assert (done.restored, done.kept, done.conflicts) == (0, 3, 0)
     assert await last_form(both, redis, id) == IT
@@ -363,14 +335,9 @@ async def test_a_backup_has_a_conversation_as_memory_has_it_and_brings_it_over_a
     both: Both, second: Both, redis: Redis
 ) -> None:
     id = await went_on(both)
-    assert (await both.save()).turns == 5
-    after = both.file.with_suffix(".after")
-    both.file.rename(after)
-    both.file.with_suffix(".before").rename(both.file)
+    assert (await both.save(".after")).turns == 5
     assert (await moved(both, second)).restored == 3
-    both.file.unlink()
-    after.rename(both.file)
-    assert (await moved(both, second)).restored == 2
+    assert (await moved(both, second, ".after")).restored == 2
     assert await last_form(second, redis, id) == IT
 
 

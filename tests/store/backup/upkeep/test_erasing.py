@@ -5,16 +5,15 @@ import time
 import pytest
 
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.marks import GONE, HOLD, Marks, key_of
+from store.backup.archiving.marks import GONE, HOLD, key_of
 from store.backup.archiving.parts import decode
-from store.backup.upkeep.erasing import DAMAGED, OnHold, clear, erase, forget_all
+from store.backup.upkeep.erasing import DAMAGED, clear, erase, forget_all
 from store.backup.upkeep.walking import marks
 from store.errors import ArchiveDamaged, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
-from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from store.redis.connection import connect
 from store.turn import digest_of
+from tests.store.conftest import OpenStore
 from tests.support.archive.kept import Kept, micros
 from tests.support.store.sample import TENANT, grow, said, turn, with_pictures
 
@@ -105,26 +104,13 @@ async def test_what_a_tenant_makes_is_kept_by_a_process_whose_clock_is_behind(
     assert await both.told(after) == [after]
 
 
-async def test_what_a_tenant_makes_is_kept_though_a_clock_of_the_store_was_ahead(both: Kept) -> None:
-    clock = both.store.keyspace.all_shards()[0].clock
-    await both.store.server.command("SET", clock, micros() + HOUR_US)
-    (before,) = await grow(both.store, "before")
-    await erase(both.archive, both.marks, TENANT, await both.store.cut_time())
-    (after,) = await grow(both.store, "after")
-    await both.archive_all()
-    assert (await both.told(before), await both.told(after)) == (None, [after])
-
-
-async def test_a_time_that_cuts_is_earlier_than_what_any_shard_stores_from_then_on(
-    server_url: str, prefix: str
-) -> None:
-    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=3)
+async def test_a_time_that_cuts_is_earlier_than_what_any_shard_stores_from_then_on(open_store: OpenStore) -> None:
+    store = open_store(shards=3)
     await store.server.command("SET", store.keyspace.all_shards()[1].clock, micros() + HOUR_US)
     at = await store.cut_time()
     for _ in range(12):
         (id,) = await grow(store, "later")
         assert int(await store.server.command("HGET", store.keyspace.turn(TENANT, id).key("node"), "created")) > at
-    await store.close()
 
 
 @pytest.mark.parametrize("was_archived", [False, True])
@@ -155,35 +141,6 @@ async def test_what_continues_a_turn_from_before_the_mark_goes_on_without_its_wo
     said_by = {turn.id: bool(turn.messages) for turn in decode(stored.value).turns}
     assert said_by == {root: False, later: True, last: True}
     assert (await erase(both.archive, both.marks, TENANT, at)).cut == 0
-
-
-async def test_what_is_on_hold_is_not_erased_until_it_is_released(both: Kept) -> None:
-    (id,) = await grow(both.store, "one")
-    await both.archive_all()
-    assert [await both.marks.hold(TENANT, micros()) for _ in range(2)] == [True, False]
-    with pytest.raises(OnHold, match=TENANT):
-        await erase(both.archive, both.marks, TENANT, micros())
-    assert await both.told(id) == [id]
-    await both.marks.release(TENANT)
-    await erase(both.archive, both.marks, TENANT, micros())
-    assert await both.told(id) is None
-
-
-async def test_a_tenant_that_has_nothing_is_erased_all_the_same(both: Kept) -> None:
-    assert (await erase(both.archive, both.marks, "nobody", micros())).deleted == 0
-    with pytest.raises(ValueError, match="tenant"):
-        await erase(both.archive, both.marks, "../other", micros())
-    assert await both.keys() == [key_of(GONE, "nobody")]
-
-
-async def test_a_mark_is_remembered_for_a_while(both: Kept) -> None:
-    now = [0.0]
-    marks = Marks(both.archive, clock=lambda: now[0])
-    assert await marks.erased_until(TENANT) == 0
-    await both.marks.erase(TENANT, 7)
-    assert await marks.erased_until(TENANT) == 0
-    now[0] = 60.0
-    assert await marks.erased_until(TENANT) == 7
 
 
 @pytest.mark.parametrize(("value", "error"), [(b"{", ArchiveDamaged), (b'{"at":1,"version":9}', NewerFormat)])

@@ -4,12 +4,10 @@ import time
 
 import pytest
 
-from store.archive.port import Stored
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.parts import key_of
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.erasing import erase
-from store.backup.upkeep.expiring import EMPTY_DAYS, EMPTY_LOOK_DAYS, Expired, expire, expire_daily
+from store.backup.upkeep.expiring import EMPTY_DAYS, Expired, expire, expire_daily
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ClockDoubted
 from store.keys import digits_of
@@ -55,13 +53,6 @@ async def test_a_young_turn_stays_though_the_clock_of_its_archiver_was_far_behin
     assert await both.told(root) == [root]
 
 
-async def test_what_redis_has_stays(both: Kept) -> None:
-    (root,) = await grow(both.store, "one")
-    await both.archive_all()
-    assert await later(both, 31) == Expired(looked=1, in_memory=1)
-    assert await both.told(root) == [root]
-
-
 async def test_what_is_on_hold_stays(both: Kept) -> None:
     (root,) = await archived(both, "one")
     await both.marks.hold(TENANT, micros())
@@ -104,21 +95,9 @@ async def test_what_came_back_is_archived_anew_where_its_tree_was_just_emptied(b
 async def test_what_can_not_be_read_stays(both: Kept) -> None:
     await archived(both, "one")
     (key,) = await both.keys()
-    found = await both.archive.get(key)
-    assert found is not None
-    await both.archive.put(key, b"hA\x09 of a later release", only_if=found.etag)
+    await both.overwrite(key, b"hA\x09 of a later release")
     assert await later(both, 31) == Expired(looked=1, unreadable=1)
     assert await both.keys() == [key]
-
-
-async def test_what_is_left_of_a_tenant_that_was_erased_goes_with_a_round(both: Kept) -> None:
-    (root,) = await grow(both.store, "one")
-    await both.archiver._marks.erased_until(TENANT)
-    await erase(both.archive, both.marks, TENANT, micros())
-    await both.archive_all()
-    await later(both, 1)
-    assert not await both.keys(f"v1/00/t.{TENANT}/")
-    assert await both.told(root) is None
 
 
 @pytest.mark.parametrize("days", [0, 400])
@@ -137,21 +116,6 @@ async def test_a_tree_that_was_wholly_deleted_leaves_nothing_in_the_end(both: Ke
     assert [await after(EMPTY_DAYS + passed) for passed in (-1, 1, 2)] == [0, 2, 0]
     assert await both.keys(f"v1/00/t.{TENANT}/") == [key_of(TENANT, digits_of(kept))]
     assert await both.told(kept) == [kept]
-
-
-async def test_a_tree_is_read_for_some_days_alone_to_see_whether_it_is_empty(both: Kept) -> None:
-    await archived(both, "kept")
-    asked = list[str]()
-    get = both.archive.get
-
-    async def counted(key: str) -> Stored | None:
-        asked.append(key)
-        return await get(key)
-
-    both.archive.get = counted  # type: ignore[method-assign]
-    for passed in (-1, 1, EMPTY_LOOK_DAYS - 1, EMPTY_LOOK_DAYS + 1, 300):
-        await expire(both.archive, both.memory, 0, now=time.time() + (EMPTY_DAYS + passed) * DAY)
-    assert [key.rpartition("/")[2] for key in asked if key.startswith("v1/00/t.")] == ["0"] * 2
 
 
 async def test_fewer_days_than_none_are_refused(both: Kept) -> None:

@@ -1,26 +1,15 @@
-"""What an archive has, what it still lacks, what of it goes out as lines, and what comes back into memory."""
+"""What of an archive goes out as lines, and what comes back into memory."""
 
 import json
 
 from redis.asyncio import Redis
 
-from store.backup.archiving.parts import key_of
-from store.backup.archiving.shards import Failed, failed_trees, waiting
-from store.backup.archiving.store_archive import StoreArchive
-from store.backup.heads import Heads
-from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.refilling import Refill, Refilled, newest
-from store.backup.upkeep.walking import Counts, counts
 from store.history.caps import Caps
 from store.keys import digits_of
-from tests.support.archive.kept import Kept, kept, micros
+from tests.support.archive.kept import Kept, kept
 from tests.support.store.sample import TENANT, grow
-
-
-async def held(both: Kept) -> Counts:
-    return [found async for found in counts(both.archive)][-1]
 
 
 async def exported(both: Kept, id: str | None = None, tenant: str = TENANT) -> tuple[list[dict[str, object]], Exported]:
@@ -32,62 +21,6 @@ async def exported(both: Kept, id: str | None = None, tenant: str = TENANT) -> t
 async def refilled(both: Kept, **more: object) -> Refilled:
     trees = await newest(both.archive, **{"tenant": None} | more)  # type: ignore[arg-type]
     return [done async for done in Refill(both.store, both.archive, after_seconds=0).run(trees)][-1]
-
-
-async def test_what_waits_is_counted_with_its_age(both: Kept) -> None:
-    (nothing,) = await waiting(both.store.server, both.store.keyspace)
-    assert (nothing.noted, nothing.trees, nothing.oldest_seconds) == (True, 0, 0)
-    await grow(both.store, "one")
-    (one,) = await waiting(both.store.server, both.store.keyspace)
-    assert one.trees == 1
-    assert 0 <= one.oldest_seconds < 60
-    async with both.store.server.operation() as operation:
-        await operation.command("DEL", both.store.keyspace.all_shards()[0].archive)
-    (none,) = await waiting(both.store.server, both.store.keyspace)
-    assert not none.noted
-
-
-async def test_a_tree_that_cannot_be_archived_is_named_until_it_can(both: Kept) -> None:
-    server, keyspace = both.store.server, both.store.keyspace
-    archive = StoreArchive(
-        both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard, after_seconds=0, later_seconds=0
-    )
-    (id,) = await grow(both.store, "one")
-    key = key_of(TENANT, digits_of(id))
-    await both.archive.put(key, b"damaged", only_if=None)
-    await archive.archive_due()
-    (shard,) = await waiting(server, keyspace)
-    assert (shard.trees, shard.failed) == (1, 1)
-    assert await failed_trees(server, keyspace, 10) == [
-        Failed(TENANT, id, "what the archive has of a tree is damaged: it is no part of a tree")
-    ]
-    await both.archive.delete(key)
-    await archive.archive_due()
-    (shard,) = await waiting(server, keyspace)
-    assert (shard.trees, shard.failed, await failed_trees(server, keyspace, 10)) == (0, 0, [])
-
-
-async def test_deletions_of_the_last_minute_and_a_shard_that_is_behind_are_told(both: Kept, redis: Redis) -> None:
-    server, keyspace = both.store.server, both.store.keyspace
-    (id,) = await grow(both.store, "one")
-    await both.store.forget(TENANT, id)
-    await both.archive_all()
-    heads = Heads(server, keyspace, both.archive)
-    (shard,) = await waiting(server, keyspace, heads, fences=True)
-    assert (shard.fences, shard.behind) == (1, False)
-    await redis.delete(keyspace.all_shards()[0].archive_head)
-    (shard,) = await waiting(server, keyspace, heads)
-    assert (shard.fences, shard.behind) == (None, True)
-
-
-async def test_what_is_stored_is_counted(both: Kept) -> None:
-    await grow(both.store, "one")
-    await grow(both.store, "two", tenant="acme-2")
-    await both.archive_all()
-    await both.marks.hold(TENANT, 1)
-    found = await held(both)
-    assert (found.trees, found.values, found.other) == (2, 4, 2)  # the head is one
-    assert found.bytes == sum(entry.size for entry in await both.archive.list("v1/"))
 
 
 async def test_an_export_has_a_line_for_each_turn_and_none_for_those_deleted(both: Kept) -> None:
@@ -109,40 +42,13 @@ async def test_an_export_has_a_line_for_each_turn_and_none_for_those_deleted(bot
     assert str(line["created"]).startswith("20")
 
 
-async def test_an_export_of_what_is_not_there_is_empty(both: Kept) -> None:
-    (id,) = await grow(both.store, "one")
-    await both.archive_all()
-    assert await exported(both, tenant="nobody") == ([], Exported())
-    assert await exported(both, id, tenant="acme-2") == ([], Exported())
-    await erase(both.archive, both.marks, TENANT, micros())
-    assert (await exported(both))[0] == []
-
-
 async def test_an_export_counts_what_it_cannot_read(both: Kept) -> None:
-    await grow(both.store, "one")
-    await both.archive_all()
-    (key,) = await both.keys()
-    found = await both.archive.get(key)
-    assert found is not None
-    await both.archive.put(key, b"damaged", only_if=found.etag)
+    _, key = await both.archived("one")
+    await both.overwrite(key, b"damaged")
     (kept_one,) = await grow(both.store, "two")
     await both.archive_all()
     lines, done = await exported(both)
     assert ([line["id"] for line in lines], done.unreadable) == ([kept_one], 1)
-
-
-async def test_memory_is_filled_with_all_branches_again(both: Kept, redis: Redis, prefix: str) -> None:
-    one, two = await grow(both.store, "one", "two")
-    (branch,) = await grow(both.store, "branch", parent=one)
-    (other,) = await grow(both.store, "other", tenant="acme-2")
-    await both.archive_all()
-    await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")])
-    done = await refilled(both, tenant=TENANT)
-    assert (done.wanted, done.trees, done.restored) == (1, 1, 3)
-    assert [await both.store.get(TENANT, id) for id in (one, two, branch)]
-    assert (await refilled(both)).trees == 2
-    assert await both.store.get("acme-2", other)
-    assert (await refilled(both, since=4e9)).wanted == 0
 
 
 async def test_memory_is_filled_up_to_its_caps_and_nothing_is_evicted(

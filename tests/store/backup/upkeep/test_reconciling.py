@@ -26,30 +26,6 @@ async def reconciled(both: Kept) -> Reconciled:
     return some
 
 
-async def test_a_turn_that_was_deleted_is_deleted_again_and_what_continues_it_keeps_its_messages(
-    both: Kept, redis: Redis, prefix: str
-) -> None:
-    one, two, three = await grow(both.store, "one", "two", "three")
-    (leaf,) = await grow(both.store, "leaf", parent=one)
-    (other,) = await grow(both.store, "other")
-    await both.archive_all()
-    before = await remembered(redis, prefix)
-    await both.store.forget(TENANT, two)
-    await both.store.forget(TENANT, leaf)
-    await both.archive_all()
-    await gone_back(redis, prefix, before)
-    assert await both.store.get(TENANT, two)
-    done = await reconciled(both)
-    assert (done.trees, done.deleted, done.under_way) == (2, 2, [])
-    for id in (two, leaf):
-        with pytest.raises(NotFound):
-            await both.store.get(TENANT, id)
-    assert await said(both.store, three) == ["one", "two", "three"]
-    assert await both.store.get(TENANT, other)
-    assert (await reconciled(both)).deleted == 0
-    assert await complaints(redis, prefix) == []
-
-
 async def test_what_was_erased_is_erased_again(both: Kept, redis: Redis, prefix: str) -> None:
     one, two = await grow(both.store, "one", "two")
     await both.store.forget(TENANT, one)
@@ -136,12 +112,8 @@ async def test_what_is_under_way_stays_until_it_has_ended(both: Kept, redis: Red
 
 
 async def test_a_tree_that_cannot_be_read_is_told_and_stays(both: Kept) -> None:
-    (one,) = await grow(both.store, "one")
-    await both.archive_all()
-    (key,) = await both.keys()
-    found = await both.archive.get(key)
-    assert found is not None
-    await both.archive.put(key, b"damaged", only_if=found.etag)
+    (one,), key = await both.archived("one")
+    await both.overwrite(key, b"damaged")
     assert (await reconciled(both)).unreadable == 1
     assert await both.store.get(TENANT, one)
 

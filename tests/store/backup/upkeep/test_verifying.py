@@ -3,12 +3,11 @@
 import random
 
 import pytest
-from msgspec.structs import replace
 
 from store.backup.archiving.keeping import MOST_FAULTS
 from store.backup.archiving.parts import Part, decode, encode
 from store.backup.upkeep.erasing import DAMAGED
-from store.backup.upkeep.verifying import MEANINGS, Verified, Verify
+from store.backup.upkeep.verifying import Verified, Verify
 from store.errors import NotFound
 from tests.support.archive.kept import Kept
 from tests.support.store.sample import TENANT, grow
@@ -22,12 +21,6 @@ async def verified(both: Kept, *, repair: bool = False, most: int | None = None,
 
 async def whats(both: Kept, **more: bool) -> list[str]:
     return [fault.what for fault in (await verified(both, **more)).faults]
-
-
-async def write(both: Kept, key: str, value: bytes) -> None:
-    """Store a value whatever is there."""
-    found = await both.archive.get(key)
-    assert await both.archive.put(key, value, only_if=found.etag if found else None) is not None
 
 
 async def test_nothing_sound_is_blamed(both: Kept) -> None:
@@ -62,17 +55,14 @@ async def test_a_deletion_that_is_not_archived_yet_is_noted(both: Kept, erase: b
 
 
 async def test_a_damaged_value_is_moved_aside_and_what_redis_has_of_it_is_archived_anew(both: Kept) -> None:
-    ids = await grow(both.store, "one", "two")
-    await both.archive_all()
-    (key,) = await both.keys()
-    await write(both, key, b"hA\x01 damaged")
+    ids, key = await both.archived("one", "two")
+    await both.overwrite(key, b"hA\x01 damaged")
     report = await verified(both)
     assert [fault.what for fault in report.faults] == ["unreadable", "not-archived", "not-archived"]
     assert (report.left, await both.keys()) == (3, [key])
     assert (await verified(both, repair=True)).left == 0
     (copy,) = await both.keys(DAMAGED)
-    found = await both.archive.get(copy)
-    assert found is not None
+    found = await both.value(copy)
     assert found.value == b"hA\x01 damaged"
     assert copy.split("/")[2] == f"t.{TENANT}"
     await both.archive_all()
@@ -82,54 +72,42 @@ async def test_a_damaged_value_is_moved_aside_and_what_redis_has_of_it_is_archiv
 
 
 async def test_other_parts_can_be_read_after_the_first_one_was_damaged(both: Kept) -> None:
-    ids = await grow(both.store, "one", "two")
-    await both.archive_all()
-    (key,) = await both.keys()
-    stored = await both.archive.get(key)
-    assert stored is not None
+    ids, key = await both.archived("one", "two")
+    stored = await both.value(key)
     first, second = decode(stored.value).turns
-    await write(both, key, encode(Part((first,), parts=2)))
-    await write(both, f"{key[:-1]}1", encode(Part((second,))))
+    await both.overwrite(key, encode(Part((first,), parts=2)))
+    await both.overwrite(f"{key[:-1]}1", encode(Part((second,))))
     assert await both.told(ids[1]) == ids
-    await write(both, key, b"")
+    await both.overwrite(key, b"")
     assert (await verified(both, repair=True)).left == 0
     await both.archive_all()
     assert await both.told(ids[1]) == ids
 
 
 async def test_a_value_of_a_later_release_is_left_alone(both: Kept) -> None:
-    await grow(both.store, "one")
-    await both.archive_all()
-    (key,) = await both.keys()
-    await write(both, key, b"hA\x02 of a later release")
+    _, key = await both.archived("one")
+    await both.overwrite(key, b"hA\x02 of a later release")
     report = await verified(both, repair=True, memory=False)
     assert ([fault.what for fault in report.faults], report.newer, report.left) == (["newer"], 1, 1)
-    found = await both.archive.get(key)
-    assert found is not None
+    found = await both.value(key)
     assert found.value == b"hA\x02 of a later release"
 
 
 async def test_a_part_that_is_missing_is_told_and_an_empty_one_takes_its_place(both: Kept) -> None:
-    await grow(both.store, "one")
-    await both.archive_all()
-    (key,) = await both.keys()
-    stored = await both.archive.get(key)
-    assert stored is not None
-    await write(both, key, encode(Part(decode(stored.value).turns, parts=2)))
+    _, key = await both.archived("one")
+    stored = await both.value(key)
+    await both.overwrite(key, encode(Part(decode(stored.value).turns, parts=2)))
     assert await whats(both) == ["no-part"]
     assert (await verified(both, repair=True)).left == 0
     assert await whats(both) == []
-    await write(both, key, encode(Part(parts=1 << 40)))
+    await both.overwrite(key, encode(Part(parts=1 << 40)))
     assert MOST_FAULTS <= (await verified(both, memory=False)).found < 2 * MOST_FAULTS
 
 
 async def test_a_turn_without_its_parent_is_told(both: Kept) -> None:
-    await grow(both.store, "one", "two")
-    await both.archive_all()
-    (key,) = await both.keys()
-    stored = await both.archive.get(key)
-    assert stored is not None
-    await write(both, key, encode(Part(decode(stored.value).turns[1:])))
+    _, key = await both.archived("one", "two")
+    stored = await both.value(key)
+    await both.overwrite(key, encode(Part(decode(stored.value).turns[1:])))
     assert await whats(both, memory=False) == ["no-parent"]
     assert (await verified(both, repair=True)).left == 1
     await both.archive_all()
@@ -147,23 +125,9 @@ async def test_what_the_archive_lost_is_told_and_noted_again(both: Kept) -> None
     assert await both.told(ids[1]) == ids
 
 
-async def test_a_turn_that_is_other_in_the_archive_is_told(both: Kept) -> None:
-    await grow(both.store, "one")
-    await both.archive_all()
-    (key,) = await both.keys()
-    stored = await both.archive.get(key)
-    assert stored is not None
-    await write(both, key, stored.value)
-    (turn,) = decode(stored.value).turns
-    await write(both, key, encode(Part((replace(turn, digest="00" * 16),))))
-    assert await whats(both) == ["not-archived"]
-
-
 async def test_what_is_gone_and_readable_in_redis_is_told(both: Kept) -> None:
-    (id,) = await grow(both.store, "one")
-    await both.archive_all()
-    (key,) = await both.keys()
-    await write(both, key, encode(Part(gone={id: False})))
+    (id,), key = await both.archived("one")
+    await both.overwrite(key, encode(Part(gone={id: False})))
     assert await whats(both) == ["gone-readable"]
     assert await whats(both, memory=False) == []
     assert (await verified(both, repair=True)).left == 0
@@ -172,20 +136,9 @@ async def test_what_is_gone_and_readable_in_redis_is_told(both: Kept) -> None:
     assert await whats(both) == []
 
 
-async def test_a_sample_looks_at_so_many_at_most(both: Kept) -> None:
-    for number in range(8):
-        await grow(both.store, str(number))
-    await both.archive_all()
-    assert 1 <= (await verified(both, most=4, memory=False)).trees <= 4
-    assert (await verified(both, most=None)).trees == 8
-    assert (await verified(both, most=100)).compared == 8
-
-
 async def test_what_was_written_and_never_counted_is_no_fault(both: Kept) -> None:
-    await grow(both.store, "one")
-    await both.archive_all()
-    (key,) = await both.keys()
-    await write(both, f"{key[:-1]}1", encode(Part()))
+    _, key = await both.archived("one")
+    await both.overwrite(f"{key[:-1]}1", encode(Part()))
     report = await verified(both)
     assert (report.found, report.uncounted) == (0, 1)
 
@@ -198,7 +151,3 @@ async def test_an_empty_archive_and_a_store_that_never_had_one_have_no_faults(bo
     await grow(both.store, "one")
     report = await verified(both)
     assert (report.found, report.compared, report.unjudged) == (0, 0, [0])
-
-
-def test_every_fault_has_words() -> None:
-    assert all(each.says for each in MEANINGS.values())

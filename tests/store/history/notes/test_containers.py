@@ -13,19 +13,6 @@ async def containers(store: ConversationHistoryStore) -> Containers:
     return Containers(store)
 
 
-async def test_what_is_known_of_a_container_is_its_tenants(containers: Containers) -> None:
-    one, other = containers.new_id("acme"), containers.new_id("acme")
-    assert await containers.keep("acme", one, b"1")
-    assert await containers.keep("acme", other, b"2")
-    assert await containers.keep("acme", one, b"3", b"1")
-
-    assert await containers.get("acme", one) == b"3"
-    assert await containers.all("acme") == {one: b"3", other: b"2"}
-    assert await containers.get("zeta", one) is None
-    assert await containers.all("zeta") == {}
-    assert not await containers.drop("zeta", one)
-
-
 async def test_what_was_deleted_or_never_made_is_not_changed(containers: Containers) -> None:
     id = containers.new_id("acme")
     assert not await containers.keep("acme", id, b"1", b"0")
@@ -46,13 +33,6 @@ async def test_a_change_is_made_once_to_what_it_was_made_of(containers: Containe
     assert not await containers.keep("acme", id, b"3", b"1")
     assert not await containers.keep("acme", id, b"3")
     assert await containers.get("acme", id) == b"2"
-
-
-@pytest.mark.parametrize("id", ["", "cntr_", "resp_" + 48 * "0", "cntr_" + 48 * "g", "cntr_" + 47 * "0", "é"])
-async def test_an_id_that_none_can_have_is_that_of_none(containers: Containers, id: str) -> None:
-    assert await containers.get("acme", id) is None
-    assert not await containers.keep("acme", id, b"1")
-    assert not await containers.drop("acme", id)
 
 
 async def test_a_tenant_has_a_bounded_number(containers: Containers) -> None:

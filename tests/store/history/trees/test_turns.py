@@ -1,20 +1,17 @@
-"""The turns of a tree: each once, with its parent, however large the tree is and whichever id one has of it."""
+"""The turns of a tree, each once and with its parent, however large the tree is; and what a tenant has under way."""
 
 import random
 import time
 
-import pytest
 from redis.asyncio import Redis
 
-from store.errors import ConversationNotFound, NotFound
-from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.history.tree_turns import SHOWN_BYTES, shown_of, turns_of
+from store.history.tree_turns import SHOWN_BYTES, shown_of, turns_of, under_way
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
 from store.turn import Status, Turn
 from tests.support.store.audit import dump
-from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.sample import TENANT, grow
+from tests.support.store.work import submit
 
 SECONDS_OF_A_THOUSAND = 1.0
 """Many times what our own part of it takes on a quiet machine."""
@@ -24,23 +21,6 @@ async def parents(store: ConversationHistoryStore, id: str, **bounds: int) -> di
     found = await turns_of(store, TENANT, id, **bounds)
     assert len({node.digits for node in found.nodes}) == len(found.nodes)
     return {node.id: node.parent and f"resp_{node.parent}" for node in found.nodes}
-
-
-async def test_a_tree_is_told_by_any_of_its_ids(store: ConversationHistoryStore) -> None:
-    root, middle, leaf = await grow(store, "root", "middle", "leaf")
-    (fork,) = await grow(store, "fork", parent=root)
-    await grow(store, "other tree")
-    wanted = {root: None, middle: root, fork: root, leaf: middle}
-    for id in (root, middle, leaf, fork):
-        assert await parents(store, id) == wanted
-    found = await turns_of(store, TENANT, leaf)
-    assert (found.id, found.whole) == (root, True)
-    assert [(node.depth, node.children, node.status) for node in found.nodes] == [
-        (1, 2, "completed"),
-        (2, 1, "completed"),
-        (2, 0, "completed"),
-        (3, 0, "completed"),
-    ]
 
 
 async def test_trees_of_any_shape_are_told_whole(store: ConversationHistoryStore) -> None:
@@ -54,60 +34,6 @@ async def test_trees_of_any_shape_are_told_whole(store: ConversationHistoryStore
             (id,) = await grow(store, str(number), parent=parent)
             wanted[id] = parent
         assert await parents(store, chance.choice(list(wanted))) == wanted
-
-
-async def test_a_large_tree_is_walked_in_many_calls_and_told_up_to_a_bound(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "root")
-    branches = [await grow(store, *(str(at) for at in range(60)), parent=root) for _ in range(25)]
-    whole = await turns_of(store, TENANT, root)
-    assert (len(whole.nodes), whole.whole) == (1 + 25 * 60, True)
-    some = await turns_of(store, TENANT, root, most=130)
-    assert (len(some.nodes), some.whole) == (130, False)
-    told = {node.id for node in some.nodes}
-    assert told >= {*branches[-1], *branches[-2]}  # the newest ones
-
-
-async def test_what_is_deleted_stays_as_a_turn_and_is_no_way_to_its_tree(store: ConversationHistoryStore) -> None:
-    root, middle, leaf = await grow(store, "root", "middle", "leaf")
-    await store.forget(TENANT, middle)
-    await store.forget(TENANT, root)
-    found = await turns_of(store, TENANT, leaf)
-    assert [(node.id, node.deleted) for node in found.nodes] == [(root, True), (middle, True), (leaf, False)]
-    assert (await turns_of(store, TENANT, root)).nodes == found.nodes  # by that a tree is called
-    with pytest.raises(NotFound):
-        await turns_of(store, TENANT, middle)
-
-
-async def test_a_tree_of_another_tenant_or_of_nobody_is_not_found(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "root")
-    with pytest.raises(NotFound):
-        await turns_of(store, "other", root)
-    with pytest.raises(NotFound):
-        await turns_of(store, TENANT, store.new_id())
-    with pytest.raises(NotFound):
-        await turns_of(store, TENANT, "resp_nonsense")
-    with pytest.raises(ConversationNotFound):
-        await turns_of(store, TENANT, "conv_nonsense")
-    await store.forget_tree(TENANT, root)
-    with pytest.raises(NotFound):
-        await turns_of(store, TENANT, root)
-
-
-async def test_what_is_under_way_and_a_conversation_are_in_the_tree(store: ConversationHistoryStore) -> None:
-    conversations, jobs = Conversations(store), Jobs(store)
-    conversation = conversations.new_id()
-    first = turn(conversations.new_turn_id(conversation))
-    await conversations.create(TENANT, conversation, first, b"{}")
-    queued = store.new_id(first.id)
-    waits = turn(queued, first.id, status=Status.QUEUED)
-    await jobs.submit(TENANT, waits, b"spec", Entry(1, b"events"), streams=True)
-    for id in (conversation, queued):
-        found = await turns_of(store, TENANT, id)
-        assert {(node.id, node.is_conversation) for node in found.nodes} == {
-            (first.id, False),
-            (conversation, True),
-            (queued, False),
-        }
 
 
 async def test_what_is_stored_of_turns_is_read_some_at_a_time(store: ConversationHistoryStore) -> None:
@@ -150,3 +76,16 @@ async def test_a_thousand_turns_are_told_and_read_in_no_time_and_by_that_not_use
     assert time.thread_time() - began < SECONDS_OF_A_THOUSAND
     assert (len(found.nodes), count) == (1_000, 1_000)
     assert await dump(redis, prefix) == before
+
+
+async def ids(history: ConversationHistoryStore, most: int = 10, tenant: str = TENANT) -> list[tuple[str, str]]:
+    found, _ = await under_way(history, tenant, most)
+    return [(each.id, each.status) for each in found]
+
+
+async def test_no_more_is_told_than_is_wanted(history: ConversationHistoryStore, jobs: Jobs) -> None:
+    made = {await submit(jobs) for _ in range(4)}
+    for most in (1, 3, 4, 5):
+        found, whole = await under_way(history, TENANT, most)
+        assert (len(found), whole) == (min(most, 4), most >= 4)
+        assert {each.id for each in found} <= made

@@ -16,12 +16,12 @@ from contextlib import suppress
 import msgspec
 from redis.asyncio import Redis
 
-from store.errors import ChainTooLong, NotContinuable, NotFound, ParentNotFound, StoreError, StoreFull, TurnTooLarge
+from store.errors import ChainTooLong, NotFound, ParentNotFound, StoreError, StoreFull
 from store.history.caps import Caps
-from store.history.history import NOTHING_LISTED, ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
 from store.keys import ID_PREFIX, shard_of
 from store.redis.connection import connect
-from store.turn import Chain, Status
+from store.turn import Chain
 from tests.support.store.witness import beginning, objections, witness
 
 PIN_SECONDS = 1.0
@@ -44,7 +44,6 @@ FILLER_BYTES = {0: 12_000}
 SMALL_FILLER_BYTES = 400
 """The most bytes that make turns differ in size: in one shard so many that the cap on bytes is the first to be met."""
 
-HUGE_BYTES = 300_000
 CACHE_BYTES = 1 << 18
 NEWEST = 40
 """Of the turns that any process appended, those from which all choose."""
@@ -137,15 +136,6 @@ class Stormer:
         chain = await self._store.chain(tenant, child)
         self._note("read back", [f"{child} has the chain {chain.ids}"] if chain.ids[-2:] != (parent, child) else [])
 
-    async def fail(self, tenant: str) -> None:
-        parent = await self._any(tenant)
-        await self._append(tenant, self._store.new_id(parent), parent, status=Status.FAILED)
-
-    async def overfill(self, tenant: str) -> None:
-        id = self._new_root()
-        await self._store.append(tenant, witness(tenant, id, filler=self._chance.randbytes(HUGE_BYTES)))
-        self._note("overfilled", [f"{id} is larger than all that there may be"])
-
     async def read(self, tenant: str) -> None:
         tip, erased = await self._any(tenant), self._erased
         chain = await self._store.chain(tenant, tip)
@@ -155,18 +145,6 @@ class Stormer:
         id = await self._any(tenant)
         response = await self._store.get(tenant, id)
         self._note("got", [] if response.startswith(beginning(tenant, id)) else [f"{id} answers {response!r}"])
-
-    async def look_up(self, tenant: str) -> None:
-        ids = await self._store.lineage(tenant, await self._any(tenant))
-        listed = zip(ids, await self._store.items(tenant, ids), strict=True)
-        there = [(id, response) for id, (response, items) in listed if (response, items) != NOTHING_LISTED]
-        self._note("listed", [f"{id} lists {got!r}" for id, got in there if not got.startswith(beginning(tenant, id))])
-
-    async def give_up(self, tenant: str) -> None:
-        tip = await self._any(tenant)
-        chain = await self._store.chain(tenant, tip, pin=self._store.token())
-        await self._store.unpin(tenant, tip, str(chain.pin))
-        self._note("unpinned")
 
     async def forget(self, tenant: str) -> None:
         await self._store.forget(tenant, await self._any(tenant))
@@ -182,12 +160,10 @@ class Stormer:
         await self._store.forget_tree(SHREDDER, await self._any(SHREDDER))
         self._note("forgot a tree")
 
-    async def _append(
-        self, tenant: str, id: str, parent: str | None, *, pin: str | None = None, status: Status = Status.COMPLETED
-    ) -> None:
+    async def _append(self, tenant: str, id: str, parent: str | None, *, pin: str | None = None) -> None:
         most = FILLER_BYTES.get(shard_of(id.removeprefix(ID_PREFIX)), SMALL_FILLER_BYTES)
         filler = self._chance.randbytes(self._chance.randrange(most))
-        await self._store.append(tenant, witness(tenant, id, parent, filler=filler, status=status), pin=pin)
+        await self._store.append(tenant, witness(tenant, id, parent, filler=filler), pin=pin)
         self._note(f"appended {tenant}")
         if parent in self._continued:
             self._note("forked")
@@ -230,18 +206,14 @@ class Stormer:
         self.report.wrong += wrong
 
 
-_NO_CHILD = (ParentNotFound, NotContinuable, ChainTooLong)
+_NO_CHILD = (ParentNotFound, ChainTooLong)
 
 DEEDS: dict[Deed, tuple[int, tuple[type[StoreError], ...]]] = {
     Stormer.begin: (9, (StoreFull,)),
     Stormer.go_on: (40, (*_NO_CHILD, StoreFull)),
     Stormer.fork: (15, (*_NO_CHILD, StoreFull)),
-    Stormer.fail: (1, (*_NO_CHILD, StoreFull)),
-    Stormer.overfill: (1, (StoreFull, TurnTooLarge)),
-    Stormer.read: (15, (ParentNotFound, NotContinuable)),
+    Stormer.read: (15, (ParentNotFound,)),
     Stormer.get: (10, (NotFound, ParentNotFound)),
-    Stormer.look_up: (5, (NotFound, ParentNotFound)),
-    Stormer.give_up: (4, _NO_CHILD),
     Stormer.forget: (4, (NotFound, ParentNotFound)),
     Stormer.erase: (2, (NotFound, ParentNotFound)),
     Stormer.forget_tree: (1, (NotFound, ParentNotFound)),

@@ -1,4 +1,6 @@
-"""A TCP link to a server that may be slow, may lose replies, or may stand still, as networks do."""
+"""A TCP link to a server that may be slow, may lose replies, or may stand still, as networks do; and that leads to
+another server from a moment on, as DNS and virtual IPs do. Connections that are open stay where they led.
+"""
 
 import asyncio
 import random
@@ -28,6 +30,16 @@ class Link:
         self._moves = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: list[tuple[int, asyncio.StreamWriter]] = []
+
+    @property
+    def url(self) -> str:
+        """Its address, as a URL of Redis has it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def leading_to(self, target: int) -> int:
+        """How many connections are open to a port."""
+        return sum(each == target and not client.is_closing() for each, client in self._clients)
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
@@ -49,6 +61,7 @@ class Link:
         if self.refuses:
             writer.transport.abort()
             return
+        self._clients.append((self.target, writer))
         there, back = await asyncio.open_connection("127.0.0.1", self.target)
         both = {writer, back}
         self._writers |= both
