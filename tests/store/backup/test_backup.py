@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from store import codec
 from store.backup.upkeep.backup import BackupScope
-from store.backup.upkeep.refilling import capped_use
+from store.backup.upkeep.refilling import Refused, capped_use
 from store.embedded import EmbeddedServer
 from store.errors import LayoutMismatch, NewerFormat, NotFound
 from store.history.caps import Caps
@@ -307,3 +307,18 @@ def test_a_recent_use_is_as_it_was(used: int) -> None:
 def test_where_nothing_expires_all_uses_are_as_they_were_and_else_old_ones_stay_apart() -> None:
     assert capped_use(1, NOW, 0) == 1
     assert capped_use(NOW - 401 * DAY, NOW, 30 * DAY) < capped_use(NOW - 400 * DAY, NOW, 30 * DAY) < NOW - 14 * DAY
+
+
+async def test_another_turn_with_the_same_id_is_a_conflict_and_stays(
+    history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
+) -> None:
+    first, below = await grow(history, "ours", "below")
+    (free,) = await grow(history, "free")
+    await moves.save()
+    await second.append(TENANT, turn(first, text="theirs"))
+    restored = await moves.restore()
+    assert not restored.whole
+    assert (restored.restored, restored.conflicts, restored.lost) == (1, 2, 0)
+    assert set(restored.refused) == {Refused(TENANT, first), Refused(TENANT, below)}
+    assert await said(second, first) == ["theirs"]
+    assert await said(second, free) == ["free"]

@@ -146,3 +146,18 @@ async def test_what_was_added_by_hand_meanwhile_is_not_lost_to_an_end_that_comes
     finished = await jobs.finish(job.lease, turn(made, text="late"), Entry(9, b"end"))
     assert finished.unjoined == "moved"
     assert await words(conversations, id) == ["hello"]
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_what_is_cancelled_joins_with_what_was_said(
+    history: ConversationHistoryStore, jobs: Jobs, conversations: Conversations, begins: bool
+) -> None:
+    id = await begun(conversations, text="hello")
+    made = await queue(jobs, conversations, id)
+    if begins:
+        await claim(jobs)
+    job = await jobs.cancel(TENANT, made)
+    assert job is not None
+    assert await is_held(conversations, id)
+    await finish(jobs, job, text="cut")
+    assert await words(conversations, id) == ["hello", "cut"]
