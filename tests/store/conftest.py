@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
@@ -60,7 +60,7 @@ def prefix() -> str:
 @pytest.fixture
 async def redis(server_url: str, prefix: str) -> AsyncIterator[Redis]:
     """A client of the server, for looking behind the store's back. The test's keys go with it."""
-    client = connect(server_url)
+    client = cast(Redis, connect(server_url))
     yield client
     await sweep(client, prefix)
     await client.aclose()
@@ -86,7 +86,8 @@ async def open_store(server_url: str, prefix: str) -> AsyncIterator[OpenStore]:
     async with AsyncExitStack() as stack:
 
         def opened(own: str = prefix, **how: Any) -> ConversationHistoryStore:
-            store = ConversationHistoryStore(connect(server_url), prefix=own, **{"timeout_seconds": PATIENCE} | how)
+            options: dict[str, Any] = {"timeout_seconds": PATIENCE} | how
+            store = ConversationHistoryStore(connect(server_url), prefix=own, **options)
             stack.push_async_callback(store.close)
             return store
 
@@ -107,8 +108,8 @@ async def capped(open_store: OpenStore, redis: Redis, prefix: str) -> AsyncItera
     """Makes stores with caps over one prefix. After the test all keys must belong to stored turns, and add up."""
 
     def make(*, pin_seconds: float = 60.0, cache_bytes: int = 0, **caps: float) -> ConversationHistoryStore:
-        limits = Caps(**{"responses": 0, "bytes": 0, "idle_seconds": 0, "idle_grace_seconds": 0} | caps)
-        return open_store(pin_seconds=pin_seconds, cache_bytes=cache_bytes, caps=limits)
+        limits: dict[str, Any] = {"responses": 0, "bytes": 0, "idle_seconds": 0, "idle_grace_seconds": 0} | caps
+        return open_store(pin_seconds=pin_seconds, cache_bytes=cache_bytes, caps=Caps(**limits))
 
     yield make
     assert await complaints(redis, prefix) == []

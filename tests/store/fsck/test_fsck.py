@@ -58,7 +58,7 @@ async def _of_turns(store: ConversationHistoryStore) -> dict[str, str]:
     """A root with a fork; a deleted turn, and an erased one, that others continue; one that a run has pinned; a chain
     with a path; two turns with pictures; and two conversations, one of which was deleted while a run held it."""
     names = ("root", "middle")
-    ids = dict(zip(names, await grow(store, *names), strict=True))
+    ids: dict[str, str] = dict(zip(names, await grow(store, *names), strict=True))
     ids["leaf"] = store.new_id(ids["middle"])
     await store.append(TENANT, with_pictures(turn(ids["leaf"], ids["middle"], text="leaf"), CAT, DOG))
     ids["fork"], ids["end"] = await grow(store, "fork", "end", parent=ids["root"])
@@ -376,7 +376,7 @@ class Interrupted(Server):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    def operation(self) -> Operation:
+    def operation(self) -> Operation:  # pyright: ignore[reportIncompatibleMethodOverride]
         operation = super().operation()
         ask = operation.command
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
@@ -92,7 +92,7 @@ Open = Callable[..., Awaitable[Kept]]
 """Opens both, with some caps and sizes."""
 
 
-async def begun(url: str, prefix: str, archive: Archive, caps: Caps | None = None, **sizes: int) -> Kept:
+async def begun(url: str, prefix: str, archive: Archive, caps: Caps | None = None, **sizes: Any) -> Kept:
     """A store whose changes are due to be archived at once; `sizes` are the archiver's."""
     store = ConversationHistoryStore(connect(url), prefix=prefix, caps=caps or Caps(), timeout_seconds=15)
     await begin_archive(store.server, store.keyspace, 0)

@@ -12,11 +12,13 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from redis.asyncio import Redis
 
 from store.errors import ChainTooLong, Conflict, NotContinuable, NotFound, NotTerminal, ParentNotFound, StoreFull
 from store.history.caps import Caps
@@ -92,7 +94,7 @@ class Model(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.run = self.runner.run
         self.prefix = f"test-{uuid.uuid4().hex}"
-        self.redis = connect(self.url)
+        self.redis = cast(Redis, connect(self.url))
         self.store = ConversationHistoryStore(connect(self.url), prefix=self.prefix, caps=self.caps)
         self.turns: dict[str, Stored] = {}
         self.trees: dict[str, int] = {}  # by root, when any of their turns was used last
@@ -429,6 +431,6 @@ def run_model(kind: type[RuleBasedStateMachine], examples: int, steps: int = STE
         stateful_step_count=steps,
         deadline=None,
         phases=shrinks,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
     )
-    run_state_machine_as_test(type("Walk", (kind,), own), settings=limits)
+    run_state_machine_as_test(cast(type[RuleBasedStateMachine], type("Walk", (kind,), own)), settings=limits)

@@ -202,7 +202,7 @@ class TruthMachine(RuleBasedStateMachine):
         store = ConversationHistoryStore(connect(self.url), prefix=prefix, caps=FEW, timeout_seconds=15)
         archive = open_archive("sqlite", self.folder)
         reconcile = Reconciler(store, archive).shard
-        seconds = {"after_seconds": 0.0, "beat_seconds": 0.0, "lease_seconds": 0.001}
+        seconds: dict[str, Any] = {"after_seconds": 0.0, "beat_seconds": 0.0, "lease_seconds": 0.001}
         return Process(
             store, StoreArchive(store, archive, reconcile=reconcile, watched_seconds=watched_seconds, **seconds)
         )

@@ -114,7 +114,7 @@ class Writer:
 
     async def submit(self) -> None:
         parent = self._any() if self._odds(0.6) else None
-        streams, fleeting = self._odds(0.7), self._odds(0.2)
+        streams, fleeting = self._odds(0.7), parent is None and self._odds(0.2)
         priority = self._chance.choice(list(Priority))
         self._submitted.append(
             await submit(self._jobs, parent=parent, streams=streams, fleeting=fleeting, priority=priority)

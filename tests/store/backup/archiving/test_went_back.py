@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -46,8 +47,10 @@ class Machine:
         )
         archive = open_archive("sqlite", self.folder)
         reconcile = Reconciler(store, archive).shard
-        bounds = {"after_seconds": 0.0, "beat_seconds": beat_seconds, "watched_seconds": watched_seconds}
-        process = Process(store, StoreArchive(store, archive, reconcile=reconcile, **bounds))
+        seconds: dict[str, Any] = {"after_seconds": 0.0, "beat_seconds": beat_seconds}
+        process = Process(
+            store, StoreArchive(store, archive, reconcile=reconcile, watched_seconds=watched_seconds, **seconds)
+        )
         self._processes.append(process)
         return process
 
