@@ -76,3 +76,11 @@ def test_a_long_line_is_wrapped_as_a_short_one(line: str) -> None:
     page = Page("page", URL, "", line)
 
     assert lines_of(page.text) == textwrap.wrap(line, width=WIDTH, replace_whitespace=False, drop_whitespace=False)
+
+
+def test_what_was_found_is_no_larger_for_its_links() -> None:
+    long = page_of(f"{URL}/{'x' * 1_900}", "Tides", "water\n" * 400)
+    displays: list[Display] = []
+    shown(displays, long, Find(0, "water"))
+
+    assert displays[0].size < 10_000

@@ -123,3 +123,10 @@ def test_an_answer_of_many_marks_takes_no_longer_for_them() -> None:
 
     assert len(set(led)) == 21
     assert time.process_time() - began < 2.0  # 6 s where the lines are counted for each mark
+
+
+def test_a_mark_that_never_ends_is_held_back_no_longer_than_a_mark() -> None:
+    citations = Citations[str](source)
+    out = [piece.text for _ in range(300) for piece in citations.take("【3†" if not _ else "x")]
+
+    assert len("".join(out)) > 250

@@ -188,6 +188,17 @@ async def test_who_waits_hears_that_the_servers_are_gone() -> None:
         assert held.exception() is not None
 
 
+async def test_who_waits_hears_that_the_engine_is_closed() -> None:
+    async with room_for(ONE) as (_, engine):
+        held = await hold(engine)
+        other = asyncio.create_task(failure(engine, id="other"))
+        await until(lambda: engine.waiting == 1)
+        await engine.close()
+        assert "closed" in str(await other)
+        await asyncio.wait([held])
+        assert held.exception() is not None
+
+
 ASKS = st.lists(st.tuples(st.integers(1, 150), st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=16)
 
 

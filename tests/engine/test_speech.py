@@ -50,6 +50,13 @@ async def test_no_mark_is_left_where_marks_overlap_or_stand_in_others(around: st
         assert said.replace(BREAK, "") == text
 
 
+async def test_a_mark_in_what_a_tool_says_of_itself_is_broken() -> None:
+    for mark in MARKS:
+        made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
+        assert mark not in made.tools.decode()
+        assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
+
+
 def by_user(text: str) -> Transcript:
     return Transcript(msgspec.json.encode([{"role": "user", "content": text}]))
 

@@ -217,3 +217,9 @@ def test_what_may_be_imported_means_what_it_means_to_lark(name: str) -> None:
 @given(st.text('ab"', max_size=5), st.sampled_from(LIKE_LARK))
 def test_a_grammar_matches_what_it_matches_in_lark(text: str, grammar: str) -> None:
     assert matches(grammar, text) is accepts(_oracle(grammar), text)
+
+
+def test_a_list_that_grows_on_the_right_costs_no_more_than_others() -> None:
+    recognizer = Recognizer(in_one_go(compiled_of('start: "a" | "a" start')))
+    recognizer.feed("a" * 20_000)
+    assert recognizer.matched

@@ -177,3 +177,8 @@ def test_more_values_than_the_limit_are_refused() -> None:
 
     with pytest.raises(SchemaTooLarge, match=f"more than {VALUES_LIMIT}"):
         type_of([None] * VALUES_LIMIT)
+
+
+def test_depth_counts_wherever_it_is_hidden() -> None:
+    with pytest.raises(SchemaTooDeep):
+        section("n", [Function("f", "", {"type": "object", "default": nested(DEPTH_LIMIT)})])

@@ -192,3 +192,11 @@ async def test_what_is_written_from_outside_never_ends_the_session(sandbox: Loca
     assert (await ran(sandbox, "import os\nfor n in range(45): os.unlink(str(n))")).ended == "ok"
     await sandbox.write("one", "a/b/c/d", parts(b"x" * (MOST.disk_bytes - (64 << 10))))
     assert (await ran(sandbox, "'there'")).logs == "'there'\n"
+
+
+async def test_files_that_are_written_at_once_have_one_bound(sandbox: LocalSandbox, session: str) -> None:
+    size = MOST.disk_bytes * 2 // 3
+    writing = (sandbox.write("one", name, parts(*[b"x" * (size // 64)] * 64)) for name in ("a", "b"))
+    came = await asyncio.gather(*writing, return_exceptions=True)
+    assert any(isinstance(each, Full) for each in came)
+    assert sum(file.bytes for file in await sandbox.files("one")) <= MOST.disk_bytes

@@ -92,3 +92,21 @@ def test_a_page_takes_room_though_it_has_no_text() -> None:
 
     assert sum(kept.get(at(f"{number}")) is not None for number in range(200)) < 100
     assert kept.get(at("linked")) is None
+
+
+async def test_there_are_no_more_places_than_that() -> None:
+    crowd = Crowd(Places(at_once=3, each=2))
+    async with asyncio.TaskGroup() as group:
+        for tenant in "abcd":
+            group.create_task(crowd.come(tenant))
+        await until(lambda: len(crowd.inside) == 3, 5.0, "no places")
+        crowd.leave.set()
+
+    assert crowd.inside == ["a", "b", "c", "d"]
+
+
+def test_a_page_is_kept_for_a_while() -> None:
+    kept = KeptPages(seconds=-1)
+    kept.put(at("u"), page("x"))
+
+    assert kept.get(at("u")) is None

@@ -1,5 +1,5 @@
 """SGLang's servers, as read in SGLang 0.5.23, and TensorRT-LLM's `trtllm-serve`, as read in its source of 2026: both
-take token ids and give token ids. Experimental: no real server has met this; tests hold it against stand-ins alone.
+take token ids and give token ids. Experimental: no real server has met this; tests hold it against tables alone.
 
 SGLang notices a hang-up after two seconds, so a generation is ended by its id as well. Each request has an id of its
 own: a response goes on behind a generation of its own that is just ending, and SGLang refuses an id that it knows.

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.pass_through import Passed, PassedRefusal
+from service.engine.pass_through import Passed, PassedRefusal, PassedUsage
 from service.engine.port import EngineError, EngineUnavailable
 from tests.support.engine.connected import connected, scripted
 from tests.support.engine.misbehaviour import Instead
@@ -93,3 +93,15 @@ async def test_lines_of_a_stream_may_end_as_the_standard_allows_wherever_they_ar
     assert said == sent
     assert reply.usage is not None
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (3, 2)
+
+
+async def test_tokens_that_a_cache_was_given_are_tokens_of_the_prompt() -> None:
+    used = b'{"input_tokens":3,"cache_creation_input_tokens":4,"cache_read_input_tokens":5,"output_tokens":2}'
+    instead = {CHAT: Instead((b'{"usage":' + used + b"}",), headers=JSON)}
+    async with (
+        standing_in(scripted(), instead=instead) as server,
+        connected(server) as engine,
+        engine.pass_on(asking()) as reply,
+    ):
+        assert [piece async for piece in reply.pieces()]
+    assert reply.usage == PassedUsage(12, 5, 2)
