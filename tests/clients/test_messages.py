@@ -1,27 +1,22 @@
-"""Anthropic's API with its own clients: the SDK for Python, and the command line, before a stand-in for vLLM and before
-messages that are made here."""
+"""Anthropic's API with its command line, before a stand-in for vLLM and before messages that are made here."""
 
 import asyncio
 import json
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.clients.clients import CASES as FOLDER
-from tests.support.clients.clients import PACKAGES, ClientProcess, cases, environment, node
+from tests.support.clients.clients import PACKAGES, environment, node
 from tests.support.engine.connected import scripted
-from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.process import ACME_KEY, ServiceProcess
 from tests.support.service.process import MODEL as SERVED
 
-SCRIPT = FOLDER / "passed_anthropic.py"
 MODEL = "talker"
 SECONDS = 60
 CONTEXT_TOKENS = 131_072
@@ -29,13 +24,13 @@ CONTEXT_TOKENS = 131_072
 pytestmark = pytest.mark.clients
 
 
-@contextmanager
-def beside(engine: ScriptedEngine) -> Iterator[Standin]:
-    """A stand-in for this engine in a thread, until the end of the block."""
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standin]:
+    """A stand-in for vLLM in a thread."""
     started, made = threading.Event(), list[Standin]()
 
     async def serve() -> None:
-        async with standing_in(engine, context_tokens=CONTEXT_TOKENS) as server:
+        async with standing_in(scripted(), context_tokens=CONTEXT_TOKENS) as server:
             made.append(server)
             started.set()
             await over.wait()
@@ -53,34 +48,12 @@ def beside(engine: ScriptedEngine) -> Iterator[Standin]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Standin]:
-    with beside(scripted()) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def url(server: Standin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a service before the stand-in, for the key of one tenant."""
     folder = tmp_path_factory.mktemp("passing")
     service = ServiceProcess(folder, engine="vllm", engine_url=server.url, api_keys=f"acme:{ACME_KEY}")
     yield service.url
     service.stop()
-
-
-@pytest.fixture(scope="module")
-def client(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProcess]:
-    """The process that runs the script."""
-    told = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": ACME_KEY, "MODEL": MODEL}
-    process = ClientProcess(tmp_path_factory.mktemp("home"), SCRIPT, url, **told)
-    yield process
-    process.stop()
-
-
-@pytest.mark.parametrize("case", cases(SCRIPT))
-def test_a_client_of_anthropics_gets_what_it_expects(client: ClientProcess, case: str) -> None:
-    wrong = client.run(case)
-    if wrong is not None:
-        pytest.fail(wrong, pytrace=False)
 
 
 def said(url: str, home: Path, work: Path, asked: str, *options: str, model: str = MODEL) -> Any:

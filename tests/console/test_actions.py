@@ -224,21 +224,6 @@ def test_a_conversation_is_begun_with_what_was_chosen(service: ServiceProcess, v
     expect(page.get_by_label("Message")).to_have_value("")
 
 
-def test_the_draft_of_a_new_conversation_survives_a_reload_and_a_refusal(service: ServiceProcess, visit: Open) -> None:
-    page = visit(service, "#/new")
-    page.get_by_label("Instructions").fill("Be brief.")
-    page.get_by_label("Reasoning effort").select_option("high")
-    page.get_by_label("Message").fill("Hello.")
-    page.reload()
-    expect(page.get_by_label("Instructions")).to_have_value("Be brief.")
-    expect(page.get_by_label("Reasoning effort")).to_have_value("high")
-    expect(page.get_by_label("Message")).to_have_value("Hello.")
-    page.get_by_label("More tools").fill('[{"type": "none"}]')
-    page.get_by_role("button", name="Send").click()
-    expect(page.locator(".composer [role=alert]")).to_contain_text("none")
-    expect(page.get_by_label("Message")).to_have_value("Hello.")
-
-
 def test_an_empty_console_shows_how_to_begin_here_and_by_a_shell(start: START, visit: Open) -> None:
     service = start()
     page = visit(service)
