@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from time import time
 
+from service.api.content import USUAL_BOUNDS
 from service.backoff import Backoff
 from service.build import this_build
 from service.configured_engines import open_engines
@@ -15,11 +16,12 @@ from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
-from service.responses.references import ROOM_BYTES
+from service.responses.references import FETCHED_BYTES, ROOM_BYTES, PictureFetcher
 from service.responses.seal import Seals
 from service.responses.service import Service, Tenants
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
+from service.search.fetcher import Fetcher, FetchLimits
 from service.settings.core import environment
 from service.settings.keys import Keys
 from service.settings.protocol import LOCAL, servers_in
@@ -56,6 +58,9 @@ from store.spending import Spending
 from store.watcher import UNWATCHED, Watcher
 
 logger = logging.getLogger(__name__)
+
+PICTURE_TYPES = "image/png,image/jpeg,image/webp,image/gif"
+"""The types of pictures for which servers are asked; bytes say which one they are."""
 
 DOCTOR = "harmonium doctor says what it finds"
 
@@ -96,10 +101,19 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         engine=open_engines(settings, engine),
         toolbox=open_toolbox(settings, store, sandbox),
         pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),
+        picture_fetcher=_open_picture_fetcher(settings),
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         metrics=metrics,
         tracer=tracer_of(settings),
     )
+
+
+def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
+    """The fetcher of pictures; the guard of pages judges their addresses."""
+    limits = FetchLimits(bytes=(settings.picture_bounds or USUAL_BOUNDS).bytes + 1)
+    judge = outside_of(settings.private_networks)
+    fetcher = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge)
+    return PictureFetcher(fetcher.whole, Room(FETCHED_BYTES, several=lambda: settings.several_tenants))
 
 
 def open_tenants(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Tenants:

@@ -69,17 +69,24 @@ class Room:
         self._waiting: dict[asyncio.Event, tuple[str, int]] = {}
 
     @asynccontextmanager
-    async def space(self, tenant: str, amount: int) -> AsyncGenerator[None]:
-        """Wait until a tenant may have so much, which it has until the end of the block. Of anything larger half
-        of the limit is taken.
+    async def space(self, tenant: str, amount: int) -> AsyncGenerator[Callable[[int], None]]:
+        """Wait until a tenant may have so much, which it has until the end of the block, but for what it keeps of that
+        when it says so. Of anything larger half of the limit is taken.
         """
         amount = min(amount, self._share.limit // 2)
         turn = asyncio.Event()
         self._waiting[turn] = tenant, amount
+
+        def keep(part: int) -> None:
+            nonlocal amount
+            more, amount = max(amount - part, 0), min(amount, part)
+            self._share.give_back(tenant, more)
+            self._let_in()
+
         try:
             self._let_in()
             await turn.wait()
-            yield
+            yield keep
         finally:
             if self._waiting.pop(turn, None) is None:
                 self._share.give_back(tenant, amount)

@@ -3,7 +3,7 @@
 gpt-oss reads text alone. A text file stands in the prompt between two lines with its name; an image leaves a line that
 says one was here, so that the model doesn't answer as if nothing had been sent. The picture itself is taken out of the
 item, which refers to it by its digest from then on: its format is known by its bytes and its size by its head, and it
-is never decoded. Fetches nothing, from nowhere.
+is never decoded. Fetches nothing, from nowhere: `responses.references` does, where an operator allows it.
 """
 
 import re
@@ -79,12 +79,15 @@ def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | 
 
 
 class PictureBounds(msgspec.Struct, frozen=True):
-    """The most bytes and pixels of a picture, and the most pictures of a request, and of a prompt."""
+    """The most bytes and pixels of a picture, the most pictures of a request, and of a prompt, and the hosts from which
+    pictures are fetched.
+    """
 
     bytes: int = 5 << 20
     pixels: int = 1 << 25
     request: int = 20
     conversation: int = 100
+    urls: tuple[str, ...] = ()
 
 
 USUAL_BOUNDS = PictureBounds()
@@ -160,7 +163,7 @@ def _size_of_jpeg(data: bytes) -> tuple[int, int]:
 
 
 def read_picture(part: dict[str, Any], where: str, bounds: PictureBounds) -> Generator[None, None, ReadPicture | None]:
-    """The picture of an image's part, which refers to it from then on; None where it is somewhere else. Yields between
+    """The picture of an image's part, as `take_picture` takes it; None where it is somewhere else. Yields between
     pieces of a few milliseconds. Raises InvalidRequest.
     """
     url: str | None = part["image_url"]
@@ -177,17 +180,20 @@ def read_picture(part: dict[str, Any], where: str, bounds: PictureBounds) -> Gen
         digest.update(piece)
         pieces.append(piece)
         yield
-    data = b"".join(pieces)
+    return take_picture(part, Picture(digest.digest(), b"".join(pieces)), where, bounds)
+
+
+def take_picture(part: dict[str, Any], picture: Picture, where: str, bounds: PictureBounds) -> ReadPicture:
+    """The picture with its head; the image's part refers to it from then on. Raises InvalidRequest."""
     try:
-        head = head_of(data)
+        head = head_of(picture.data)
     except ValueError as error:
         raise _no_picture(where, str(error), "Send a PNG, JPEG, WebP or GIF.") from None
     if head.width * head.height > bounds.pixels:
         size = f"it has {head.width:,} x {head.height:,} pixels, more than {bounds.pixels:,}"
         raise _no_picture(where, size, "Send it smaller.")
-    found = Picture(digest.digest(), data)
-    part["image_url"] = f"{REFERENCE}{found.digest.hex()}"
-    return ReadPicture(found, head)
+    part["image_url"] = f"{REFERENCE}{picture.digest.hex()}"
+    return ReadPicture(picture, head)
 
 
 def _from_base64(text: str, *, last: bool) -> bytes | None:
@@ -294,7 +300,7 @@ class Part(msgspec.Struct):
 
 
 Images = list[tuple[dict[str, Any], str]]
-"""Parts of images, and where the URL of each stands."""
+"""Parts of images, and where each stands."""
 
 
 def text_or_parts(raw: msgspec.Raw, kind: str, where: str, *, images: Images | None) -> str | list[dict[str, Any]]:
@@ -329,7 +335,7 @@ def _list_part(part: Part, kind: str, where: str, images: Images | None) -> dict
     if part.type == "refusal" and kind == "output_text":
         return {"type": "refusal", "refusal": part.refusal or ""}
     if part.type == "input_image" and kind == "input_text" and images is not None:
-        images.append((_image(part, where), f"{where}.image_url"))
+        images.append((_image(part, where), where))
         return images[-1][0]
     if part.type == "input_file" and kind == "input_text":
         return checked_file(part.file_data, part.filename, {"file_id": part.file_id, "file_url": part.file_url}, where)

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.content import USUAL_BOUNDS, Images, PictureBounds, ReadPictures, images_in, text_of
+from service.api.content import USUAL_BOUNDS, Images, PictureBounds, ReadPicture, ReadPictures, images_in, text_of
 from service.api.request import Effort
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
 from service.decoding import ABSENT, Json
-from service.errors import invalid_value
+from service.errors import InvalidRequest, invalid_value, not_allowed
+from store.turn import MOST_PICTURE_BYTES
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The legal names of a called function, from a client or the model; a declared one has less to choose from."""
@@ -513,6 +514,8 @@ class Gathered(msgspec.Struct):
     pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)
     images: Images = msgspec.field(default_factory=Images)
     """The parts of images whose pictures are still to be read."""
+    elsewhere: Images = msgspec.field(default_factory=Images)
+    """Those whose pictures are at URLs of http, with the places of these."""
     shown: int = 0
     """How many pictures were read, each as often as it is shown."""
     added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])
@@ -528,3 +531,17 @@ class Gathered(msgspec.Struct):
     def where(self, place: int) -> str:
         """The parameter that an item is, as its client knows it."""
         return f"input[{self.begins_at + place}]"
+
+    def take(self, found: ReadPicture, where: str, bounds: PictureBounds) -> None:
+        """Take a picture that is shown once more. Raises InvalidRequest for too many."""
+        self.pictures[found.picture.digest.hex()] = found
+        self.shown += 1
+        size = sum(len(each.picture.data) for each in self.pictures.values())
+        if self.shown > bounds.request or size > MOST_PICTURE_BYTES:
+            raise too_many_pictures(where, bounds)
+
+
+def too_many_pictures(where: str, bounds: PictureBounds) -> InvalidRequest:
+    """The refusal of one picture too many."""
+    most = f"{bounds.request}, or {MOST_PICTURE_BYTES:,} bytes"
+    return not_allowed(f"Too many pictures in 'input': more than {most}. Send fewer at once.", where)

@@ -36,7 +36,6 @@ from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
 from service.decoding import ABSENT, Json, Kind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
-from store.turn import MOST_PICTURE_BYTES
 
 ITEMS_A_STEP = 128
 """The number of items that are read before others get a turn."""
@@ -486,7 +485,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     return items
 
 
-def _read_item(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None, InputItem]:
+def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False) -> Generator[None, None, InputItem]:
     """Read the item at `where`, yielding between the scans of a long one: each of 8 MB takes up to 16 ms."""
     long = len(memoryview(raw)) > BYTES_A_STEP
     reader = _reader_of(raw, where)
@@ -497,24 +496,25 @@ def _read_item(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
         yield
     item = reader.read(sent, where, gathered)
     if gathered.images:
-        yield from _read_pictures(gathered)
+        yield from _read_pictures(gathered, stored=stored)
     return item
 
 
-def _read_pictures(gathered: Gathered) -> Generator[None, None, None]:
-    """Read the pictures of an item. Raises InvalidRequest for one that can't be taken, and for too many."""
+def _read_pictures(gathered: Gathered, *, stored: bool) -> Generator[None, None, None]:
+    """Read the pictures of an item; those of a `stored` one that are somewhere else stay there. Raises InvalidRequest
+    for one that can't be taken, and for too many.
+    """
     bounds = gathered.bounds or USUAL_BOUNDS
     images, gathered.images = gathered.images, []
-    for part, where in images:
+    for part, place in images:
+        if part["file_id"] is not None and not stored:
+            raise not_served(f"{place}.file_id", part["file_id"], "Send the picture itself: a data URL in 'image_url'.")
+        where = f"{place}.image_url"
         found = yield from read_picture(part, where, bounds)
-        if found is None:
-            continue
-        gathered.pictures[found.picture.digest.hex()] = found
-        gathered.shown += 1
-        size = sum(len(each.picture.data) for each in gathered.pictures.values())
-        if gathered.shown > bounds.request or size > MOST_PICTURE_BYTES:
-            most = f"{bounds.request}, or {MOST_PICTURE_BYTES:,} bytes"
-            raise not_allowed(f"Too many pictures in 'input': more than {most}. Send fewer at once.", where)
+        if found is not None:
+            gathered.take(found, where, bounds)
+        elif not stored:
+            gathered.elsewhere.append((part, where))
 
 
 def resolve(
@@ -536,7 +536,7 @@ def resolve(
             size += len(memoryview(raw))
             if size > MAX_REFERENCED_BYTES:
                 raise too_much_referenced(f"{where}.id", item.reference)
-            known = yield from _read_item(raw, where, gathered)
+            known = yield from _read_item(raw, where, gathered, stored=True)
             if isinstance(known, SENT_WHOLE):
                 raise invalid_value(f"{where}.id", item.reference, f"An item of type {known.kind} is to be sent whole.")
             yield

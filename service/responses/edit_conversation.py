@@ -6,7 +6,7 @@ conversation begins with them as it would if they had been sent with it. Nothing
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
 import msgspec
@@ -213,6 +213,8 @@ async def _render(
     if gathered.loaded:  # whoever goes on has them read again, and could do nothing about a fault
         nothing = msgspec.Raw(b"[]")
         await in_steps(read_tools(nothing, max_tools=MAX_TOOLS, max_bytes=MAX_TOOLS_BYTES, loaded=gathered.loaded))
+    async with AsyncExitStack() as resources:
+        await service.picture_fetcher.take(tenant, gathered, resources, sees=False)
     if gathered.references:
         stored = await stored_items(service.store, tenant, tuple(gathered.references))
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))

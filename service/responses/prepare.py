@@ -25,6 +25,7 @@ from service.api.items import (
     CodeInterpreterCallItem,
     ConfigurationUpdateItem,
     ForeignItem,
+    Gathered,
     InputItem,
     McpApprovalRequestItem,
     MessageItem,
@@ -145,7 +146,7 @@ async def prepare(
         request, parent = continuation.request, continuation.parent
     span = spans.current.get()
     with span.child("prompt") as making:
-        made = await _Preparation(service, caller, request, model, parent, continuation).plan()
+        made = await _Preparation(service, caller, request, model, parent, resources, continuation).plan()
         if span.kept:
             span.note(plan_facts(made.plan))
             making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
@@ -202,6 +203,7 @@ class _Preparation:
     request: CreateRequest
     model: ModelCard
     parent: Parent
+    resources: AsyncExitStack
     continuation: Continuation | None = None
 
     async def plan(self) -> Prepared:
@@ -288,6 +290,10 @@ class _Preparation:
         read = await in_steps(
             read_request(self.request, opener, parent.standing, *found, bounds=self.service.settings.picture_bounds)
         )
+        if read.elsewhere:
+            gathered = Gathered(read.bounds, pictures=read.pictures, shown=len(read.pictures), elsewhere=read.elsewhere)
+            fetcher, sees = self.service.picture_fetcher, _sees(self.model)
+            await fetcher.take(self.caller.tenant, gathered, self.resources, sees=sees)
         notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
             rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)

@@ -1,31 +1,35 @@
 """References to stored values: to items that a request names by their ids (`item_reference`), which are fetched before
 its prompt is built; and to pictures, which items, prompts and queued jobs have by their digests alone.
 
-A picture is put in where items are listed, and where a server is asked: never before, and never twice.
+A picture is put in where items are listed, and where a server is asked: never before, and never twice. One at a URL of
+http is fetched as its request is read, and is from then on as if its data URL had been sent.
 """
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from urllib.parse import urlsplit
 
 import msgspec
 
 from service.api import ids
-from service.api.content import data_url
+from service.api.content import USUAL_BOUNDS, Images, PictureBounds, data_url, take_picture
 from service.api.conversation import Omitted
-from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES
+from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered, too_many_pictures
 from service.api.read import too_much_referenced
 from service.engine.port import EngineUnavailable
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, unavailable
 from service.markup.speech import sizes_in
+from service.search.port import SearchFailure, is_within
 from service.shares import Room
 from service.steps import in_steps
 from service.store_away import retry
 from store.errors import NotFound, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.omissions import omissions_of
-from store.turn import Picture
+from store.turn import MOST_PICTURE_BYTES, Picture
 
 MAX_RESPONSES = 64
 """The most responses whose items one request may name: each is read whole."""
@@ -221,3 +225,76 @@ class Pictures:
             raise EngineUnavailable("the store is away, and the prompt has pictures") from error
         found |= self._given
         return {digest: await in_steps(data_url(found[key])) for digest, key in wanted.items() if key in found}
+
+
+FETCHED_BYTES = 256 << 20
+"""The most bytes of pictures that are fetched, or that runs hold which were."""
+
+FETCH_SECONDS = 20.0
+"""How long the pictures of one request may take together."""
+
+ROOM_SECONDS = 10.0
+"""How long they wait for room."""
+
+ANY_HOST = "*"
+_ADVICE = "Send the picture itself, as a data URL."
+
+Fetch = Callable[[str, tuple[str, ...]], Awaitable[bytes]]
+"""The bytes at a URL, within these domains if there are any. Raises SearchFailure."""
+
+
+class PictureFetcher:
+    """Fetches the pictures of requests from the hosts that the bounds name."""
+
+    def __init__(self, fetch: Fetch, room: Room) -> None:
+        """Requests share the `room`."""
+        self._fetch, self._room = fetch, room
+
+    async def take(self, tenant: str, gathered: Gathered, resources: AsyncExitStack, *, sees: bool) -> None:
+        """Take the pictures of a request that are elsewhere, which are in memory as long as its `resources`. Those of
+        other hosts leave their line, or are refused for a model that `sees`. Raises InvalidRequest, and ApiError 503.
+        """
+        bounds, wanted = gathered.bounds or USUAL_BOUNDS, Images()
+        for part, where in gathered.elsewhere:
+            if _is_allowed(part["image_url"], bounds):
+                wanted.append((part, where))
+            elif sees:
+                said = f"The picture of '{where}' is not fetched, as the operator doesn't allow its host. {_ADVICE}"
+                raise InvalidRequest(said, code="invalid_image_url", param=where)
+        if not wanted:
+            return
+        if gathered.shown + len(wanted) > bounds.request:
+            raise too_many_pictures(wanted[-1][1], bounds)
+        most = min(len({part["image_url"] for part, _ in wanted}) * bounds.bytes, MOST_PICTURE_BYTES)
+        try:
+            async with asyncio.timeout(ROOM_SECONDS):
+                keep = await resources.enter_async_context(self._room.space(tenant, most))
+        except TimeoutError:
+            raise unavailable("This process fetches too many pictures. Try again in a moment.") from None
+        keep(await self._fetch_all(wanted, gathered, bounds))
+
+    async def _fetch_all(self, wanted: Images, gathered: Gathered, bounds: PictureBounds) -> int:
+        """Fetch pictures one after another, each URL once; the bytes of them all. Raises InvalidRequest."""
+        found, where = dict[str, Picture](), ""
+        domains = () if ANY_HOST in bounds.urls else bounds.urls
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                for part, where in wanted:
+                    url = part["image_url"]
+                    if url not in found:
+                        found[url] = await asyncio.to_thread(Picture.of, await self._fetch(url, domains))
+                    gathered.take(take_picture(part, found[url], where, bounds), where, bounds)
+        except (SearchFailure, TimeoutError) as error:
+            fault = str(error) or f"the pictures took more than {FETCH_SECONDS:g} s"
+            said = f"The picture of '{where}' could not be downloaded: {fault}. {_ADVICE}"
+            raise InvalidRequest(said, code="failed_to_download_image", param=where) from None
+        return sum(len(each.data) for each in found.values())
+
+
+def _is_allowed(url: str, bounds: PictureBounds) -> bool:
+    """Whether a URL's host is one from which pictures are fetched."""
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return False
+    return host is not None and (ANY_HOST in bounds.urls or (bounds.urls != () and is_within(host, bounds.urls)))

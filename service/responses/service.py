@@ -8,6 +8,7 @@ from service.engine.engines import Engines
 from service.loans import Loans
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
+from service.responses.references import PictureFetcher
 from service.responses.seal import Seals
 from service.settings.keys import Keys
 from service.settings.settings import Settings
@@ -57,6 +58,7 @@ class Service(msgspec.Struct, frozen=True):
     toolbox: Toolbox
     pictured: Room
     """Room for the pictures of prompts that are at engines."""
+    picture_fetcher: PictureFetcher
     seals: Seals
     metrics: Metrics
     tracer: Tracer

@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
@@ -53,6 +53,8 @@ LEAST_SEAL_KEY_CHARS = 32
 
 _MODEL = re.compile(r"[A-Za-z0-9._:/-]{1,256}")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?")
+_DOMAIN = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,40}")
+HOSTS = "HOST+HOST, as example.com, or *"
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?")
 
 
@@ -83,17 +85,24 @@ PACKAGES = {"mcp_servers": ("mcp", "mcp"), "mcp_allow": ("mcp", "mcp"), "search"
 
 
 def parse_pictures(given: object) -> object:
-    """Bounds of pictures as `NAME=NUMBER`, with commas between; bytes may have a unit. Raises ValueError."""
+    """Bounds of pictures as `NAME=NUMBER`, with commas between; bytes may have a unit, and `urls` has hosts, with + in
+    between. Raises ValueError.
+    """
     if not isinstance(given, str):
         return given
-    found = dict[str, int]()
+    found = dict[str, int | tuple[str, ...]]()
     for each in filter(None, map(str.strip, given.split(","))):
         name, _, number = each.partition("=")
+        if name == "urls" and name not in found:
+            found[name] = hosts = tuple(number.lower().split("+"))
+            if len(hosts) > MAX_SEARCH_HOSTS or not all(each == "*" or _DOMAIN.fullmatch(each) for each in hosts):
+                raise ValueError(f"urls should be {HOSTS}, up to {MAX_SEARCH_HOSTS} of them")
+            continue
         most = MOST_OF_PICTURES.get(name, 0)
         count = size(number) if name == "bytes" else int(number) if re.fullmatch(r"[0-9]{1,10}", number) else 0
         if name in found or not 1 <= count <= most:
             bounds = ", ".join(f"{name} up to {most}" for name, most in MOST_OF_PICTURES.items())
-            raise ValueError(f"should be NAME=NUMBER with commas between, each name once: {bounds}")
+            raise ValueError(f"should be NAME=NUMBER with commas between, each name once: {bounds}; or urls={HOSTS}")
         found[name] = count
     return found
 
@@ -109,10 +118,11 @@ class ProtocolSettings(Part):
     unsupported: Literal["leave-out", "refuse"] = "leave-out"
     """Treatment of images in the input, and of tools that OpenAI runs, such as web_search: `leave-out` has a text in
     the place of an image for a model that doesn't see, and names both in a header and in the log; `refuse`, a 400."""
-    pictures: Annotated[dict[str, int], BeforeValidator(parse_pictures)] = {}
+    pictures: Annotated[dict[str, Any], BeforeValidator(parse_pictures)] = {}
     """Bounds of pictures, comma-separated, such as bytes=10MiB,pixels=50000000,request=50,conversation=200: the most
     bytes and pixels of a picture, and the most pictures of a request and of a prompt. One that is left out is 5 MiB,
-    33,554,432, 20 or 100."""
+    33,554,432, 20 or 100. And urls=example.com+example.org: from these hosts, and those below them, pictures at http
+    URLs are fetched, where web_search could open a page; `*` is any, and without it none is."""
     mcp_servers: WholePath = ""
     """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
     mcp_allow: Words = Field((), max_length=MAX_MCP_ALLOW)
@@ -131,11 +141,12 @@ class ProtocolSettings(Part):
     search_folder: Folder = ""
     """Folder of HTML, Markdown and text files that `folder` searches."""
     search_hosts: Words = Field((), max_length=MAX_SEARCH_HOSTS)
-    """Hosts whose pages web_search may open at private addresses, comma-separated, such as wiki.internal or
-    wiki.internal:8080. All others have to have public ones, at port 80 or 443."""
+    """Hosts whose pages web_search may open at private addresses, and PICTURES' pictures, comma-separated, such as
+    wiki.internal or wiki.internal:8080. All others have to have public ones, at port 80 or 443."""
     private_networks: Words = Field((), max_length=MAX_PRIVATE_NETWORKS)
     """Networks with public addresses that count as private, comma-separated, such as 2001:db8::/32: no page of
-    web_search and no MCP server that a request names may be there. Nor may one be at this machine's own addresses."""
+    web_search, no picture and no MCP server that a request names may be there. Nor may one be at this machine's own
+    addresses."""
     model_aliases: Words = Field((), max_length=MAX_MODEL_ALIASES)
     """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
     openai/<id>, its name at Hugging Face, besides."""

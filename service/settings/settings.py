@@ -433,7 +433,10 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     shown["api_keys"] = ",".join(f"{key.tenant}:{MASK}" for key in settings.api_keys)
     shown["seal_keys"] = ",".join(MASK for _ in settings.seal_keys)
     shown["tenant_limits"] = ",".join(f"{name}={limit}" for name, limit in settings.tenant_limits.items())
-    shown["pictures"] = ",".join(f"{name}={most}" for name, most in settings.pictures.items())
+    pictures = settings.pictures | (
+        {"urls": "+".join(settings.pictures["urls"])} if "urls" in settings.pictures else {}
+    )
+    shown["pictures"] = ",".join(f"{name}={most}" for name, most in pictures.items())
     for name in ("redis_url", "archive_url"):
         shown[name] = _without_password(getattr(settings, name))
     return shown

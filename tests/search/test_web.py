@@ -8,8 +8,9 @@ import pytest
 from aiohttp import web
 
 from service.browser.page import MAX_URL_CHARS, REST
+from service.search.fetcher import FetchLimits
 from service.search.port import SearchFailure
-from service.search.web import PageLimits, Web
+from service.search.web import Web
 from tests.support.search.services import served
 
 NAMES = {"tides.example": ["127.0.0.1"], "both.example": ["8.8.8.8", "127.0.0.1"], "meta.example": ["169.254.169.254"]}
@@ -72,10 +73,10 @@ async def port() -> AsyncIterator[str]:
         never.set()
 
 
-LIMITS = PageLimits(seconds=2.0, bytes=200_000)
+LIMITS = FetchLimits(seconds=2.0, bytes=200_000)
 
 
-def opened(*hosts: str, limits: PageLimits = LIMITS) -> Web:
+def opened(*hosts: str, limits: FetchLimits = LIMITS) -> Web:
     """A browser that may go to these hosts, whatever their addresses."""
     return Web(hosts, limits, look_up=look_up)
 

@@ -252,12 +252,23 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"search_url": "http://user@x"}, "http"),
         ({"search_key": "a b"}, "printable ASCII"),
         ({"search_hosts": "wiki.internal, http://x/"}, "is no host"),
+        ({"pictures": "urls=http://x"}, "HOST"),
+        ({"pictures": "urls="}, "HOST"),
+        ({"pictures": "urls=a.example:80"}, "HOST"),
+        ({"pictures": "urls=a.example,urls=b.example"}, "each name once"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, object], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason) as caught:
         load_settings(**wrong)
     assert SEAL_KEY not in str(caught.value)
+
+
+def test_hosts_of_pictures_are_shown_as_they_are_written() -> None:
+    settings = load_settings(pictures="bytes=1MiB,urls=Img.Example.com+*")
+    assert settings.picture_bounds is not None
+    assert settings.picture_bounds.urls == ("img.example.com", "*")
+    assert display(settings)["pictures"] == "bytes=1048576,urls=img.example.com+*"
 
 
 def test_a_key_belongs_to_the_tenant_before_the_colon_or_to_the_default_one() -> None:

@@ -261,7 +261,10 @@ RICH: Json = {
     "enable_response_messages": True,
 }
 ITEMS: list[Json] = [
-    {"role": "user", "content": [{"type": "input_text", "text": "hi"}, {"type": "input_image", "file_id": "f"}]},
+    {
+        "role": "user",
+        "content": [{"type": "input_text", "text": "hi"}, {"type": "input_image", "image_url": "https://a.b/c"}],
+    },
     {"role": "assistant", "content": "Hello."},
     {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so"}]},
     {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"},

@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
-from service.api.content import USUAL_BOUNDS, PictureBounds, ReadPictures
+from service.api.content import USUAL_BOUNDS, Images, PictureBounds, ReadPictures
 from service.api.history import Earlier, read_previous
 from service.api.items import Configuration, Gathered, InputItem
 from service.api.read import read_input
@@ -56,7 +56,7 @@ class Read(msgspec.Struct, frozen=True):
     `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
     all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
     and `bounds` are those of pictures, None where images, and tools that OpenAI runs, are refused, in stored items too.
-    `pictures` are those of its items.
+    `pictures` are those of its items, and those of the images `elsewhere` are still to be fetched.
     """
 
     tools: Tools
@@ -70,6 +70,7 @@ class Read(msgspec.Struct, frozen=True):
     opener: Opener
     bounds: PictureBounds | None = USUAL_BOUNDS
     pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)
+    elsewhere: Images = msgspec.field(default_factory=Images)
 
 
 def read_request(
@@ -124,6 +125,7 @@ def read_request(
         opener=opener,
         bounds=bounds,
         pictures=gathered.pictures,
+        elsewhere=gathered.elsewhere,
     )
 
 

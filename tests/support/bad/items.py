@@ -147,6 +147,7 @@ PARTS: Table = {
     "an image in an unknown detail": part(
         VALUE, "detail", "original", {"type": "input_image", "image_url": "https://a.b/c", "detail": "huge"}
     ),
+    "an image that is stored": part(UNSUPPORTED, "file_id", "data URL", {"type": "input_image", "file_id": "file_1"}),
     "a file that is nowhere": part(MISSING, "file_data", "base64", file(filename="a.txt")),
     "a file that is stored": part(UNSUPPORTED, "file_id", "file_data", file(file_id="file_1")),
     "a file from elsewhere": part(UNSUPPORTED, "file_url", "example.org", file(file_url="https://example.org/x.txt")),

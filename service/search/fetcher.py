@@ -1,0 +1,167 @@
+"""Files of the web, pages and pictures: which addresses are allowed, and how much of one is read.
+
+Clients and the model name addresses, and pages do by their links and redirects, so any of them may want to lead into
+the operator's network. Each is judged anew: its host is resolved once, all its addresses have to be public, and the
+connection goes to one of these, whatever the name resolves to a moment later. Only GET, no cookies, nothing compressed.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from service.browser.page import MAX_URL_CHARS
+from service.build import this_build
+from service.pinned import Pinned
+from service.search.port import SearchFailure, is_within
+from service.search.services import BROKEN
+from service.ssrf import ForbiddenAddress, Judge, LookUp, look_up, public_addresses
+
+PORTS = (80, 443)
+"""The ports of pages. By others an address could have the service speak to something that is no web server."""
+
+SOCKET_BYTES = 32 << 10
+"""The kernel's buffer for a page: it is parsed at once, on the event loop, and that takes long where it comes in
+pieces of a byte.
+"""
+
+
+class FetchLimits(msgspec.Struct, frozen=True):
+    """The bounds of fetching a file: in seconds, redirects, bytes, and the pieces in which these come. Anything beyond
+    the bytes or pieces isn't read.
+    """
+
+    seconds: float = 10.0
+    redirects: int = 5
+    bytes: int = 5 << 20
+    pieces: int = 20_000
+
+
+class Fetched(NamedTuple):
+    """A server's answer: its address, its type, its encoding; and whether all of it was read."""
+
+    url: str
+    kind: str
+    charset: str | None
+    body: bytes
+    whole: bool
+
+
+class Fetcher:
+    """Fetches files at public addresses, and at the hosts that the operator named."""
+
+    def __init__(
+        self,
+        purpose: str,
+        accept: str,
+        hosts: Collection[str] = (),
+        limits: FetchLimits | None = None,
+        *,
+        look_up: LookUp = look_up,
+        may_reach: Judge | None = None,
+    ) -> None:
+        """`purpose` is told to servers, and what they should `accept`; the rest is as for `Web`."""
+        self._hosts = frozenset(hosts)
+        self._limits = limits or FetchLimits()
+        self._look_up = look_up
+        self._may_reach = may_reach
+        agent = f"harmonium/{this_build().version} ({purpose})"
+        self._headers = {"user-agent": agent, "accept": accept, "accept-encoding": "identity"}
+
+    async def fetch(
+        self, url: str, domains: tuple[str, ...] = (), check: Callable[[str], None] = lambda _: None
+    ) -> Fetched:
+        """The file at an address, which is within the `domains`, as is each that it redirects to. Its type passes a
+        `check` before it is read. Raises SearchFailure, which names no address of a private network.
+        """
+        limits = self._limits
+        try:
+            async with asyncio.timeout(limits.seconds):
+                return await self._send(url, domains, check)
+        except TimeoutError:
+            raise SearchFailure(f"it took longer than {limits.seconds:g} s") from None
+        except ForbiddenAddress:  # which address it is, is the operator's own matter
+            raise SearchFailure("it leads to what is not a public address") from None
+        except BROKEN as error:
+            raise SearchFailure(f"it can't be reached ({type(error).__name__})") from None
+
+    async def whole(self, url: str, domains: tuple[str, ...]) -> bytes:
+        """All bytes of a file. Raises SearchFailure, for a longer one too."""
+        found = await self.fetch(url, domains)
+        if not found.whole:
+            raise SearchFailure(f"it has {self._limits.bytes:,} bytes or more, or comes in too small pieces")
+        return found.body
+
+    async def _send(self, url: str, domains: tuple[str, ...], check: Callable[[str], None]) -> Fetched:
+        """The answer at an address, or where that redirects to."""
+        for _ in range(self._limits.redirects + 1):
+            target = _target(url, domains)
+            connector = aiohttp.TCPConnector(
+                resolver=Pinned(await self._addresses(target)),
+                socket_factory=_socket,
+                force_close=True,  # an open connection would outlive the look-up that permitted it
+            )
+            jar, unlimited = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout(total=None, sock_connect=None)
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, timeout=unlimited, auto_decompress=False, cookie_jar=jar
+                ) as session,
+                session.get(target, headers=self._headers, allow_redirects=False) as response,
+            ):
+                if response.status in (301, 302, 303, 307, 308) and "location" in response.headers:
+                    url = str(target.join(URL(response.headers["location"])))
+                    continue
+                return await self._read(response, str(target), check)
+        raise SearchFailure(f"it redirects more than {self._limits.redirects} times")
+
+    async def _read(self, response: aiohttp.ClientResponse, url: str, check: Callable[[str], None]) -> Fetched:
+        if response.status != 200:
+            raise SearchFailure(f"it answers with HTTP {response.status}")
+        kind = response.content_type.lower()
+        check(kind)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise SearchFailure("it is compressed, which nobody asked for")
+        left, parts, whole = self._limits.bytes, list[bytes](), True
+        async for part, _ in response.content.iter_chunks():
+            parts.append(part[:left])
+            left -= len(part)
+            if left <= 0 or len(parts) == self._limits.pieces:
+                whole = False
+                break
+        return Fetched(url, kind, response.charset, b"".join(parts), whole)
+
+    async def _addresses(self, target: URL) -> list[str]:
+        host, port = target.raw_host or "", target.port or 0
+        if host in self._hosts or f"{host}:{port}" in self._hosts:
+            return await self._look_up(host, port)
+        addresses = await public_addresses(host, port, self._look_up, self._may_reach)
+        if port not in PORTS:
+            raise SearchFailure(f"it is at port {port}, where no page of the web is")
+        return addresses
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    made = socket.socket(*address[:3])
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
+    return made
+
+
+def _target(url: str, domains: tuple[str, ...]) -> URL:
+    """An address that may be asked, without its fragment. Raises SearchFailure."""
+    try:
+        target = URL(url)
+        host, port = target.raw_host, target.port
+    except ValueError:
+        host, port, target = None, None, URL()
+    if target.scheme not in ("http", "https") or not host or not port or target.user or target.password:
+        raise SearchFailure("it is no http:// or https:// address of a page")
+    if len(str(target)) > MAX_URL_CHARS:
+        raise SearchFailure(f"its address has more than {MAX_URL_CHARS} characters")
+    if not is_within(host, domains):
+        raise SearchFailure("it is not among the domains that were allowed")
+    return target.with_fragment(None)
