@@ -36,10 +36,19 @@ class HostedCall(msgspec.Struct, frozen=True):
     displays: tuple[Display, ...] = ()
 
 
+class ToldPicture(msgspec.Struct, frozen=True, array_like=True):
+    """A picture of an outcome: its bytes, where its line begins in what is told, and how long that is."""
+
+    data: bytes
+    at: int
+    line: int
+
+
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of a call: the text that the model is `told`, and the `output` and `error` of its item. A tool that
     the model was trained with also has the members of its item that are known by then (`shown`), and the things that
     an answer may cite (`cites`, by their kind). The browser has its `display`, which an answer may cite too.
+    A server's answer may have `pictures`.
     """
 
     status: Literal["completed", "failed", "incomplete"]
@@ -49,6 +58,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     shown: dict[str, Any] = {}
     cites: dict[str, Any] = {}
     display: Display | None = None
+    pictures: tuple[ToldPicture, ...] = ()
 
 
 def failed_outcome(why: str) -> Outcome:

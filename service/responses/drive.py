@@ -291,7 +291,7 @@ class Driver:
             await self._sample(generation)
             return
         messages = reading.transcript.messages
-        async with self.pictures.urls(messages) as urls:
+        async with self.pictures.urls(messages, self.machine.pictures) as urls:
             if asks is None:
                 shown = tuple([urls.get(digest, b"") for digest, _ in sizes_in(messages)])
                 generation = msgspec.structs.replace(generation, pictures=shown)
@@ -348,6 +348,7 @@ class Driver:
         began = monotonic()
         outcome = await self._outcome_of(call, tools)
         if outcome is not None:
+            outcome = self.machine.bounded(outcome)
             self.metrics.tool_called(outcome.status, monotonic() - began)
             self._put(self.run.take_outcome(outcome))
 

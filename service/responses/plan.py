@@ -135,8 +135,13 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
         items=plan.items,
         expense=expense_of(plan, response),
         said=digest_after(plan.said, response.output) if plan.said else b"",
-        pictures=plan.pictures if plan.stored or plan.base.background else (),
+        pictures=pictures_of(plan, machine) if plan.stored or plan.base.background else (),
     )
+
+
+def pictures_of(plan: Plan, machine: Machine) -> tuple[Picture, ...]:
+    """The pictures of a planned response as it stands, each once."""
+    return tuple({each.digest: each for each in (*plan.pictures, *machine.pictures)}.values())
 
 
 def messages_of(plan: Plan, machine: Machine) -> Messages:

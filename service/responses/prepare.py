@@ -44,11 +44,11 @@ from service.errors import ApiError, InvalidRequest, context_length_exceeded, in
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
-from service.markup.messages import Pictured
+from service.markup.messages import Pictured, ShownPicture
 from service.markup.prompts import NOTHING, Known
 from service.markup.speech import REFERENCE, Speech
 from service.responses.conversation_hold import ConversationHold
-from service.responses.output.rules import Rules, ServerTools
+from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
 from service.responses.prompt.approvals import duplicate, not_waiting, used_already
@@ -67,7 +67,7 @@ from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Approvals, Use
-from store.turn import StoredMessage
+from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage, check_pictures
 
 NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
 CONNECTIONS = "connections"
@@ -75,6 +75,9 @@ CONNECTIONS = "connections"
 
 MOST_SHOWN_BYTES = 32 << 20
 """The most bytes of the pictures of a prompt, each as often as it is shown: so often it is in a body."""
+
+TOLD_PICTURES, TOLD_BYTES = 20, 8 << 20
+"""The most pictures of servers' answers in one response, and their bytes: its event log has them, too."""
 
 SHORTENINGS = 3
 """How often a prompt is made again because it was too long for its model."""
@@ -221,6 +224,9 @@ class _Preparation:
         else:
             prompt, asked, chat = await self._template_prompt(model.speech, read, created_at)
             rules, length = msgspec.structs.replace(prompt.rules, chat=chat), chat.about or len(asked)
+        pictures = self._pictures(prompt)
+        if _sees(model) and rules.hosts:
+            rules = msgspec.structs.replace(rules, pictures=self._picture_room(prompt, pictures))
         identify(prompt.items, id)
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
@@ -234,7 +240,7 @@ class _Preparation:
             parent=parent.id,
             stored=request.store,
             messages=(*notes, *prompt.messages),
-            pictures=tuple({each.digest: each for each in (*prompt.pictures, *self.parent.pictures)}.values()),
+            pictures=pictures,
             items=msgspec.json.encode(prompt.items),
             rules=rules,
             settings=_settings(request, base.instructions, prompt),
@@ -262,6 +268,28 @@ class _Preparation:
             window=request.window,
             group=request.continuation_id or "",
         )
+
+    def _pictures(self, prompt: Prompt) -> tuple[Picture, ...]:
+        """The pictures that its request brings, and those of its parents that aren't stored: in the background only
+        such as its prompt shows, which are stored with it. Raises InvalidRequest for more than a turn may have.
+        """
+        before = self.parent.pictures
+        if self.request.background:
+            shown = {each.digest for each in _shown(prompt.shown)}
+            before = tuple(each for each in before if each.digest.hex() in shown)
+        pictures = tuple({each.digest: each for each in (*prompt.pictures, *before)}.values())
+        try:
+            check_pictures(pictures if self.request.background else prompt.pictures)
+        except ValueError as error:
+            raise InvalidRequest(f"Too many pictures: {error}.", code="invalid_image", param="input") from None
+        return pictures
+
+    def _picture_room(self, prompt: Prompt, pictures: Sequence[Picture]) -> PictureRoom:
+        """The room for pictures of servers' answers in its turn, and in the prompt behind them."""
+        bounds, shown = self.service.settings.picture_bounds or USUAL_BOUNDS, _shown(prompt.shown)
+        size = max(sum(len(each.data) for each in pictures), sum(each.bytes for each in shown))
+        number = min(TOLD_PICTURES, MOST_PICTURES - len(pictures), bounds.conversation - len(shown))
+        return PictureRoom(number, min(TOLD_BYTES, MOST_PICTURE_BYTES - size), bounds.bytes, bounds.pixels)
 
     def _new_id(self) -> str:
         """A new id. Background responses that belong together are in one shard, as each shard has its own queue; and so
@@ -447,7 +475,7 @@ def _is_shown(item: InputItem, url: str) -> bool:
 
 def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
     """Raises InvalidRequest where a prompt shows more pictures than a model is to be sent at once."""
-    pictures = [each for message in shown if isinstance(message, Pictured) for each in message.pictures]
+    pictures = _shown(shown)
     size = sum(each.bytes for each in pictures)
     if len(pictures) > most or size > MOST_SHOWN_BYTES:
         raise InvalidRequest(
@@ -456,6 +484,11 @@ def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
             code="invalid_image",
             param="input",
         )
+
+
+def _shown(messages: Sequence[StoredMessage]) -> list[ShownPicture]:
+    """The pictures of a prompt, each as often as it is shown."""
+    return [each for message in messages if isinstance(message, Pictured) for each in message.pictures]
 
 
 def _listed_first(

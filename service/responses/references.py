@@ -206,14 +206,16 @@ class Pictures:
         self._given = {each.digest: each.data for each in given}
 
     @asynccontextmanager
-    async def urls(self, messages: bytes) -> AsyncGenerator[Mapping[bytes, bytes]]:
+    async def urls(self, messages: bytes, made: Sequence[Picture] = ()) -> AsyncGenerator[Mapping[bytes, bytes]]:
         """The data URLs to which the messages of a transcript refer, by digests in hex, until the end of the block; one
-        that is there no more is left out. Waits for room. Raises EngineUnavailable while the store is away.
+        that is there no more is left out. The response itself has `made` some, which nobody has stored yet. Waits for
+        room. Raises EngineUnavailable while the store is away.
         """
         sizes = sizes_in(messages)
         if not sizes:
             yield {}
             return
+        self._given |= {each.digest: each.data for each in made}
         async with self._room(sum(size for _, size in sizes)):
             yield await self._urls({digest: bytes.fromhex(digest.decode()) for digest, _ in sizes})
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from service.api.outcome import HostedCall, Outcome
+from service.api.outcome import HostedCall, Outcome, ToldPicture
 from service.api.tools.builtin import Builtin
 from service.api.tools.callee import Hosted
 
@@ -96,12 +96,13 @@ class Listing(msgspec.Struct, frozen=True):
 
 class ToolResult(msgspec.Struct, frozen=True):
     """The answer of a tool, as one text. The text of a `failed` one is the reason. `whole` is the result as data: JSON,
-    where the tool gives any, or else its only text as it is.
+    where the tool gives any, or else its only text as it is. `pictures` are those whose lines are in the text.
     """
 
     text: str
     failed: bool = False
     whole: bytes = b""
+    pictures: tuple[ToldPicture, ...] = ()
 
 
 class ToolFailure(Exception):

@@ -9,8 +9,9 @@ session lives in a task of its own, as the client must be left where it was ente
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from base64 import b64decode
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -24,6 +25,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from service.api.content import head_of
+from service.api.outcome import ToldPicture
 from service.build import this_build
 from service.settings.mcp import Connection, mark_of
 from service.ssrf import Judge, is_public
@@ -343,7 +346,21 @@ def result_of(result: types.CallToolResult, redaction: Redaction, chars: int) ->
     if result.structured_content is not None:
         whole = msgspec.json.encode(result.structured_content)
         parts = parts or [whole.decode()]
-    return ToolResult(_shorten("\n".join(parts), redaction, chars), result.is_error, redaction.data(whole))
+    text = _shorten("\n".join(parts), redaction, chars)
+    return ToolResult(text, result.is_error, redaction.data(whole), tuple(_pictures(result, text)))
+
+
+def _pictures(result: types.CallToolResult, text: str) -> Iterator[ToldPicture]:
+    """The pictures of a result whose lines stand in its text. One that can't be read is a line and no more."""
+    read = 0
+    for part in result.content:
+        if not isinstance(part, types.ImageContent) or (at := text.find(line := _text(part), read)) < 0:
+            continue
+        read = at + len(line)
+        with suppress(ValueError):
+            data = b64decode(part.data, validate=True)
+            head_of(data)
+            yield ToldPicture(data, at, len(line))
 
 
 def _text(part: types.ContentBlock) -> str:

@@ -303,7 +303,7 @@ class ToolRun:
         if result.failed:
             outcome = failed_outcome(result.text)
             return msgspec.structs.replace(outcome, told=result.text or outcome.told)
-        return Outcome("completed", result.text, output=result.text)
+        return Outcome("completed", result.text, output=result.text, pictures=result.pictures)
 
     async def aclose(self) -> None:
         """End all sessions, side by side."""

@@ -12,6 +12,7 @@ import msgspec
 
 from service.api import events
 from service.api.approval import Answer, ApprovalRequest
+from service.api.content import head_of
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.outcome import HostedCall, Outcome, broken_off
@@ -35,6 +36,7 @@ from service.harmony.header import Header
 from service.harmony.messages import harmony_message
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Piece
+from service.markup.messages import ShownPicture, pictures_note
 from service.responses.output.emitter import Seal
 from service.responses.output.endings import STATUS, Ending, terminal
 from service.responses.output.hosted import (
@@ -47,7 +49,7 @@ from service.responses.output.open_message import Making, OpenItem, feedback_on,
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.reading import TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
-from store.turn import Messages, StoredMessage
+from store.turn import Messages, Picture, StoredMessage
 
 __all__ = ["STATUS", "Ending", "Machine"]
 
@@ -104,6 +106,8 @@ class Machine:
         self.output: list[Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled and those of feedback, as they will stand in later prompts."""
+        self.pictures: list[Picture] = []
+        """The pictures of servers' answers, each as often as the messages show it."""
         self.asked: list[ApprovalRequest] = []
         """The approvals that it asks for."""
         self.gone_on: list[str] = []
@@ -223,6 +227,12 @@ class Machine:
             self._keep([feedback])
             self.stretches.give_feedback(self.messages)
 
+    def bounded(self, outcome: Outcome) -> Outcome:
+        """An outcome with those of its pictures for which the response has room; of the others the lines are left."""
+        room = self._all_rules.pictures
+        shown = () if room is None else room.takes(outcome.pictures, self.pictures)
+        return msgspec.structs.replace(outcome, pictures=shown)
+
     def take_outcome(self, outcome: Outcome) -> list[Event]:
         """Take the outcome of the `pending` call, which the model is told; the events that end its item."""
         calling = self._calling
@@ -245,10 +255,21 @@ class Machine:
         self.hosted_calls += 1
         last = self.hosted_calls >= self.rules.hosted_calls and not any(each.tool for each in self._answers)
         notes = [] if outcome.display is None else [note_of(outcome.display)]
-        self._keep([*calling.said, *notes, tool_answer(outcome.told, calling.recipient, calling.channel, last=last)])
+        answer = tool_answer(outcome.told, calling.recipient, calling.channel, last=last)
+        self._keep([*calling.said, *notes, answer, *self._note_pictures(outcome)])
         if call is not None and call.approved is not None:
             self.gone_on.append(call.approved.id)
         return closing
+
+    def _note_pictures(self, outcome: Outcome) -> list[StoredMessage]:
+        """The note of an outcome's pictures, if it has any, which are taken."""
+        shown: list[ShownPicture] = []
+        for each in outcome.pictures:
+            picture = Picture.of(each.data)
+            self.pictures.append(picture)
+            size, head = len(each.data), head_of(each.data)
+            shown.append(ShownPicture(picture.digest.hex(), *head, size, "auto", each.at, each.line))
+        return [pictures_note(shown)] if shown else []
 
     def replay(
         self,

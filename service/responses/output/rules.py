@@ -7,18 +7,21 @@ response of it.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
 
 from service.api.approval import Answers
+from service.api.content import head_of
 from service.api.items import CALL_NAME
+from service.api.outcome import ToldPicture
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.browser.page import Display
 from service.harmony.header import CHANNELS
 from service.markup.chat import Chat
-from store.turn import Messages
+from store.turn import Messages, Picture
 
 _NOBODY = ("assistant", "all")
 """Recipients that are no tools: the model itself, and Harmony's name for everybody."""
@@ -32,6 +35,29 @@ class AfterCompaction(msgspec.Struct, frozen=True):
     prefix_tokens: int
     newest: Messages
     context_tokens: int
+
+
+class PictureRoom(msgspec.Struct, frozen=True):
+    """The room for pictures of servers' answers in a response: how many, of how many bytes together, and the most bytes
+    and pixels of one.
+    """
+
+    number: int
+    bytes: int
+    largest: int
+    pixels: int
+
+    def takes(self, told: Sequence[ToldPicture], taken: Sequence[Picture]) -> tuple[ToldPicture, ...]:
+        """Those for which there is room beside the ones that were `taken`."""
+        number, size = len(taken), sum(len(each.data) for each in taken)
+        fit: list[ToldPicture] = []
+        for each in told:
+            head = head_of(each.data)
+            small = len(each.data) <= self.largest and head.width * head.height <= self.pixels
+            if small and number < self.number and size + len(each.data) <= self.bytes:
+                number, size = number + 1, size + len(each.data)
+                fit.append(each)
+        return tuple(fit)
 
 
 class ServerTools(msgspec.Struct, frozen=True):
@@ -56,6 +82,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     the service runs for it; they don't count among the `parallel` ones. `context_tokens` is the model's context, where
     what tools say may fill it. `include` are those of the request's that concern what calls show which the service
     makes. `answers` are those to requests for approval, with which the response begins.
+    `pictures` is the room for those of servers' answers, None for a model that doesn't see.
     `displays` are what the browser has shown in the conversation before, by their cursors. `chat` is how a model is
     asked and read that doesn't speak Harmony.
 
@@ -82,6 +109,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     answers: Answers | None = None
     displays: tuple[Display, ...] = ()
     chat: Chat | None = None
+    pictures: PictureRoom | None = None
 
     @property
     def first(self) -> "Rules":

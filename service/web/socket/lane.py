@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from service.responses.drive import Driver
-from service.responses.plan import messages_of
+from service.responses.plan import messages_of, pictures_of
 from service.responses.prepare import Prepared
 from service.responses.remembered import Memory, Remembered, remember
 from service.web.socket.steering import Steering
@@ -77,7 +77,7 @@ class Lane:
             return
         plan, messages = driver.plan, messages_of(driver.plan, driver.machine)
         self._newest = plan.id
-        chain, pictures = planned.parent.chain, plan.pictures
+        chain, pictures = planned.parent.chain, pictures_of(plan, driver.machine)
         ended = remember(chain, plan.id, messages, stored=plan.stored, pictures=pictures)
         self._memory.put(self._tenant, self, ended)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.pictures import png
 from tests.support.ports import free_port
 from tests.support.waiting import until, wait_until
 
@@ -127,10 +128,12 @@ def add_tools(server: Any, folder: Path) -> None:
         raise ValueError("no such city")
 
     @server.tool()
-    def picture() -> list[TextContent | ImageContent]:
-        """A text and an image."""
-        data = base64.b64encode(b"x" * 10).decode()
-        return [TextContent(type="text", text="here"), ImageContent(type="image", data=data, mime_type="image/png")]
+    def picture(greys: list[int] | None = None) -> list[TextContent | ImageContent]:
+        """A text and an image that is none, or images of these greys."""
+        images = [b"x" * 10] if greys is None else [png(grey=grey) for grey in greys]
+        shown = [base64.b64encode(each).decode() for each in images]
+        parts = [ImageContent(type="image", data=data, mime_type="image/png") for data in shown]
+        return [TextContent(type="text", text="here"), *parts]
 
     @server.tool()
     def long(n: int) -> str:

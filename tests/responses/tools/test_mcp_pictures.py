@@ -1,0 +1,125 @@
+"""Pictures in the answers of MCP servers: shown to a model that sees, stored once, and bounded."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from service.api.outcome import Outcome, ToldPicture
+from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
+from service.settings.settings import Settings
+from tests.responses.test_pictures import HELLO, Seeing, seeing
+from tests.support.chat.standin import answer
+from tests.support.markup.writing import Turn
+from tests.support.pictures import png, said, url_of
+from tests.support.service.background import ended
+from tests.support.tools.server import McpServer
+
+CAT, DOG = png(grey=10), png(grey=200)
+LINE = f"[image/png, {len(CAT):,} bytes]"
+
+
+def calls(*greys: Any) -> Turn:
+    return Turn("", "", [("picture", {} if each is None else {"greys": each}) for each in greys])
+
+
+@asynccontextmanager
+async def calling(
+    settings: Settings, fixture: McpServer, turns: Sequence[Turn], **more: Any
+) -> AsyncIterator[tuple[Seeing, dict[str, Any]]]:
+    """A service whose model says these turns, and the members of a request that may use the server."""
+    says = [lambda _, turn=turn: answer(turn) for turn in turns]
+    tool = {"type": "mcp", "server_label": "maths", "server_url": fixture.url, "require_approval": "never"}
+    async with seeing(settings, *says, mcp_allow=(fixture.url,), **more) as asked:
+        yield asked, {"tools": [tool]}
+
+
+def output_of(response: Any) -> Any:
+    return next(each for each in response.output if each.type == "mcp_call").output
+
+
+async def test_a_model_sees_the_pictures_of_an_answer_now_and_in_later_turns_and_each_is_stored_once(
+    settings: Settings, fixture: McpServer
+) -> None:
+    async with calling(settings, fixture, [calls([10, 200]), calls([10]), HELLO, HELLO]) as (asked, tools):
+        response = await asked.ask("Look.", **tools)
+        assert output_of(response) == f"here\n{LINE}\n{LINE}"
+        assert asked.shown() == ["Look.", "", "here", url_of(CAT), url_of(DOG), "", "here", url_of(CAT)]
+        assert len(await asked.kept()) == 2
+        await asked.ask("And?", response)
+        assert asked.shown()[2:5] == ["here", url_of(CAT), url_of(DOG)]
+        await asked.client.responses.delete(response.id)
+
+
+async def test_a_model_that_does_not_see_reads_lines_and_nothing_is_stored(
+    settings: Settings, fixture: McpServer
+) -> None:
+    async with calling(settings, fixture, [calls([10]), HELLO], sees=False) as (asked, tools):
+        response = await asked.ask("Look.", **tools)
+        assert output_of(response) == f"here\n{LINE}"
+        assert asked.shown() == ["Look.", "", f"here\n{LINE}"]
+        assert await asked.kept() == []
+
+
+async def test_a_picture_that_is_none_leaves_its_line(settings: Settings, fixture: McpServer) -> None:
+    async with calling(settings, fixture, [calls(None), HELLO]) as (asked, tools):
+        response = await asked.ask("Look.", **tools)
+        assert response.output_text == "A cat."
+        assert asked.shown()[-1] == "here\n[image/png, 12 bytes]"
+        assert await asked.kept() == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "most"),
+    [({"bytes": 50}, {}), ({"pixels": 1_000}, {}), ({}, {"TOLD_BYTES": 50}), ({}, {"TOLD_PICTURES": 0})],
+)
+async def test_pictures_beyond_the_bounds_leave_their_lines(
+    settings: Settings, fixture: McpServer, monkeypatch: pytest.MonkeyPatch, bounds: Any, most: dict[str, int]
+) -> None:
+    for name, value in most.items():
+        monkeypatch.setattr(f"service.responses.prepare.{name}", value)
+    async with calling(settings, fixture, [calls([10]), HELLO], pictures=bounds) as (asked, tools):
+        await asked.ask("Look.", **tools)
+        assert asked.shown()[-1] == f"here\n{LINE}"
+        assert await asked.kept() == []
+
+
+async def test_servers_fill_no_more_than_a_prompt_may_show(settings: Settings, fixture: McpServer) -> None:
+    turns = [calls([10, 11]), calls([12, 13]), HELLO, HELLO]
+    async with calling(settings, fixture, turns, pictures={"conversation": 4}) as (asked, tools):
+        response = await asked.ask(said("Look.", DOG), **tools)
+        shown = asked.shown()
+        assert [shown.count(url_of(png(grey=grey))) for grey in (200, 10, 11, 12, 13)] == [1, 1, 1, 1, 0]
+        await asked.ask("And?", response)
+        assert sum(each.startswith("data:") for each in asked.shown()) == 4
+
+
+async def test_a_background_response_shows_them_too(settings: Settings, fixture: McpServer) -> None:
+    async with calling(settings, fixture, [calls([10]), HELLO, HELLO]) as (asked, tools):
+        response = await ended(asked.client, (await asked.ask("Look.", background=True, **tools)).id)
+        assert asked.shown()[-2:] == ["here", url_of(CAT)]
+        await asked.ask("And?", response)
+        assert url_of(CAT) in asked.shown()
+        assert len(await asked.kept()) == 1
+
+
+async def test_a_connection_remembers_them_where_nothing_is_stored(settings: Settings, fixture: McpServer) -> None:
+    async with calling(settings, fixture, [calls([10]), HELLO, HELLO]) as (asked, tools):
+        id = None
+        async with asked.client.responses.connect() as socket:
+            for words in ("Look.", "And?"):
+                more: Any = tools | {"store": False, "previous_response_id": id}
+                await socket.response.create(model="llama-4", input=words, **more)
+                async for event in socket:
+                    if event.type == "response.completed":
+                        id = event.response.id
+                        break
+        assert asked.shown()[2:4] == ["here", url_of(CAT)]
+        assert await asked.kept() == []
+
+
+async def test_an_outcome_has_its_pictures_in_the_log_of_a_response() -> None:
+    outcome = Outcome("completed", f"here\n{LINE}", output="x", pictures=(ToldPicture(CAT, 5, len(LINE)),))
+    blob = encode_batch(Batch([], batch_of([]), 0, outcomes=[outcome]))
+    assert list(decode_sampled(blob).outcomes) == [outcome]
