@@ -67,7 +67,7 @@ from service.tenants.permissions import check_scope
 from service.tools.toolbox import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Approvals, Use
-from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage, check_pictures
+from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
 
 NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
 CONNECTIONS = "connections"
@@ -224,7 +224,7 @@ class _Preparation:
         else:
             prompt, asked, chat = await self._template_prompt(model.speech, read, created_at)
             rules, length = msgspec.structs.replace(prompt.rules, chat=chat), chat.about or len(asked)
-        pictures = self._pictures(prompt)
+        pictures = tuple({each.digest: each for each in (*prompt.pictures, *parent.pictures)}.values())
         if _sees(model) and rules.hosts:
             rules = msgspec.structs.replace(rules, pictures=self._picture_room(prompt, pictures))
         identify(prompt.items, id)
@@ -268,21 +268,6 @@ class _Preparation:
             window=request.window,
             group=request.continuation_id or "",
         )
-
-    def _pictures(self, prompt: Prompt) -> tuple[Picture, ...]:
-        """The pictures that its request brings, and those of its parents that aren't stored: in the background only
-        such as its prompt shows, which are stored with it. Raises InvalidRequest for more than a turn may have.
-        """
-        before = self.parent.pictures
-        if self.request.background:
-            shown = {each.digest for each in _shown(prompt.shown)}
-            before = tuple(each for each in before if each.digest.hex() in shown)
-        pictures = tuple({each.digest: each for each in (*prompt.pictures, *before)}.values())
-        try:
-            check_pictures(pictures if self.request.background else prompt.pictures)
-        except ValueError as error:
-            raise InvalidRequest(f"Too many pictures: {error}.", code="invalid_image", param="input") from None
-        return pictures
 
     def _picture_room(self, prompt: Prompt, pictures: Sequence[Picture]) -> PictureRoom:
         """The room for pictures of servers' answers in its turn, and in the prompt behind them."""

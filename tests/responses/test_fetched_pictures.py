@@ -74,8 +74,9 @@ async def site() -> AsyncIterator[Site]:
 @asynccontextmanager
 async def fetching(settings: Settings, site: Site, *answers: Say, **more: Any) -> AsyncIterator[Seeing]:
     """A service that fetches pictures from localhost alone."""
-    bounds = {"urls": ("localhost",)} | more.pop("pictures", {})
-    async with seeing(settings, *answers, pictures=bounds, **({"search_hosts": ("localhost",)} | more)) as asked:
+    hosts = ("localhost",)
+    named: dict[str, Any] = {"search_hosts": hosts} | more | {"pictures": {"urls": hosts} | more.get("pictures", {})}
+    async with seeing(settings, *answers, **named) as asked:
         yield asked
 
 
