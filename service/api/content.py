@@ -20,6 +20,7 @@ from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
 from service.markup.messages import ShownPicture
 from service.markup.speech import REFERENCE
+from service.steps import in_one_go
 from store.turn import PICTURE_DIGEST_BYTES, Picture
 
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
@@ -303,21 +304,34 @@ Images = list[tuple[dict[str, Any], str]]
 """Parts of images, and where each stands."""
 
 
-def text_or_parts(raw: msgspec.Raw, kind: str, where: str, *, images: Images | None) -> str | list[dict[str, Any]]:
+def text_or_parts(
+    raw: msgspec.Raw, kind: str, where: str, *, images: Images | None, parts: Sequence[Part] | None = None
+) -> str | list[dict[str, Any]]:
     """A text, or the listed form of a list's parts, texts among them being of type `kind`. Raises InvalidRequest.
 
-    Images are added to `images`; for None they are refused.
+    Images are added to `images`; for None they are refused. `parts` are those of the list, where they were read.
     """
     if bytes(memoryview(raw)[:1]) != b"[":
         return decode(raw, str | list[Part], where)
-    sent = read_parts(raw, where)
+    sent = read_parts(raw, where) if parts is None else parts
     return [_list_part(part, kind, f"{where}[{place}]", images) for place, part in enumerate(sent)]
 
 
 def read_parts(raw: msgspec.Raw, where: str) -> list[Part]:
     """The parts of a list, none for null. Raises InvalidRequest, for too many of them too."""
-    sent = decode_list(raw, MAX_PARTS, where)
-    return [decode(part, Part, f"{where}[{place}]") for place, part in enumerate(sent)]
+    return in_one_go(parts_in_steps(raw, where))
+
+
+def parts_in_steps(raw: msgspec.Raw, where: str) -> Generator[None, None, list[Part]]:
+    """The same, yielding behind each that is as long as a picture."""
+    parts: list[Part] = []
+    for place, part in enumerate(decode_list(raw, MAX_PARTS, where)):
+        if (long := len(memoryview(part)) > CHARS_A_STEP) and not place:
+            yield
+        parts.append(decode(part, Part, f"{where}[{place}]"))
+        if long:
+            yield
+    return parts
 
 
 def text_part(kind: str, text: str) -> dict[str, Any]:

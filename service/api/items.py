@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.content import USUAL_BOUNDS, Images, PictureBounds, ReadPicture, ReadPictures, images_in, text_of
+from service.api.content import USUAL_BOUNDS, Images, Part, PictureBounds, ReadPicture, ReadPictures, images_in, text_of
 from service.api.request import Effort
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
@@ -516,6 +516,8 @@ class Gathered(msgspec.Struct):
     """The parts of images whose pictures are still to be read."""
     elsewhere: Images = msgspec.field(default_factory=Images)
     """Those whose pictures are at URLs of http, with the places of these."""
+    parts: list[Part] | None = None
+    """The parts of the item that is read, where they were read before it."""
     shown: int = 0
     """How many pictures were read, each as often as it is shown."""
     added: list[tuple[str, Raw]] = msgspec.field(default_factory=list[tuple[str, Raw]])

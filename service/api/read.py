@@ -18,7 +18,16 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from service.api import ids
 from service.api import items as listed
-from service.api.content import USUAL_BOUNDS, Images, read_parts, read_picture, text_or_parts, text_part
+from service.api.content import (
+    USUAL_BOUNDS,
+    Images,
+    Part,
+    parts_in_steps,
+    read_parts,
+    read_picture,
+    text_or_parts,
+    text_part,
+)
 from service.api.items import (
     BYTES_A_STEP,
     FOREIGN,
@@ -131,7 +140,7 @@ class _Reasoning(msgspec.Struct):
 
 def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
-    content = text_or_parts(sent.content, kind, f"{where}.content", images=_images(gathered))
+    content = text_or_parts(sent.content, kind, f"{where}.content", images=_images(gathered), parts=gathered.parts)
     if isinstance(content, str):
         content = [text_part(kind, content)]
     return listed.MessageItem(sent.role, content, phase=sent.phase or UNSET)
@@ -219,7 +228,8 @@ class _ShellOutput(msgspec.Struct):
 def _call_output(item: type[listed.FunctionCallOutputItem]) -> Reader:
     def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
         call_id = checked_call_id(sent.call_id, f"{where}.call_id")
-        return item(call_id, text_or_parts(sent.output, "input_text", f"{where}.output", images=_images(gathered)))
+        at, images = f"{where}.output", _images(gathered)
+        return item(call_id, text_or_parts(sent.output, "input_text", at, images=images, parts=gathered.parts))
 
     return Reader(_CallOutput, read)
 
@@ -494,10 +504,20 @@ def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False
     sent = decode(raw, reader.sent, where)
     if long:
         yield
+    gathered.parts = (yield from _parts_of_long(sent, where)) if long else None
     item = reader.read(sent, where, gathered)
     if gathered.images:
         yield from _read_pictures(gathered, stored=stored)
     return item
+
+
+def _parts_of_long(sent: msgspec.Struct, where: str) -> Generator[None, None, list[Part] | None]:
+    """The parts of a long message, or of a call's output, in steps; None of anything else, and of a text."""
+    name = "content" if isinstance(sent, _Message) else "output" if isinstance(sent, _CallOutput) else None
+    raw: Raw = ABSENT if name is None else getattr(sent, name)
+    if bytes(memoryview(raw)[:1]) != b"[":
+        return None
+    return (yield from parts_in_steps(raw, f"{where}.{name}"))
 
 
 def _read_pictures(gathered: Gathered, *, stored: bool) -> Generator[None, None, None]:
