@@ -348,7 +348,7 @@ class Driver:
         began = monotonic()
         outcome = await self._outcome_of(call, tools)
         if outcome is not None:
-            outcome = self.machine.bounded(outcome)
+            outcome = self.machine.limit_pictures(outcome)
             self.metrics.tool_called(outcome.status, monotonic() - began)
             self._put(self.run.take_outcome(outcome))
 

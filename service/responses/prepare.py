@@ -271,7 +271,7 @@ class _Preparation:
 
     def _picture_room(self, prompt: Prompt, pictures: Sequence[Picture]) -> PictureRoom:
         """The room for pictures of servers' answers in its turn, and in the prompt behind them."""
-        bounds, shown = self.service.settings.picture_bounds or USUAL_BOUNDS, _shown(prompt.shown)
+        bounds, shown = self.service.settings.picture_bounds or USUAL_BOUNDS, _pictures_in(prompt.shown)
         size = max(sum(len(each.data) for each in pictures), sum(each.bytes for each in shown))
         number = min(TOLD_PICTURES, MOST_PICTURES - len(pictures), bounds.conversation - len(shown))
         return PictureRoom(number, min(TOLD_BYTES, MOST_PICTURE_BYTES - size), bounds.bytes, bounds.pixels)
@@ -460,7 +460,7 @@ def _is_shown(item: InputItem, url: str) -> bool:
 
 def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
     """Raises InvalidRequest where a prompt shows more pictures than a model is to be sent at once."""
-    pictures = _shown(shown)
+    pictures = _pictures_in(shown)
     size = sum(each.bytes for each in pictures)
     if len(pictures) > most or size > MOST_SHOWN_BYTES:
         raise InvalidRequest(
@@ -471,7 +471,7 @@ def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
         )
 
 
-def _shown(messages: Sequence[StoredMessage]) -> list[ShownPicture]:
+def _pictures_in(messages: Sequence[StoredMessage]) -> list[ShownPicture]:
     """The pictures of a prompt, each as often as it is shown."""
     return [each for message in messages if isinstance(message, Pictured) for each in message.pictures]
 

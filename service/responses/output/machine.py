@@ -227,7 +227,7 @@ class Machine:
             self._keep([feedback])
             self.stretches.give_feedback(self.messages)
 
-    def bounded(self, outcome: Outcome) -> Outcome:
+    def limit_pictures(self, outcome: Outcome) -> Outcome:
         """An outcome with those of its pictures for which the response has room; of the others the lines are left."""
         room = self._all_rules.pictures
         shown = () if room is None else room.takes(outcome.pictures, self.pictures)
