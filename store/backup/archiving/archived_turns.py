@@ -50,7 +50,7 @@ AWAY_PARTS = 64
 """The most parts of a tree in which to look for branches that Redis doesn't have: some 64 MiB of content."""
 
 WITH_RESPONSES = 4
-"""How many times the bytes of messages of the longest chain a way may have, with its responses."""
+"""How many times the bytes of messages of the longest chain of a way are held at once, with responses and pictures."""
 
 TRIES = 3
 """How often the archive is asked anew because turns of a way were deleted or evicted meanwhile."""
@@ -72,12 +72,13 @@ T = TypeVar("T")
 
 
 class Way(NamedTuple):
-    """The turns from a root to one that was looked for, deleted ones included, or that one alone; and what the archive
-    said of it.
+    """The turns from a root to one that was looked for, deleted ones included, or some of them; what the archive said
+    of it; and the ids of all of them.
     """
 
     turns: Sequence[Saved]
     archived: Archived
+    ids: Sequence[str]
 
 
 class _Question(NamedTuple):
@@ -140,8 +141,8 @@ class ArchivedTurns(ArchiveReader):
         )
 
     async def lineage(self, tenant: str, digits: str) -> Sequence[str] | None:
-        way = await self._once("way", _Question(tenant, digits), self.way)
-        return None if way is None else [turn.id for turn in way.turns]
+        way = await self._once("find", _Question(tenant, digits), self.found)
+        return None if way is None else way.ids
 
     async def away(self, tenant: str, root: str, here: Collection[str], most: int) -> AwayBranches:
         ask = partial(self._away, here=here, most=most)
@@ -306,18 +307,19 @@ class ArchivedTurns(ArchiveReader):
         keys = self._keyspace.keys(tenant, digits)
         asked_ms = await self._now(keys)
 
-        async def look(scan: Scan) -> tuple[str, Sequence[Saved]]:
+        async def look(scan: Scan) -> tuple[Sequence[str], int, Sequence[Saved]]:
             path = await scan.path(id_of(digits), remains=remains)
-            return (digits_of(path[0]), await turns(scan, path)) if path else ("", ())
+            return (path, scan.index.entries[path[-1]].created, await turns(scan, path)) if path else ((), 0, ())
 
-        root, found = await self._keeping.look(tenant, digits, look)
+        path, created, found = await self._keeping.look(tenant, digits, look)
+        root = digits_of(path[0]) if path else ""
         erased = await self._marks.erased_until(tenant) if found else 0
-        if not found or found[-1].created <= erased or await self._is_gone(keys, root, asked_ms, remains):
+        if not found or created <= erased or await self._is_gone(keys, root, asked_ms, remains):
             return None
         told = [as_of(turn, erased) for turn in found]
-        doubted = len(told) - (0 if remains else 1)
+        doubted = len(told) - (0 if remains or found[-1].id != path[-1] else 1)
         noted = await self._as_noted(keys, root, told, doubted)
-        return Way(noted, Archived(asked_ms, FENCE_MS, root, noted[-1].deleted, FROM_ARCHIVE))
+        return Way(noted, Archived(asked_ms, FENCE_MS, root, noted[-1].deleted, FROM_ARCHIVE), path)
 
     async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved], doubted: int) -> Sequence[Saved]:
         """The turns of a way, the first so many without deletions that the archive doesn't have yet."""
@@ -335,16 +337,26 @@ class ArchivedTurns(ArchiveReader):
         return told
 
     async def _way(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
+        found = await self._portion(scan, path)
+        if len(found) < len(path):
+            raise ChainTooLong(path[-1])
+        return found
+
+    async def _portion(self, scan: Scan, path: Sequence[str], after: str = "") -> Sequence[Saved]:
+        """The turns of a path behind one, or from its root on: as many as memory holds at once, and one at least."""
         entries = [scan.index.entries[id] for id in path]
-        content = sum(entry.payload for entry in entries)
         if (
             len(path) > self._history.max_depth
             or sum(entry.messages for entry in entries[:-1]) >= self._history.max_chain_bytes
-            or content > WITH_RESPONSES * self._history.max_chain_bytes
         ):
             raise ChainTooLong(path[-1])
+        begin = end = path.index(after) + 1 if after else 0
+        content, most = 0, WITH_RESPONSES * self._history.max_chain_bytes
+        while end < len(path) and (end == begin or content + entries[end].payload <= most):
+            content += entries[end].payload
+            end += 1
         scan.keep(content)
-        return await scan.turns(path)
+        return await scan.turns(path[begin:end])
 
     async def _alone(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
         return await scan.turns(path[-1:])
@@ -371,9 +383,19 @@ class ArchivedTurns(ArchiveReader):
     # --- the way back ------------------------------------------------------------------------------------------------
 
     async def _bring_back(self, tenant: str, digits: str) -> bool | None:
-        """Bring a turn back with all above it; None where the archive has no such turn."""
-        look = partial(self.way, tenant, digits)
-        return await self._in_time(digits, look, lambda way: self._store(tenant, way)) or None
+        """Bring a turn back with all above it, in portions; None where the archive has no such turn."""
+        last = ""
+
+        async def store(way: Way) -> None:
+            nonlocal last
+            await self._store(tenant, way)
+            last = way.turns[-1].id
+
+        while last != id_of(digits):
+            look = partial(self._looked_for, tenant, digits, partial(self._portion, after=last))
+            if not await self._in_time(digits, look, store):
+                return None
+        return True
 
     async def _in_time(
         self, digits: str, look: Callable[[], Awaitable[Way | None]], act: Callable[[Way], Awaitable[None]]

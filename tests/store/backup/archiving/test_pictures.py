@@ -46,6 +46,40 @@ async def test_a_turn_that_comes_back_from_the_archive_has_its_pictures(
     assert await store.pictures(TENANT, tip, WANTED) == WANTED
 
 
+async def test_turns_with_more_pictures_than_memory_holds_at_once_come_back_in_portions(
+    archived: Kept, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived.store
+    root = await show(store, CAT, DOG)
+    middle = await show(store, DOG, parent=root)
+    tip = await show(store, CAT, parent=middle)
+    await archived.archive_all()
+    await lose(redis, prefix)
+    store.elsewhere = archived.turns
+    monkeypatch.setattr("store.backup.archiving.archived_turns.WITH_RESPONSES", 0)  # each turn is a portion
+    assert [*await store.lineage(TENANT, tip)] == [root, middle, tip]
+    assert (await store.chain(TENANT, tip)).ids == (root, middle, tip)
+    store.elsewhere = NO_ARCHIVE
+    assert await store.pictures(TENANT, tip, WANTED) == WANTED
+
+
+async def test_of_a_way_in_portions_an_erased_turn_stays_erased(
+    archived: Kept, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = archived.store
+    root = await show(store, CAT)
+    middle = await show(store, DOG, parent=root)
+    tip = await show(store, CAT, parent=middle)
+    await archived.archive_all()
+    await lose(redis, prefix)
+    store.elsewhere = archived.turns
+    await store.forget(TENANT, middle, erase=True)
+    monkeypatch.setattr("store.backup.archiving.archived_turns.WITH_RESPONSES", 0)
+    assert (await store.chain(TENANT, tip)).ids == (root, middle, tip)
+    store.elsewhere = NO_ARCHIVE
+    assert await store.pictures(TENANT, tip, WANTED) == {digest_of(CAT): CAT}
+
+
 async def test_what_was_erased_or_redacted_is_archived_without_its_pictures(
     archived: Kept, redis: Redis, prefix: str
 ) -> None:
