@@ -204,13 +204,3 @@ def test_a_server_is_started_once_and_from_the_main_thread_alone(tmp_path: Path)
     assert "main thread" in caught[0]
     with EmbeddedServer(tmp_path) as server, pytest.raises(RuntimeError, match="running already"):
         server.start()
-
-
-def test_a_server_that_is_not_running_has_no_address_and_stops_without_fuss(tmp_path: Path) -> None:
-    server = EmbeddedServer(tmp_path)
-    server.stop()
-    for attribute in ("url", "pid"):
-        with pytest.raises(RuntimeError, match="not running"):
-            getattr(server, attribute)
-    with pytest.raises(RuntimeError, match="not running"):
-        server.wait()

@@ -141,20 +141,6 @@ async def test_fewer_shards_are_refused_and_more_are_not(
     assert await faults(redis, server_url, f"{prefix}-2", shards=5) == []
 
 
-async def test_a_restored_conversation_may_be_unused_for_half_of_the_time_before_it_expires(
-    unaudited: ConversationHistoryStore, prefix: str, redis: Redis, moves: Moves
-) -> None:
-    ids, day = [(await grow(unaudited, name))[0] for name in "abc"], 86_400_000_000
-    now = round(await unaudited.now() * 1e6)
-    for number, id in enumerate(ids):
-        await redis.hset(unaudited.keyspace.turn(TENANT, id).key("node"), "touched", now - (100 - number) * day)
-    await moves.save()
-    await moves.restore(caps=Caps(idle_seconds=86_400 * 2))
-    found = await scores(redis, f"{prefix}-2", "trees")
-    assert list(found) == ids
-    assert now - day <= min(found.values()) < max(found.values()) < now - day // 2
-
-
 async def test_the_secret_is_restored_where_there_is_none(
     history: ConversationHistoryStore, second: ConversationHistoryStore, server_url: str, prefix: str, moves: Moves
 ) -> None:

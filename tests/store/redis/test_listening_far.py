@@ -13,12 +13,10 @@ from redis import exceptions as redis_errors
 from store.listening import Listener, Listening
 from store.redis.connection import connect
 from tests.support.store.servers import (
-    SERVICE,
     Cluster,
     Process,
     Watched,
     cluster,
-    until,
 )
 
 LONG_SECONDS = 20.0
@@ -128,16 +126,4 @@ async def test_behind_sentinels_the_new_primary_is_heard(
     assert await heard(listener) == [b"old"]
     os.kill(watched.primary.process.pid, end)
     await missed(listener)
-    await told(listener, watched.replica, "channel")
-
-
-async def test_behind_sentinels_a_primary_that_becomes_a_replica_is_left(
-    watched: Watched, stack: AsyncExitStack
-) -> None:
-    (listener,) = await listeners(stack, watched.url, "channel")
-    failover = ("SENTINEL", "FAILOVER", SERVICE)
-    until(lambda: watched.sentinel.ask(*failover) == "OK", "the Sentinel has no use for the replica")
-    until(lambda: "master" in watched.replica.ask("ROLE"), "the replica was not promoted")
-    watched.primary.ask("REPLICAOF", "127.0.0.1", watched.replica.port)  # what the Sentinel does 8 s later
-    watched.primary.ask("CLIENT", "KILL", "TYPE", "pubsub")  # and this with it
     await told(listener, watched.replica, "channel")

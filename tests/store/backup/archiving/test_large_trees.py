@@ -61,18 +61,6 @@ class Puts:
         return await self._put(key, value, only_if=only_if)
 
 
-async def test_a_pass_takes_some_of_a_large_tree_and_the_rest_stays_for_the_next(begin: Open) -> None:
-    made = await begin(pass_bytes=PASS)
-    ids = await grow(made.store, *texts(40))
-    puts, left = Puts(made.archive), [40]
-    while left[-1]:
-        left.append(await archive_one(made.archiver, Due(TENANT, digits_of(ids[0]))))
-    assert left == sorted(set(left), reverse=True)
-    assert len(left) > 8
-    assert max(puts.added) < PASS + 4 * TEXT
-    assert await made.told(ids[-1]) == ids
-
-
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_what_nobody_has_archived_above_a_turn_comes_in_passes(
     before: ConversationHistoryStore, begin: Open, deleted: bool

@@ -110,18 +110,6 @@ async def test_a_backup_has_the_pictures_of_its_turns(
     assert (await contents_of(moves.file)).turns == 3
 
 
-async def test_many_large_pictures_are_restored_a_few_at_a_time(
-    store: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
-) -> None:
-    tip, shown = None, [bytes([number]) * (1 << 20) for number in range(6)]
-    for data in shown:
-        tip = await show(store, data, parent=tip)
-    await moves.save()
-    assert (await moves.restore()).restored == len(shown)
-    wanted = {digest_of(data): data for data in shown}
-    assert await second.pictures(TENANT, str(tip), wanted) == wanted
-
-
 async def test_an_export_has_the_bytes_of_pictures(archived: Kept) -> None:
     id = await show(archived.store, CAT)
     await archived.archive_all()

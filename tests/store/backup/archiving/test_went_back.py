@@ -20,12 +20,9 @@ from store.backup.heads import key_of
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveShared, ArchiveWentBack, NotFound
 from store.history.caps import Caps
-from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
-from tests.support.archive.back import gone_back, remembered
 from tests.support.store.model_truth import Process
-from tests.support.store.named import add, begun, words
 from tests.support.store.sample import TENANT, grow
 
 FEW = Caps(responses=6)
@@ -142,32 +139,6 @@ async def test_an_archive_that_the_store_has_left_hears_of_no_deletion_and_has_t
     await ownership.accept(again.store.server, again.store.keyspace, again.archive.archive)
     await again.archive.archive_due()
     assert await again.store.get(TENANT, kept)
-
-
-async def test_a_redis_that_went_back_has_its_conversations_as_the_archive_has_them_before_it_is_ready(
-    machine: Machine, redis: Redis
-) -> None:
-    process = machine.start()
-    await process.archive.archive_due()
-    id = await begun(Conversations(process.store), text="first")
-    await process.archive_all()
-    before = await remembered(redis, machine.prefix)
-    await add(Conversations(process.store), id, "a", "b")
-    await process.archive_all()
-    await machine.stop()
-    await gone_back(redis, machine.prefix, before)
-    again = machine.start()
-    named = Conversations(again.store)
-    assert await words(named, id) == ["first"]
-    await again.archive.open()
-    assert await words(named, id) == ["first", "a", "b"]
-    await add(named, id, "c")
-    await again.archive_all()
-    await redis.delete(*[key async for key in redis.scan_iter(f"{machine.prefix}:*")])
-    await machine.stop()
-    empty = machine.start()
-    await empty.archive.open()
-    assert await words(Conversations(empty.store), id) == ["first", "a", "b", "c"]
 
 
 async def test_running_processes_notice_a_copy_that_is_put_back_and_the_others_hear_of_it(machine: Machine) -> None:
