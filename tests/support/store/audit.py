@@ -91,7 +91,7 @@ async def replies(redis: Redis, commands: list[tuple[Any, ...]]) -> list[Any]:
 async def scores(redis: Redis, prefix: str, name: str) -> dict[str, float]:
     """The `trees` of the only shard by id, or the `leaves:TENANT` of a tenant, least recently used first, with their
     scores."""
-    found = await redis.zrange(f"{prefix}:{{00}}:{name}", 0, -1, withscores=True)
+    found: Any = await redis.zrange(f"{prefix}:{{00}}:{name}", 0, -1, withscores=True)
     return {f"resp_{member.decode().rpartition('/')[2]}": score for member, score in found}
 
 
@@ -210,7 +210,7 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     return wrong + job_complaints(own, nodes, turns)
 
 
-def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Dump, nodes: Dump) -> list[str]:
+def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Families, nodes: Nodes) -> list[str]:
     tenant, digits = turn
     families = turns[turn]
     children = [child for child, other in nodes.items() if child[0] == tenant and other["parent"] == digits]
@@ -252,12 +252,12 @@ def _ordered(own: Dump, name: str) -> dict[tuple[str, str], float]:
     return {(tenant, each.decode()): score for key, tenant in orders for each, score in own[key].items()}
 
 
-def _conversations(nodes: Dump) -> set[tuple[str, str]]:
+def _conversations(nodes: Nodes) -> set[tuple[str, str]]:
     """The conversations that were not deleted."""
     return {turn for turn, node in nodes.items() if turn[1][2:14] == CONVERSATION_MARK and "deleted" not in node}
 
 
-def _leaves(nodes: Dump) -> set[tuple[str, str]]:
+def _leaves(nodes: Nodes) -> set[tuple[str, str]]:
     parents = {(tenant, node["parent"]) for (tenant, _), node in nodes.items()}
     return {turn for turn, node in nodes.items() if turn not in parents and not under_way(node)}
 
@@ -266,11 +266,11 @@ def _members(turns: set[tuple[str, str]]) -> set[str]:
     return {"/".join(turn) for turn in turns}
 
 
-def _roots(nodes: Dump) -> set[str]:
+def _roots(nodes: Nodes) -> set[str]:
     return _members({turn for turn, node in nodes.items() if not node["parent"]})
 
 
-def _shown(nodes: Dump) -> Counter[tuple[str, str]]:
+def _shown(nodes: Nodes) -> Counter[tuple[str, str]]:
     """How many turns show each picture of a tenant."""
     shown: Counter[tuple[str, str]] = Counter()
     for (tenant, _), node in nodes.items():
@@ -279,7 +279,7 @@ def _shown(nodes: Dump) -> Counter[tuple[str, str]]:
     return shown
 
 
-def _usage(nodes: Dump, pictures: Dump, shard_name: int) -> dict[str, int]:
+def _usage(nodes: Nodes, pictures: dict[Turn, Any], shard_name: int) -> dict[str, int]:
     counted: Counter[str] = Counter()
     leaves, listed = _leaves(nodes), _conversations(nodes)
     for (tenant, digits), node in nodes.items():
