@@ -553,3 +553,16 @@ async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up(
         assert stopped.is_set()
         with pytest.raises(ZeroDivisionError):
             await sink.close()
+
+
+async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
+    engine = scripted(*[[Stall()]] * PLACES, [answer("hi")])
+    async with opened_service(redis_url, engine, worker_concurrency=PLACES) as service:
+        for _ in range(PLACES):
+            await queued(service)
+        async with working(service) as worker:
+            await until(lambda: worker.running == PLACES, SECONDS)
+            ids = [await queued(service, tier=tier, tenant="globex") for tier in ("flex", "default")]
+            for id in ids:
+                await over(service, id, "globex")
+            assert service.metrics.jobs_handed_back._value.get() == 1

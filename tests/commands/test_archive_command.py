@@ -14,10 +14,12 @@ from service.commands.command_line import app
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.archiving.marks import GONE, HOLD, key_of
+from store.backup.archiving.parts import key_of as part_key
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of as head_key
 from store.backup.upkeep.reconciling import Reconciler
 from store.embedded import EmbeddedServer
+from store.keys import digits_of
 from tests.support.archive.kept import kept
 from tests.support.store.sample import TENANT, grow
 
@@ -242,3 +244,33 @@ async def _comes_anew(url: str, folder: Path) -> list[str] | None:
         found = await both.told(root)
     await archive.close()
     return found
+
+
+def test_the_status_says_what_could_not_be_archived_and_what_was_deleted_just_now(folder: Path) -> None:
+    with EmbeddedServer(folder) as server:
+        asyncio.run(_in_trouble(server.url, folder))
+        lines = told("status").output.splitlines()
+        (failed,) = json.loads(told("status", "--quick", "--json").output)["failed"]
+    assert lines[2].startswith("shard 00: 1 trees wait, the oldest for ")
+    assert lines[2].endswith(" s, 1 of them could not be archived")
+    assert lines[3] == "shard 00: it went back in time, and has what was deleted since"
+    assert lines[4] == "shard 00: 1 deletions were archived within the last minute"
+    assert lines[5].startswith(f"not archived: tenant {TENANT}, resp_00")
+    assert lines[5].endswith(": it is no part of a tree")
+    assert failed["reason"].endswith("it is no part of a tree")
+
+
+async def _in_trouble(url: str, folder: Path) -> None:
+    """One turn was deleted, one can't be archived, and the server lost its count of deletions."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, PREFIX, archive) as both:
+        (gone,) = await grow(both.store, WORDS)
+        await both.store.forget(TENANT, gone)
+        await both.archive_all()
+        (id,) = await grow(both.store, WORDS)
+        await archive.put(part_key(TENANT, digits_of(id)), b"damaged", only_if=None)
+        whole = StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard, after_seconds=0)
+        await whole.archive_due()
+        async with both.store.server.operation() as operation:
+            await operation.command("DEL", both.store.keyspace.all_shards()[0].archive_head)
+    await archive.close()

@@ -72,6 +72,8 @@ def test_json_is_one_object_with_every_finding() -> None:
     report = json.loads(result.output)
     assert report.keys() == {"safe", "redis", "findings"}
     assert not report["safe"]
+    for shown in (result.output, doctor("--redis-url", NOWHERE).output):
+        assert (SECRET in shown, "redis://me:****@127.0.0.1:1" in shown) == (False, True)
     assert all(each.keys() == {"what", "level", "now", "why", "remedy", "node"} for each in report["findings"])
     assert [(each["what"], each["level"]) for each in report["findings"]] == [
         ("reachable", "unsafe"),

@@ -99,3 +99,15 @@ def test_the_card_fits_a_terminal_its_columns_are_straight_and_what_is_wrong_com
     assert "  conversations  in /d, 1 response" in lines
     assert "  beside it      vLLM at http://127.0.0.1:8001, which --engine vllm serves" in lines
     assert "  documents      http://127.0.0.1:8000/docs" in lines
+
+
+def test_a_traceback_is_shown_line_by_line() -> None:
+    record = logging.LogRecord("harmonium.test", logging.ERROR, __file__, 1, "failed", (), None)
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError as error:
+        record.exc_info = (ValueError, error, error.__traceback__)
+    first, *below = TerminalFormatter(PLAIN).format(record).splitlines()
+    assert first.endswith("ERROR failed")
+    assert below[0] == "    Traceback (most recent call last):"
+    assert below[-1] == r"    ValueError: \x1b[2J"

@@ -156,3 +156,12 @@ def test_a_caller_that_takes_or_gives_nothing_is_told_in_a_line(
     url = serving(answer("200 OK", json.dumps(page)))
     done = subprocess.run(["sh", "-c", line, sys.executable, url], stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (status, words)
+
+
+def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:
+    assert run("ask", "-m", "m", "\ud800", "--url", serving(stream(EVENT, DONE))).exit_code == 0
+
+
+def test_what_is_no_text_is_asked_for_with_a_question_mark(serving: Server) -> None:
+    page = {"data": [], "searched": {}}
+    assert run("ls", "--model", "\udcff", "--url", serving(answer("200 OK", json.dumps(page)))).exit_code == 0

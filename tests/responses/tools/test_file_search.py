@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -13,6 +14,7 @@ import pytest
 
 from service.api.outcome import HostedCall
 from service.api.tools.callee import Hosted
+from service.api.tools.mcp import Routed
 from service.harmony import tokens
 from service.settings.mcp import BadServers, Connection, read_servers
 from service.settings.settings import Settings
@@ -304,3 +306,10 @@ def test_one_server_stands_for_a_type() -> None:
     table = 'url = "http://127.0.0.1/mcp"\ntype = "file_search"\ntool = "a"\n'
     with pytest.raises(BadServers, match=r"\[two\]: \[one\] has the same type"):
         read_servers(f"[one]\n{table}[two]\n{table}")
+
+
+def test_a_search_is_made_again_where_nobody_knows_whether_it_was() -> None:
+    shown: Any = SimpleNamespace(name="search")
+    callee = Routed("file_search", "library", "search", shown, read=lambda raw, where: "{}").callee("{}")
+    assert callee.hosted is not None
+    assert callee.hosted.repeatable, "it only reads; tests/responses/test_hosted_calls.py has what follows"
