@@ -5,6 +5,7 @@ import json
 import re
 import socket
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -116,11 +117,8 @@ async def _unarchived(url: str, folder: Path, *, minutes: int) -> None:
     archive = open_archive("sqlite", folder)
     async with kept(url, "harmonium", archive) as both, Redis.from_url(url) as redis:
         (id,) = await grow(both.store, "hi")
-        ((member, due),) = [
-            (member, due)
-            for member, due in await redis.zrange("harmonium:{00}:unarchived", 0, -1, withscores=True)
-            if member.decode().endswith(digits_of(id))
-        ]
+        found: Any = await redis.zrange("harmonium:{00}:unarchived", 0, -1, withscores=True)
+        ((member, due),) = [each for each in found if each[0].decode().endswith(digits_of(id))]
         await redis.zadd("harmonium:{00}:unarchived", {member: due - minutes * 60_000})
     await archive.close()
 

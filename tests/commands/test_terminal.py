@@ -66,8 +66,9 @@ def test_the_longest_line_fits_and_keeps_what_happened() -> None:
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\n00:00:00 forged", "\r", "\u202e"])
 def test_nothing_breaks_out_of_a_line_or_reaches_the_terminal(evil: str) -> None:
+    odd: Any = {evil: "x"}
     written = [
-        line(evil, reason=evil, **{evil: "x"}),
+        line(evil, reason=evil, **odd),
         request(evil, method=evil, tenant=evil, code=evil, param=evil, client=evil, outcome=evil, response_id=evil),
     ]
     assert all(text.replace("…", "").isascii() and text.isprintable() for text in written)
