@@ -424,9 +424,20 @@ class Vllm(Kind):
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
         if facts.speech is not None and facts.speech.mark and shows_pictures(disarmed):
-            asked = template_body(in_grey(disarmed), facts.model, mm_payload="none", tool_choice="none")
-            return read_rendered(await self.ask_body(ask, RENDER, asked)).with_mark(facts.speech.mark)
-        return read_cut(await self.ask_body(ask, TOKENIZE, template_body(disarmed, facts.model))).tokens
+            disarmed = in_grey(disarmed)
+            asked = template_body(disarmed, facts.model, mm_payload="none", tool_choice="none")
+            status, body = await ask("POST", RENDER, asked)
+            if status == 200:
+                return read_rendered(body).with_mark(facts.speech.mark)
+            ids = await self._tokenized(ask, facts, disarmed)
+            if len(ids) < facts.context_tokens:  # a prompt that is too long is refused, and here made shorter
+                raise self.refusal(status, body)
+            return ids
+        return await self._tokenized(ask, facts, disarmed)
+
+    async def _tokenized(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+        """The ids of a prompt as the model reads it. Raises EngineError."""
+        return read_cut(await self.ask_body(ask, TOKENIZE, template_body(transcript, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:
         status, body = await ask("GET", METRICS, None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, BadRequestError
 
 from service.api.content import IMAGE
 from service.background.timing import Timing
@@ -75,6 +75,16 @@ async def test_broken_off_amid_an_answer_it_goes_on_at_the_token_with_its_pictur
     assert response.usage is not None
     assert response.usage.input_tokens == len(first["token_ids"]) + MORE
     assert response.usage.output_tokens == len(encoded(ANSWER + END))
+
+
+async def test_a_prompt_with_pictures_that_is_too_long_is_made_shorter_or_refused(settings: Settings) -> None:
+    async with seeing(settings, context_tokens=700) as (server, client):
+        first = await ask(client, said("One " * 100, CAT))
+        await ask(client, said("Two " * 100, DOG), first, truncation="auto")
+        assert shown(server) == [url_of(DOG)]
+        with pytest.raises(BadRequestError, match="context") as refused:
+            await ask(client, said("Three " * 100, CAT), first)
+    assert refused.value.code == "context_length_exceeded"
 
 
 async def test_a_server_that_takes_one_picture_at_a_time_is_given_none(settings: Settings) -> None:

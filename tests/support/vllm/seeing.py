@@ -79,6 +79,8 @@ class SeeingStandin(Standing):
         places = [at for at, id in enumerate(marked) if id == ord(PICTURE)]
         ranges = [{"offset": at + number * MORE, "length": len(PATCHES)} for number, at in enumerate(places)]
         ids = encoded(written(body["messages"], PATCHES))
+        if len(ids) > self.context_tokens:
+            return as_json(error_body(400, f"Input length ({len(ids)}) exceeds model's maximum context length"), 400)
         features = {"mm_hashes": {"image": ["0"] * len(places)}, "mm_placeholders": {"image": ranges}}
         return as_json({"token_ids": ids, "features": features if places else None})
 
