@@ -429,13 +429,13 @@ class Vllm(Kind):
             status, body = await ask("POST", RENDER, asked)
             if status == 200:
                 return read_rendered(body).with_mark(facts.speech.mark)
-            ids = await self._tokenized(ask, facts, disarmed)
+            ids = await self._ids_of(ask, facts, disarmed)
             if len(ids) < facts.context_tokens:  # a prompt that is too long is refused, and here made shorter
                 raise self.refusal(status, body)
             return ids
-        return await self._tokenized(ask, facts, disarmed)
+        return await self._ids_of(ask, facts, disarmed)
 
-    async def _tokenized(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+    async def _ids_of(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
         """The ids of a prompt as the model reads it. Raises EngineError."""
         return read_cut(await self.ask_body(ask, TOKENIZE, template_body(transcript, facts.model))).tokens
 
