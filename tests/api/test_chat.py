@@ -240,3 +240,13 @@ def test_a_bad_request_is_refused_in_its_own_words() -> None:
         assert (error.status, error.param) == (400, param), (name, error.message)
         assert words in error.message, (name, error.message)
         assert not re.search(r"input\[|text\.format|instructions", error.message), (name, error.message)
+
+
+def test_custom_calls_and_their_outputs_are_items_too() -> None:
+    call = {"id": "a", "type": "custom", "custom": {"name": "c", "input": "aaa"}}
+    assert items(HI, {"role": "assistant", "tool_calls": [call]}, OUTPUT)[1] == {
+        "type": "custom_tool_call",
+        "call_id": "a",
+        "name": "c",
+        "input": "aaa",
+    }

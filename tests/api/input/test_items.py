@@ -431,3 +431,11 @@ def test_images_are_refused_where_that_is_set() -> None:
     error = refusal({"role": "user", "content": [IMAGE_PART]}, refuses=True)
 
     assert (error.param, error.code) == ("input[0].content[0].type", "unsupported_parameter")
+
+
+def test_outputs_that_do_not_stand_side_by_side_stay_where_they_are() -> None:
+    second = {**CALL, "call_id": "call_2"}
+    answers = [{**output("function_call_output"), "call_id": id} for id in ("call_2", "call_1")]
+    made = prompt(input=[CALL, second, answers[0], {"role": "user", "content": "And?"}, answers[1]])
+
+    assert [each.call_id for each in made.messages] == ["call_1", "call_2", "call_2", None, "call_1"]

@@ -421,3 +421,20 @@ def test_secrets_are_masked_at_any_depth() -> None:
     read = tools({"type": "code_interpreter", "container": {"type": "auto", "network_policy": policy}})
 
     assert SECRET not in str(read.echo)
+
+
+def test_all_lists_together_keep_to_the_limits() -> None:
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_TOOLS_BYTES}"):
+        declared([TOOL], ("input[0].tools", [{**TOOL, "description": "d" * (MAX_TOOLS_BYTES - 100)}]))
+
+
+def test_a_namespace_and_members_without_a_place_of_their_own_are_echoed_where_given() -> None:
+    given = {"output_schema": {"type": "string"}, "defer_loading": True, "allowed_callers": ["direct"]}
+    custom = {"type": "custom", "name": "c", "description": "Does c."}
+    read = declared([namespace("clock", TOOL, custom), {**TOOL, "name": "g", **given}])
+
+    assert read.echo == (
+        namespace("clock", {**TOOL, "strict": True}, {**custom, "format": {"type": "text"}}),
+        {**TOOL, "name": "g", "strict": True, **given},
+    )
+    assert recipients(read) == ["clock.f", "clock.c", "functions.g"]
