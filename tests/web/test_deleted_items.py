@@ -209,3 +209,26 @@ async def test_a_call_and_its_output_are_in_a_prompt_together_or_not_at_all(sett
     assert "nothing but sun" not in after
     assert "to=functions.get_weather" not in after
     assert "Sunny." in after
+
+
+def test_items_of_a_deleted_response_can_be_deleted_and_erased(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create().id
+    response = ask(client, "My name is Hildegard.", id)
+    client.responses.delete(response.id)
+    (question, *others) = client.conversations.items.list(id, order="asc").data
+    client.conversations.items.delete(str(question.id), conversation_id=id)
+    assert [role for role, _ in kinds(client, id)] == ["assistant"]
+    for item in (question, *others):
+        client.conversations.items.delete(str(item.id), conversation_id=id, extra_query={"erase": True})
+    assert not holds(service, "My name is Hildegard.")
+
+
+def test_in_a_tree_without_a_conversation_nothing_is_left_of_a_deleted_response(service: ServiceProcess) -> None:
+    client = service.client()
+    first = client.responses.create(model=MODEL, input="hi")
+    second = client.responses.create(model=MODEL, input="ho", previous_response_id=first.id)
+    client.responses.delete(first.id)
+    stored = service.keys()
+    assert not any(b":remains:" in key and first.id[5:].encode() in key for key in stored)
+    assert len(client.responses.input_items.list(second.id).data) == 1

@@ -441,3 +441,20 @@ def test_what_can_be_no_key_is_refused_and_not_shown(key: bytes) -> None:
         key_of([(b"idempotency-key", key)])
     assert refusal.value.code == "invalid_idempotency_key"
     assert f"{len(key)} bytes" in refusal.value.message
+
+
+async def test_what_is_gone_since_is_not_found(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.client() as client:
+        id = (await begin(client)).id
+        await client.conversations.delete(id)
+        with pytest.raises(openai.NotFoundError):
+            await begin(client)
+
+
+async def test_items_of_a_conversation_that_is_deleted_since_are_not_told_again(settings: Settings) -> None:
+    async with serving(settings) as inside, inside.client() as client:
+        id = (await client.conversations.create()).id
+        await add(client, id)
+        await client.conversations.delete(id)
+        with pytest.raises(openai.NotFoundError, match=id):
+            await add(client, id)

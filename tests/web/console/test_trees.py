@@ -315,15 +315,7 @@ SPOKEN = {"type": "message", "role": "assistant"}
     [
         ([CALLED, {**SPOKEN, "phase": "final_answer", "content": "It is 42."}], "It is 42."),
         (
-            [{**SPOKEN, "phase": "commentary", "content": "I'll add."}, CALLED, {**SPOKEN, "content": "42 it is."}],
-            "42 it is.",
-        ),
-        (
-            [
-                {**SPOKEN, "phase": "final_answer", "content": "42."},
-                CALLED,
-                {**SPOKEN, "phase": "commentary", "content": "x"},
-            ],
+            [{**SPOKEN, "phase": "final_answer", "content": "42."}, {**SPOKEN, "phase": "commentary", "content": "x"}],
             "42.",
         ),
         ([{**SPOKEN, "phase": "commentary", "content": "I'll add."}, CALLED], "I'll add."),

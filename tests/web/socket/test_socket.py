@@ -320,3 +320,13 @@ async def test_an_idle_one_is_closed(settings: Settings, monkeypatch: pytest.Mon
             await ws.next()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
+
+
+async def test_a_deleted_parent_is_not_found_though_it_is_remembered(settings: Settings) -> None:
+    engine = scripted([answer("Fine.")])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws, inside.client() as client:
+        first = await ws.answer("Hello! My name is Ada.")
+        await client.responses.delete(first["id"])
+        await ws.ask("What is my name?", previous_response_id=first["id"])
+        assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
+    assert len(engine.generations) == 1
