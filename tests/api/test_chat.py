@@ -162,11 +162,6 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "'text'",
     ),
     "a sound": (content({"type": "input_audio"}), "messages[1].content[0].type", "input_audio"),
-    "a picture without a place": (
-        content({"type": "image_url", "image_url": {}}),
-        "messages[1].content[0].image_url",
-        "URL",
-    ),
     "a picture in a file": (
         content({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}),
         "messages[1].content[0].image_url",
@@ -208,11 +203,6 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "Unknown",
     ),
     "a format of no type": ({"response_format": {}}, "response_format.type", "json_schema"),
-    "a schema that isn't there": (
-        {"response_format": {"type": "json_schema"}},
-        "response_format.json_schema",
-        "Missing",
-    ),
     "a schema that can't be": (
         schema(schema={"type": "what"}),
         "response_format.json_schema.schema.type",

@@ -101,30 +101,6 @@ ITEMS: Table = {
     "an item referred to twice": items(VALUE, "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
     "a reference of no id": items(VALUE, "input[0].id", "256", {"type": "item_reference", "id": ""}),
     # what ran elsewhere
-    "an answer that neither approves nor denies": items(
-        TYPE,
-        "input[0].approve",
-        "bool",
-        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": "yes"},
-    ),
-    "an answer to an unknown request for approval": items(
-        None,
-        "input",
-        "No approval request 'mcpr_1'",
-        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
-    ),
-    "a reason that is a book": items(
-        VALUE,
-        "input[0].reason",
-        "at most 4096",
-        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "x" * 5_000},
-    ),
-    "a request for approval twice": items(
-        None,
-        "input",
-        "Duplicate item found with id mcpr_1",
-        *[{"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "a", "name": "b", "arguments": "{}"}] * 2,
-    ),
 }
 
 PARTS: Table = {
@@ -180,12 +156,6 @@ HISTORIES: Table = {
         VALUE, f"{WHERE}[0]", "call_9", {"role": "tool", "tool_call_id": "call_9", "content": "5"}
     ),
     "a wildly named tool": history(VALUE, f"{WHERE}[0].name", "a b", {"role": "tool", "name": "a b", "content": "5"}),
-    "a call of the history with an empty id": history(
-        VALUE,
-        f"{WHERE}[0].tool_calls[0].id",
-        "256",
-        {"role": "assistant", "tool_calls": [{"id": "", "function": {"name": "f"}}]},
-    ),
     "a call of the history that nobody answers": history(
         None,
         "input",

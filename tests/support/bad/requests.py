@@ -103,14 +103,6 @@ OTHERS: Table = {
     "compacting an empty input": post(COMPACT, VALUE, "input", "at least one item", model=MODEL, input=[]),
     "compacting for an unknown model": post(COMPACT, "model_not_found", "model", "'demo'", 404, model="m", input="hi"),
     "compacting as a stream": post(COMPACT, STRANGE, "stream", "stream", model=MODEL, input="hi", stream=True),
-    "compacting an unknown response": post(
-        COMPACT,
-        "previous_response_not_found",
-        "previous_response_id",
-        UNKNOWN,
-        model=MODEL,
-        previous_response_id=UNKNOWN,
-    ),
     "creating in the other dialect": post("/open-responses/v1/responses", MISSING, "input", "'input'", model=MODEL),
 }
 """Endpoints that read a body as creating does."""

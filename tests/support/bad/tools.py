@@ -66,12 +66,6 @@ TOOLS: Table = {
     ),
     # custom tools
     "a format of an unknown type": tools(VALUE, "tools[0].format.type", "xml", {**CUSTOM, "format": {"type": "xml"}}),
-    "a grammar of an unknown syntax": tools(
-        VALUE,
-        "tools[0].format.syntax",
-        "bnf",
-        {**CUSTOM, "format": {"type": "grammar", "syntax": "bnf", "definition": "a"}},
-    ),
     # namespaces
     "a namespace with a wild name": tools(VALUE, "tools[0].name", "a/b", {**SPACE, "name": "a/b"}),
     "a namespace in a namespace": tools(VALUE, "tools[0].tools[0].type", "namespace", inside(SPACE)),
@@ -127,21 +121,6 @@ CHOICES: Table = {
         "declares no",
         {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]},
         FUNCTION,
-    ),
-    "an allowed hosted tool that isn't declared": chosen(
-        VALUE,
-        "tool_choice.tools[0].type",
-        "Declare",
-        {"type": "allowed_tools", "tools": [{"type": "mcp", "server_label": "a"}]},
-        FUNCTION,
-    ),
-    "a call that is required of allowed tools that can't be called": chosen(
-        VALUE,
-        "tool_choice.tools",
-        "can't run it",
-        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
-        FUNCTION,
-        SEARCH,
     ),
     "too many allowed tools": chosen(
         VALUE,
