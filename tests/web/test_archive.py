@@ -420,3 +420,30 @@ async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays
     await stored.ada.responses.retrieve(kept)
     assert await archive.get(LOOKED_KEY)
     await archive.close()
+
+
+async def test_a_tree_says_which_of_its_branches_are_in_the_archive_alone(
+    stored: Stored, away: tuple[str, str], settings: Settings
+) -> None:
+    fork = await say(stored.ada, "Count to 4.", away[0])
+    await stored.push_out(away[0])
+    shown = await tree_of(stored.inside, away[1])
+    assert [turn["id"] for turn in shown["turns"]] == [*away]
+    assert shown["archived"] == {"ends": [fork], "complete": True}
+    shown = await tree_of(stored.inside, fork)
+    assert {turn["id"] for turn in shown["turns"]} == {*away, fork}
+    assert shown["archived"] == {"ends": [], "complete": True}
+    async with stored.inside.http() as http:
+        page = (await http.get("/console/api/trees", headers=ADA)).json()
+    assert page["has_archive"] is True
+    nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
+    async with serving(nowhere) as blind:
+        shown = await tree_of(blind, fork)
+        assert (len(shown["turns"]), shown["archived"]) == (3, None)
+
+
+async def tree_of(inside: Inside, id: str) -> dict[str, Any]:
+    async with inside.http() as http:
+        answer = await http.get(f"/console/api/trees/{id}", headers=ADA)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
