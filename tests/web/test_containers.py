@@ -200,3 +200,12 @@ async def test_a_tenant_has_no_more_than_its_share(settings: Settings, sandbox: 
             await client.containers.create(name="one more")
 
     assert (refused.value.status_code, refused.value.code) == (429, "containers_full")
+
+
+async def test_without_a_sandbox_there_are_none_and_none_can_be_made(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("No.")])) as service, service.client() as client:
+        assert [each async for each in client.containers.list()] == []
+        with pytest.raises(BadRequestError, match="no sandbox"):
+            await client.containers.create(name="none")
+        with pytest.raises(NotFoundError):
+            await client.containers.retrieve(NOBODY)

@@ -377,3 +377,24 @@ async def test_a_filter_ends_a_page_after_so_many_bytes(settings: Settings) -> N
     assert most < 400
     assert (await pages_of(service, {"found": "yes"}))[0] == (0, ids[most - 1], True)
     await close_service(service)
+
+
+def test_at_most_twenty_items_are_added_at_once(service: ServiceProcess) -> None:
+    client = service.client()
+    id = client.conversations.create(items=[said("x")] * 20).id
+    for error in (
+        refused(client.conversations.create, items=[said("x")] * 21),
+        refused(client.conversations.items.create, id, items=[said("x")] * 21),
+        refused(client.conversations.items.create, id, items=[]),
+    ):
+        assert (error.status_code, error.param) == (400, "items")
+    assert len(texts(client, id, limit=100)) == 20
+
+
+def test_a_fork_may_begin_with_items_of_its_own(service: ServiceProcess) -> None:
+    client = service.client()
+    source = client.conversations.create(items=[ADA])
+    made = fork(client, source.id, items=[EVE] * 20)
+    assert spoken(client, made.id) == ["My name is Ada.", *["My name is Eve."] * 20]
+    assert spoken(client, source.id) == ["My name is Ada."]
+    assert refused_fork(client, source.id, items=[EVE] * 21).param == "items"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from openai import OpenAI
+from openai.types.responses import Response
 
 from service.web.routes.input_items import BYTES_A_READ, TURNS_A_READ, page_of
 from service.web.routing import OrderedQuery
@@ -308,3 +309,32 @@ def test_reasoning_in_lists_is_sealed_too(service: ServiceProcess) -> None:
     assert seals(client.conversations.items.list(conversation.id, include=SEALED)) == [True]
     (thought,) = [item for item in first.output if item.type == "reasoning"]
     assert seals([client.conversations.items.retrieve(thought.id, conversation_id=conversation.id, include=SEALED)])
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_client_may_name_tags_in_several_headers(service: ServiceProcess, place: int) -> None:
+    http, path = service.http(), made(service)
+    tags = [b'"one"', b'"other"']
+    tags.insert(place, http.get(path).headers["etag"].encode())
+    assert http.get(path, headers=[(b"if-none-match", tag) for tag in tags]).status_code == 304
+    assert http.get(path, headers=[(b"if-none-match", b'"one"'), (b"if-none-match", b'"other"')]).status_code == 200
+
+
+def chain_of(client: OpenAI, *texts: str) -> list[Response]:
+    """A conversation of one turn for each text."""
+    turns: list[Response] = []
+    for text in texts:
+        after = turns[-1].id if turns else openai.omit
+        turns.append(client.responses.create(model=MODEL, input=text, previous_response_id=after))
+    return turns
+
+
+def test_items_of_a_deleted_ancestor_are_no_longer_listed(service: ServiceProcess) -> None:
+    client = service.client()
+    turns = chain_of(client, "one", "two", "three")
+    before = listed(client, turns[2].id, order="asc")
+    gone = listed(client, turns[1].id, order="asc")[-1:] + [item.id for item in turns[1].output]
+    client.responses.delete(turns[1].id)
+    after = listed(client, turns[2].id, order="asc")
+    assert after == [id for id in before if id not in gone]
+    assert len(after) < len(before)

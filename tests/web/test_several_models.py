@@ -192,3 +192,10 @@ async def test_nothing_is_passed_on_for_a_model_without_servers(settings: Settin
         answer = await http.post("/v1/chat/completions", json={"model": ONE, "messages": []})
     assert answer.status_code == 404
     assert "POST /v1/responses" in answer.json()["error"]["message"]
+
+
+async def test_a_models_own_bound_of_the_output_holds(settings: Settings, tmp_path: Path) -> None:
+    async with two(settings, tmp_path, max_output_tokens=16) as (inside, _, second), inside.client() as client:
+        for wished in (None, 4096):
+            await client.responses.create(model=B, input="Hi", max_output_tokens=wished)
+    assert [each.body["sampling_params"]["max_tokens"] for each in second.generations] == [16, 16]

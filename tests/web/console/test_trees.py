@@ -192,6 +192,18 @@ def test_words_are_found_in_any_turn_of_any_branch_however_they_are_written(own:
     assert (tree["id"], tree["title"], tree["turns"]) == (root, "My name is Ada.", 4), "the whole tree is shown"
 
 
+def test_words_are_found_in_calls_and_what_came_of_them(own: Served) -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "weigh", "arguments": '{"thing": "anvil"}'}
+    output: Any = {
+        "type": "function_call_output",
+        "call_id": "call_1",
+        "output": [{"type": "input_text", "text": "9 t"}],
+    }
+    sent: Any = [call, output, {"role": "user", "content": "How heavy?"}]
+    first = own.client().responses.create(model=MODEL, input=sent).id
+    assert found(own.http(), text="weigh ANVIL 9") == [(first, "weigh")]
+
+
 def test_nothing_deleted_is_found(own: Served) -> None:
     client, http = own.client(), own.http()
     gone = said(client, "My secret is alpha.")

@@ -218,3 +218,10 @@ async def _stream(http: httpx.AsyncClient, stream: bool) -> None:
 
 
 JSON = {"content-type": "application/json"}
+
+
+async def test_several_answers_are_as_many_requests(settings: Settings) -> None:
+    async with standing_before(settings, max_concurrent_requests=4) as behind, behind.inside.client() as client:
+        await chat(client, n=4)
+        with pytest.raises(InternalServerError, match="MAX_CONCURRENT_REQUESTS"):
+            await chat(client, n=5)
