@@ -10,7 +10,8 @@ import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from time import monotonic
 
 RESERVED = 8
@@ -21,6 +22,10 @@ WINDOW_SECONDS = 60
 
 LEAST_SECONDS, MOST_SECONDS = 1, 60
 """The bounds of Retry-After: the SDKs wait for as long as it says, up to a minute."""
+
+
+aside: ContextVar[Callable[[], AbstractAsyncContextManager[None]]] = ContextVar("aside", default=nullcontext)
+"""The block in which a task that waits for a stranger leaves its room to others."""
 
 
 class Share:

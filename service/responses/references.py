@@ -23,7 +23,7 @@ from service.engine.port import EngineUnavailable
 from service.errors import InvalidRequest, unavailable
 from service.markup.speech import sizes_in
 from service.search.port import SearchFailure, is_within
-from service.shares import Room
+from service.shares import Room, aside
 from service.steps import in_steps
 from service.store_away import retry
 from store.errors import NotFound, StoreUnavailable
@@ -268,12 +268,13 @@ class PictureFetcher:
         if gathered.shown + len(wanted) > bounds.request:
             raise too_many_pictures(wanted[-1][1], bounds)
         most = min(len({part["image_url"] for part, _ in wanted}) * bounds.bytes, MOST_PICTURE_BYTES)
-        try:
-            async with asyncio.timeout(ROOM_SECONDS):
-                keep = await resources.enter_async_context(self._room.space(tenant, most))
-        except TimeoutError:
-            raise unavailable("This process fetches too many pictures. Try again in a moment.") from None
-        keep(await self._fetch_all(wanted, gathered, bounds))
+        async with aside.get()():
+            try:
+                async with asyncio.timeout(ROOM_SECONDS):
+                    keep = await resources.enter_async_context(self._room.space(tenant, most))
+            except TimeoutError:
+                raise unavailable("This process fetches too many pictures. Try again in a moment.") from None
+            keep(await self._fetch_all(wanted, gathered, bounds))
 
     async def _fetch_all(self, wanted: Images, gathered: Gathered, bounds: PictureBounds) -> int:
         """Fetch pictures one after another, each URL once; the bytes of them all. Raises InvalidRequest."""

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from service.engine.port import EngineError, EngineRefused, EngineUnavailable
-from service.engine.servers.speech import BREAK, MAX_KNOWN, Disarming, Written, speech_of
+from service.engine.servers.speech import BREAK, MAX_KNOWN, PLACES, Disarming, Written, speech_of
 from service.harmony.header import JSON_TYPE
 from service.harmony.render import message
 from service.markup.messages import chat_messages
@@ -55,6 +55,13 @@ async def test_a_mark_in_what_a_tool_says_of_itself_is_broken() -> None:
         made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
         assert mark not in made.tools.decode()
         assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
+
+
+@pytest.mark.parametrize("place", sorted(PLACES))
+async def test_nobody_else_names_a_pictures_place_to_a_model_that_sees(place: str) -> None:
+    made = await Disarming().disarm(pieces, by_user(f"a{place}b"), sees=True)
+    assert json.loads(made.messages)[0]["content"] == f"a{place[0]}{BREAK}{place[1:]}b"
+    assert await Disarming().disarm(pieces, by_user(f"a{place}b")) == by_user(f"a{place}b")
 
 
 def by_user(text: str) -> Transcript:

@@ -14,7 +14,7 @@ from service.api.content import IMAGE
 from service.settings.settings import Settings
 from tests.responses.test_pictures import CAT, DOG, HELLO, TOOL, Seeing, seeing
 from tests.support.chat.standin import Say, answer
-from tests.support.pictures import gif, png, said, url_of
+from tests.support.pictures import gif, part, png, said, url_of
 from tests.support.search.services import served
 from tests.support.service.background import ended
 from tests.support.waiting import until
@@ -271,3 +271,17 @@ async def test_a_file_id_is_refused_by_name(settings: Settings) -> None:
             assert event.type == "error"
             assert event.to_dict()["error"]["param"] == "input[0].content[0].file_id"  # type: ignore[index]
             break
+
+
+async def test_a_large_request_that_waits_for_a_picture_keeps_no_other_large_one_waiting(
+    settings: Settings, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.web.admission.slots.PREPARED_BYTES", 150_000)
+    large = part(png(comment=bytes(80_000)))
+    async with fetching(settings, site) as asked, asked.service.http() as http:
+        body = {"model": "llama-4", "input": [{"role": "user", "content": [large, site.at("slow")]}]}
+        waiting = [asyncio.create_task(http.post("/v1/responses", json=body)) for _ in range(2)]
+        await until(lambda: site.asked["slow"] == 2)
+        await asyncio.wait_for(asked.ask([{"role": "user", "content": [large]}]), 10)
+        site.gate.set()
+        assert [each.status_code for each in await asyncio.gather(*waiting)] == [400, 400]  # what came is no picture

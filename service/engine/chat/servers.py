@@ -71,7 +71,8 @@ class ByChat(Kind):
         if generation.asks is None:
             return generation
         pieces = self._pieces(ask, facts.model) if CUTS in facts.traits else common_pieces
-        transcript = await self._disarming.disarm(pieces, generation.asks.transcript)
+        sees = facts.speech is not None and facts.speech.sees
+        transcript = await self._disarming.disarm(pieces, generation.asks.transcript, sees=sees)
         asks = msgspec.structs.replace(generation.asks, transcript=transcript)
         return msgspec.structs.replace(generation, asks=asks)
 

@@ -6,7 +6,7 @@ Only the server knows which texts are marks, so it is asked about those that loo
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -56,6 +56,13 @@ COMMON = re.compile(
 )
 """Matches marks of some model: those in `<|…|>`, Gemma's, EXAONE's and Mistral's."""
 
+PLACES = frozenset(
+    {"<__media__>", "<__image__>", "<image>", "<start_of_image>", "<image_soft_token>", "<IMG_CONTEXT>", "[IMG]"}
+)
+"""Texts in whose place servers put pictures. The first three are many ids: llama.cpp's, where its release has none of
+chance, and InternVL's. The others are of servers that don't tell their cuts.
+"""
+
 WORSE_SYSTEM = re.compile(r"smollm2", re.IGNORECASE)
 """Models whose template adds a system message with which they answer worse, by their names. SmolLM2-135M, quantised,
 answers anything with nonsense behind its own.
@@ -99,20 +106,23 @@ class Disarming:
         self._known: dict[str, bool] = {}
         """Texts that look like marks, and whether they are."""
 
-    async def disarm(self, pieces: Pieces, transcript: Transcript) -> Transcript:
-        """A transcript in which only our own marks are spelled; tools' descriptions are searched, too."""
-        messages = await self._break_marks(pieces, transcript.messages)
-        tools = await self._break_marks(pieces, transcript.tools)
+    async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:
+        """A transcript in which only our own marks are spelled; tools' descriptions are searched, too. Of a model that
+        `sees` the places of pictures are among the marks.
+        """
+        places = PLACES if sees else frozenset[str]()
+        messages = await self._break_marks(pieces, transcript.messages, places)
+        tools = await self._break_marks(pieces, transcript.tools, places)
         if transcript.own:
             messages = messages.replace(transcript.own.encode(), b"")
         return msgspec.structs.replace(transcript, messages=messages, tools=tools, own="")
 
-    async def _break_marks(self, pieces: Pieces, written: bytes) -> bytes:
+    async def _break_marks(self, pieces: Pieces, written: bytes, places: Set[str]) -> bytes:
         """A text without marks. Long ones are searched in a thread."""
         text = written.decode()
         here = len(text) < THREAD_FROM_CHARS
         found = _like_marks(text) if here else await asyncio.to_thread(_like_marks, text)
-        marks = await self._marks(pieces, list(found))
+        marks = await self._marks(pieces, list(found)) | (places & found.keys())
         if not marks:
             return written
         return (_without(text, marks) if here else await asyncio.to_thread(_without, text, marks)).encode()

@@ -422,7 +422,8 @@ class Vllm(Kind):
         )
 
     async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
-        disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
+        sees = facts.speech is not None and facts.speech.sees
+        disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript, sees=sees)
         if facts.speech is not None and facts.speech.mark and shows_pictures(disarmed):
             disarmed = in_grey(disarmed)
             asked = template_body(disarmed, facts.model, mm_payload="none", tool_choice="none")

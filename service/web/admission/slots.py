@@ -31,7 +31,7 @@ from service import spans
 from service.errors import ApiError, ClientGone, stopping, unavailable
 from service.metrics.counters import Metrics
 from service.settings.settings import variable
-from service.shares import Rate, Room, Share
+from service.shares import Rate, Room, Share, aside
 from service.steps import BRIEFLY, pause_after
 from service.web.admission.queue import Bill, Queue, QueueTicket, Served
 
@@ -193,19 +193,31 @@ class Admission:
     @asynccontextmanager
     async def _preparing_large(self, tenant: str, size: int) -> AsyncGenerator[None]:
         self._large += 1
-        before = pause_after.get()
+        before = pause_after.get(), aside.get()
         pause_after.set(self._pause)
         try:
             async with AsyncExitStack() as room:
-                try:
-                    async with asyncio.timeout(PREPARE_SECONDS):
-                        await room.enter_async_context(self._preparing.space(tenant, size))
-                except TimeoutError:
-                    said = "This process reads too many large requests. Try again in a moment."
-                    raise unavailable(said) from None
+
+                async def enter() -> None:
+                    try:
+                        async with asyncio.timeout(PREPARE_SECONDS):
+                            await room.enter_async_context(self._preparing.space(tenant, size))
+                    except TimeoutError:
+                        said = "This process reads too many large requests. Try again in a moment."
+                        raise unavailable(said) from None
+
+                @asynccontextmanager
+                async def leave() -> AsyncGenerator[None]:
+                    await room.aclose()
+                    yield
+                    await enter()
+
+                aside.set(leave)
+                await enter()
                 yield
         finally:
-            pause_after.set(before)
+            pause_after.set(before[0])
+            aside.set(before[1])
             self._large -= 1
 
     def _pause(self, seconds: float) -> float:
