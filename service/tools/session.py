@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 import httpx2
@@ -54,6 +55,9 @@ MAX_PAGES = 32
 
 CONNECTIONS = 4
 """The most connections of a session: for a call, a notification, and the server's own messages."""
+
+MOST_IMAGES = 100
+"""The most pictures of an answer that are looked for in its text: each search reads all of it."""
 
 CLOSE_SECONDS = 2.0
 """The most time for the end of a session."""
@@ -352,9 +356,9 @@ def result_of(result: types.CallToolResult, redaction: Redaction, chars: int) ->
 
 def _pictures(result: types.CallToolResult, text: str) -> Iterator[ToldPicture]:
     """The pictures of a result whose lines stand in its text. One that can't be read is a line and no more."""
-    read = 0
-    for part in result.content:
-        if not isinstance(part, types.ImageContent) or (at := text.find(line := _text(part), read)) < 0:
+    read, images = 0, (part for part in result.content if isinstance(part, types.ImageContent))
+    for part in islice(images, MOST_IMAGES):
+        if (at := text.find(line := _text(part), read)) < 0:
             continue
         read = at + len(line)
         with suppress(ValueError):

@@ -1,14 +1,19 @@
 """Pictures in the answers of MCP servers: shown to a model that sees, stored once, and bounded."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import mcp_types as types
 import pytest
 
 from service.api.outcome import Outcome, ToldPicture
 from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
+from service.settings.mcp import Connection
 from service.settings.settings import Settings
+from service.tools.redaction import Redaction
+from service.tools.session import MOST_IMAGES, result_of
 from tests.responses.test_pictures import HELLO, Seeing, seeing
 from tests.support.chat.standin import answer
 from tests.support.markup.writing import Turn
@@ -68,6 +73,13 @@ async def test_a_picture_that_is_none_leaves_its_line(settings: Settings, fixtur
         assert response.output_text == "A cat."
         assert asked.shown()[-1] == "here\n[image/png, 12 bytes]"
         assert await asked.kept() == []
+
+
+def test_in_an_answer_of_thousands_few_are_looked_for() -> None:
+    image = types.ImageContent(type="image", data=b64encode(CAT).decode(), mime_type="[" * 9)
+    redaction = Redaction(Connection("maths", "https://mcp.example.com"))
+    found = result_of(types.CallToolResult(content=[image] * 5_000), redaction, 32_000).pictures
+    assert len(found) == MOST_IMAGES
 
 
 @pytest.mark.parametrize(
