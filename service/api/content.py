@@ -33,7 +33,10 @@ BYTES_A_STEP = 196_608
 """The bytes of a picture that are written as base64 before others get a turn, a multiple of 3."""
 
 MAX_SEGMENTS = 1024
-"""The most segments of a JPEG in which its size is looked for."""
+"""The most segments of a JPEG, and chunks of a PNG, in which its size is looked for."""
+
+MAX_BLOCKS = 8192
+"""The same of a GIF, whose blocks have 255 bytes at most: 1 ms."""
 
 _DATA_URL = re.compile(r"data:[^,]{0,256};base64,")
 _PDF = b"%PDF-"
@@ -118,9 +121,9 @@ def head_of(data: bytes) -> Head:
     """The head of a PNG, JPEG, WebP or GIF. Raises ValueError for anything else, and where the size isn't found."""
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-            found = Head("png", *struct.unpack_from(">II", data, 16))
+            found = Head("png", *_size_of_png(data))
         elif data.startswith((b"GIF87a", b"GIF89a")):
-            found = Head("gif", *struct.unpack_from("<HH", data, 6))
+            found = Head("gif", *_size_of_gif(data))
         elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             found = Head("webp", *_size_of_webp(data))
         elif data.startswith(b"\xff\xd8\xff"):
@@ -132,6 +135,45 @@ def head_of(data: bytes) -> Head:
     if not found.width or not found.height:
         raise ValueError("it has no pixels")
     return found
+
+
+def _size_of_png(data: bytes) -> tuple[int, int]:
+    """The size in the first chunk. Pillow believes a second such chunk, which no PNG has."""
+    place = 8
+    for number in range(MAX_SEGMENTS):
+        length, kind = struct.unpack_from(">I4s", data, place)
+        if kind == b"IHDR" and number:
+            raise ValueError("it is a PNG with two heads")
+        if kind in (b"IDAT", b"IEND"):
+            width, height = struct.unpack_from(">II", data, 16)
+            return width, height
+        place += 12 + length
+    raise ValueError(f"it is a PNG without pixels in its first {MAX_SEGMENTS:,} chunks")
+
+
+def _size_of_gif(data: bytes) -> tuple[int, int]:
+    """The size of the screen, or of what it takes to hold the first frame too, as Pillow makes it."""
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    place = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
+    left = MAX_BLOCKS
+    while left and place < len(data) and data[place] != 0x3B:
+        left -= 1
+        if data[place] == 0x2C:
+            x, y, wide, high = struct.unpack_from("<HHHH", data, place + 1)
+            return max(width, x + wide), max(height, y + high)
+        place += 1
+        if data[place - 1] != 0x21:
+            continue  # a byte that nobody wrote on purpose is passed over
+        place += 1
+        if data[place : place + 1] == b"\0" and data[place - 1] != 0xFE:
+            raise ValueError("it is a GIF with an extension of nothing")  # decoders disagree about its end
+        while left and data[place : place + 1] > b"\0":
+            left -= 1
+            place += 1 + data[place]
+        place += 1
+    if not left:
+        raise ValueError(f"it is a GIF without a frame in its first {MAX_BLOCKS:,} blocks")
+    return width, height
 
 
 def _size_of_webp(data: bytes) -> tuple[int, int]:

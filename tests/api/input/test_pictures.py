@@ -1,6 +1,7 @@
 """Pictures of a request: their formats by their bytes, their sizes by their heads, and where they go."""
 
 import hashlib
+import struct
 from typing import Any
 
 import msgspec
@@ -42,6 +43,22 @@ def read(words: Any, bounds: PictureBounds = USUAL_BOUNDS) -> tuple[list[InputIt
 def test_a_format_is_known_by_the_bytes_and_the_size_by_the_head(name: str) -> None:
     data, head = HEADS[name]
     assert head_of(data) == head
+
+
+def test_no_size_hides_behind_another() -> None:
+    """Pillow makes such pictures as large as what is hidden, though their head says that they are one pixel."""
+    small, large = png(1, 1), png(9_000, 1)
+    head = slice(8, 33)  # of a PNG
+    with pytest.raises(ValueError, match="two heads"):
+        head_of(small[:33] + large[head] + small[33:])
+    frame = b"," + struct.pack("<HHHHB", 10, 0, 9_000, 9_000, 0)
+    for before in (b"", b"!\xfe\0", b"!\xf9\x04abcd\0", b"!\xfe\x02ab\x01c\0", b"\0"):
+        assert head_of(gif(1, 1) + before + frame) == Head("gif", 9_010, 9_000)
+    colours = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x81, 0, 0) + b";" * 12
+    assert head_of(colours + frame) == Head("gif", 9_010, 9_000)
+    for hidden, fault in ((b"!\xf9\0", "extension of nothing"), (b"\0" * 9_000, "first 8,192 blocks")):
+        with pytest.raises(ValueError, match=fault):
+            head_of(gif(1, 1) + hidden + frame)
 
 
 @given(st.sampled_from(sorted(HEADS)), st.data())
