@@ -25,7 +25,7 @@ def refuse(redis_url: str) -> Iterator[Refuse]:
         yield lambda bad: runner.run(refusal(service, bad))
         runner.run(close_service(service))
     with Redis.from_url(redis_url) as redis:
-        assert [key for key in redis.keys(f"{PREFIX}*") if not key.endswith(b":secret")] == []  # type: ignore
+        assert [key for key in redis.keys(f"{PREFIX}*") if not key.endswith(b":secret")] == []
 
 
 def test_a_bad_request_is_refused_by_name(refuse: Refuse) -> None:

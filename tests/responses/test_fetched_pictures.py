@@ -104,7 +104,7 @@ async def test_a_background_response_has_its_picture_by_the_time_it_is_accepted(
 
 async def test_outputs_of_functions_and_items_by_hand_show_pictures_at_urls(settings: Settings, site: Site) -> None:
     async with fetching(settings, site) as asked:
-        conversation = await asked.client.conversations.create(items=site.said("cat.png"))  # type: ignore[arg-type]
+        conversation = await asked.client.conversations.create(items=site.said("cat.png"))
         await asked.ask("What is it?", conversation=conversation.id)
         assert asked.shown() == [url_of(CAT), "What is it?"]
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
@@ -112,13 +112,13 @@ async def test_outputs_of_functions_and_items_by_hand_show_pictures_at_urls(sett
         await asked.ask(["Look.", call, output][1:], tools=[TOOL])
         assert asked.shown()[-1] == url_of(DOG)
         with pytest.raises(BadRequestError) as refused:
-            await asked.client.conversations.items.create(conversation.id, items=site.said("none"))  # type: ignore[arg-type]
+            await asked.client.conversations.items.create(conversation.id, items=site.said("none"))
         assert refused.value.param == "items[0].content[0].image_url"
 
 
 async def test_a_websocket_shows_pictures_at_urls(settings: Settings, site: Site) -> None:
     async with fetching(settings, site) as asked, asked.client.responses.connect() as socket:
-        await socket.response.create(model="llama-4", input=site.said("cat.png"))  # type: ignore[arg-type]
+        await socket.response.create(model="llama-4", input=site.said("cat.png"))
         async for event in socket:
             if event.type == "response.completed":
                 break
@@ -141,7 +141,7 @@ async def test_other_dialects_show_pictures_at_urls_and_a_known_history_is_not_f
         body = {"model": "llama-4", "max_tokens": 50, "messages": [{"role": "user", "content": content}]}
         assert (await http.post("/v1/messages", json=body)).status_code == 200
         assert asked.shown() == [url_of(DOG)]
-        content[0]["source"]["url"] = f"{site.url}/none"  # type: ignore[index]
+        content[0]["source"]["url"] = f"{site.url}/none"
         refused = await http.post("/v1/messages", json=body)
         assert (refused.status_code, "messages[0].content[0].source" in refused.text) == (400, True)
 
@@ -189,7 +189,7 @@ async def test_a_url_of_another_host_is_refused_for_a_model_that_sees_and_leaves
             await asked.ask(site.said("cat.png"))
         assert (refused.value.code, refused.value.param) == ("invalid_image_url", "input[0].content[0].image_url")
     async with fetching(settings, site, pictures={"urls": urls}, sees=False) as asked:
-        raw = await asked.client.responses.with_raw_response.create(model="llama-4", input=site.said("cat.png"))  # type: ignore[arg-type]
+        raw = await asked.client.responses.with_raw_response.create(model="llama-4", input=site.said("cat.png"))
         assert raw.headers["x-harmonium-items-left-out"] == "input_image"
         assert asked.shown() == [IMAGE]
     assert not site.asked
@@ -266,10 +266,10 @@ async def test_a_file_id_is_refused_by_name(settings: Settings) -> None:
         with pytest.raises(BadRequestError) as refused:
             await asked.client.conversations.items.create(conversation.id, items=[output])
         assert refused.value.param == "items[0].output[0].file_id"
-        await socket.response.create(model="llama-4", input=[{"role": "user", "content": [image]}])  # type: ignore[list-item]
+        await socket.response.create(model="llama-4", input=[{"role": "user", "content": [image]}])
         async for event in socket:
             assert event.type == "error"
-            assert event.to_dict()["error"]["param"] == "input[0].content[0].file_id"  # type: ignore[index]
+            assert event.to_dict()["error"]["param"] == "input[0].content[0].file_id"
             break
 
 

@@ -96,8 +96,8 @@ async def test_nothing_is_left_of_entries_that_went(registry: Registry, redis: R
     await note(registry, "last", 2 * ROOM)
     keys = {key.decode().rpartition("audit-")[2] async for key in redis.scan_iter(f"{prefix}:*:audit-*")}
     shares = await redis.zrange(f"{prefix}:{{00}}:audit-shares", 0, -1, withscores=True)
-    assert keys == {"entries", "shares", *(f"of:{share.decode()}" for share, _ in shares)}  # pyright: ignore[reportAttributeAccessIssue]
-    assert sum(number for _, number in shares) == ROOM  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert keys == {"entries", "shares", *(f"of:{share.decode()}" for share, _ in shares)}
+    assert sum(number for _, number in shares) == ROOM
     assert len(await registry.entries()) == ROOM
 
 

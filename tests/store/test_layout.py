@@ -159,7 +159,7 @@ async def test_what_is_no_number_in_a_record_is_written_anew(
 async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
     store: ConversationHistoryStore, redis: Redis, server_url: str, prefix: str, fields: dict[str, int]
 ) -> None:
-    await redis.hset(f"{prefix}:{{00}}:store", mapping=fields)  # pyright: ignore[reportArgumentType]
+    await redis.hset(f"{prefix}:{{00}}:store", mapping=fields)
     with pytest.raises(LayoutMismatch):
         await checked(server_url, prefix)
 

@@ -119,7 +119,7 @@ async def test_an_hour_that_is_full_counts_the_rest_together(
 ) -> None:
     for hour in (now := await hour_of(redis), now + 1):
         full = {f"a/key_{number}/m": "1 2 1 3 1" for number in range(MOST_SPENDERS - 1)}
-        await redis.hset(f"{prefix}:{{00}}:spent:{hour}", mapping=full)  # pyright: ignore[reportArgumentType]
+        await redis.hset(f"{prefix}:{{00}}:spent:{hour}", mapping=full)
         await redis.expire(f"{prefix}:{{00}}:spent:{hour}", 600)
     for number in range(3):
         await history.append(TENANT, spending_turn(history.new_id(), expense=Expense(f"key_{number}", "m", 5, 0, 2)))
@@ -134,7 +134,7 @@ async def test_many_hours_are_told_in_pieces_and_each_of_them_whole(
 ) -> None:
     for hour in (100, 101, 350, 901):
         fields = {f"a/key_{number}/m/of/a folder": f"{number} 1 0 1 0 5" for number in range(400)}
-        await redis.hset(f"{prefix}:{{00}}:spent:{hour}", mapping=fields)  # pyright: ignore[reportArgumentType]
+        await redis.hset(f"{prefix}:{{00}}:spent:{hour}", mapping=fields)
         await redis.expire(f"{prefix}:{{00}}:spent:{hour}", 600)
     found: list[HourSpent] = []
     hour, calls = 90, 0

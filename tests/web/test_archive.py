@@ -386,7 +386,7 @@ async def test_a_picture_that_left_memory_is_shown_and_listed_again_byte_for_byt
         (stored := Stored(inside, redis, prefix)).ada as ada,
         stored.bob,
     ):
-        first = await ada.responses.create(model=MODEL, input=said("Look", cat))  # type: ignore[arg-type]
+        first = await ada.responses.create(model=MODEL, input=said("Look", cat))
         await stored.all_archived()
         await stored.push_out(first.id)
         assert [key async for key in redis.scan_iter(f"{prefix}:*:picture:*")] == []

@@ -96,7 +96,7 @@ class Memory:
     async def waiting(self) -> list[str]:
         """The roots of the trees that the archive lacks something of."""
         found = await self._redis.zrange(f"{self._shard}:unarchived", 0, -1)
-        return [each.decode().partition("/")[2] for each in found]  # type: ignore
+        return [each.decode().partition("/")[2] for each in found]
 
     async def all_archived(self, *, but: str | None = None) -> None:
         """Return once the archive lacks nothing, or something of one tree alone."""

@@ -48,7 +48,7 @@ def test_an_item_of_a_stranger_is_no_place_to_list_from(tenants: ServiceProcess)
     globex = tenants.client(GLOBEX_KEY)
     own = globex.responses.create(model=MODEL, input="hi").id
     with pytest.raises(openai.BadRequestError) as refusal:
-        globex.responses.input_items.list(own, after=theirs)  # type: ignore
+        globex.responses.input_items.list(own, after=theirs)
     assert refusal.value.param == "after"
 
 

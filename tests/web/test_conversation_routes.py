@@ -162,7 +162,7 @@ def test_an_item_that_is_in_the_conversation_is_not_added_again(service: Service
     for again in (item.to_dict(), {"type": "item_reference", "id": item.id}):
         error = refused(client.conversations.items.create, id, items=[again])
         assert (error.status_code, error.code, error.param) == (400, "item_already_in_conversation", "items")
-        client.conversations.items.create(other, items=[again])  # type: ignore
+        client.conversations.items.create(other, items=[again])
     assert texts(client, other) == ["one", "one"]
 
 
@@ -342,7 +342,7 @@ def ids_of(service: ServiceProcess) -> Ids:
         (name,) = redis.keys("*{00}:secret")
         secret = redis.get(name)
     ids = Ids(Keyspace("harmonium", 256), bytes)
-    ids.prove_by(secret)  # type: ignore
+    ids.prove_by(secret)
     return ids
 
 

@@ -129,8 +129,8 @@ def holds(service: ServiceProcess, text: str) -> bool:
         value = redis.dump(key) if redis.type(key) != b"string" else redis.get(key)
         raw = value or b""
         if b":response:" in key or b":remains:" in key:
-            raw = b"".join(decode_response(raw))  # type: ignore
-        if text.encode() in raw or ids in raw:  # type: ignore
+            raw = b"".join(decode_response(raw))
+        if text.encode() in raw or ids in raw:
             return True
     return False
 
@@ -175,7 +175,7 @@ def prompts(engine: ScriptedEngine) -> list[str]:
 
 async def test_an_item_is_not_deleted_while_a_response_is_made(settings: Settings) -> None:
     silent, go = asyncio.Event(), asyncio.Event()
-    engine = scripted(pausing(silent, go))  # type: ignore
+    engine = scripted(pausing(silent, go))
     async with serving(settings, engine) as inside, inside.client() as client:
         made = await client.conversations.create(items=[user("hi")])
         (item,) = (await client.conversations.items.list(made.id)).data

@@ -61,7 +61,7 @@ async def test_a_client_that_hangs_up_stops_the_engine_and_what_was_said_is_kept
     settings: Settings, stream: bool
 ) -> None:
     talk = Talk()
-    engine = scripted(talk)  # type: ignore
+    engine = scripted(talk)
     async with serving(settings, engine) as inside:
         assert await seconds_to_stop(inside, engine, raw_request(stream=stream), talk.silent) < STOP_SECONDS
         (id,) = engine.aborted

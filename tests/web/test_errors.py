@@ -134,7 +134,7 @@ def test_the_log_says_why_and_to_whom_and_nothing_that_was_sent(service: Service
 
 async def test_refusals_of_strangers_are_logged_by_ration(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     keyed = settings.model_copy(update={"api_keys": [ApiKey("acme", SecretStr(ACME_KEY))]})
-    async with serving(keyed, scripted(answer("Hi."))) as inside, inside.http() as http:  # type: ignore
+    async with serving(keyed, scripted(answer("Hi."))) as inside, inside.http() as http:
         caplog.set_level(logging.INFO)
         for _ in range(3 * STRANGERS_LOGGED):
             assert (await http.get("/v1/models")).status_code == 401

@@ -110,9 +110,9 @@ async def held(redis: Redis, prefix: str) -> list[str]:
         if kind[2:3] == ["job"]:
             jobs.add(kind[-1])
         elif "pins" in kind or "runs" in kind or kind[0] == "parallel":
-            found += [f"{kind[-2]} {member.decode()}" for member in await redis.zrangebyscore(name, now_ms, "+inf")]  # type: ignore
+            found += [f"{kind[-2]} {member.decode()}" for member in await redis.zrangebyscore(name, now_ms, "+inf")]
         elif kind[0] == "reserved":
-            found += [f"reserved {field.decode()}" for field in await redis.hkeys(name) if field != b"mean"]  # type: ignore
+            found += [f"reserved {field.decode()}" for field in await redis.hkeys(name) if field != b"mean"]
         elif kind[0] == "keyed":
             records = [json.loads(record) for record in (await redis.hvals(name))]
             found += [f"keyed {each}" for each in records if not each.get("ended") and each["lease"] > now_ms]
@@ -185,7 +185,7 @@ async def test_a_request_that_is_cancelled_at_any_await_gives_back_what_it_took(
     (running, settings), (ask, name) = inside, WAYS[way]
     parent = (await posted(running, model=MODEL, input="Hi")).json()["id"]
     async with connect(settings.redis_url) as redis:  # pyright: ignore
-        await until(lambda: held(redis, settings.key_prefix), wanted=lambda found: not found)  # type: ignore
+        await until(lambda: held(redis, settings.key_prefix), wanted=lambda found: not found)
         lost: list[str] = []
         for at in range(MOST_AWAITS):
             conversation = (await posted(running, "/v1/conversations")).json()["id"]
@@ -196,7 +196,7 @@ async def test_a_request_that_is_cancelled_at_any_await_gives_back_what_it_took(
             finally:
                 trap.remove()
             try:
-                await until(lambda: held(redis, settings.key_prefix), SECONDS, wanted=lambda found: not found)  # type: ignore
+                await until(lambda: held(redis, settings.key_prefix), SECONDS, wanted=lambda found: not found)
             except TimeoutError as error:
                 lost.append(f"{at} {trap.places[at] if at < len(trap.places) else ''}: {str(error)[-300:]}")
                 await redis.delete(
@@ -208,6 +208,6 @@ async def test_a_request_that_is_cancelled_at_any_await_gives_back_what_it_took(
                 )
             if at >= len(trap.places):
                 break
-        print(way, when, len(trap.places), "awaits")  # type: ignore
+        print(way, when, len(trap.places), "awaits")
         assert not lost, "\n".join(lost)
-        assert len(trap.places) < MOST_AWAITS  # type: ignore
+        assert len(trap.places) < MOST_AWAITS

@@ -60,7 +60,7 @@ async def refusal(client: AsyncOpenAI) -> openai.RateLimitError | None:
 async def test_headers_say_what_is_left(settings: Settings) -> None:
     async with limited(settings, max_requests_per_1_minute=10, max_tokens_per_1_minute=60_000) as (_, client):
         answered = await client.responses.with_raw_response.create(model=MODEL, input="Hi", max_output_tokens=16)
-        headers, read = answered.headers, answered.parse().usage.input_tokens  # type: ignore
+        headers, read = answered.headers, answered.parse().usage.input_tokens
         assert headers["x-ratelimit-limit-requests"] == "10"
         assert headers["x-ratelimit-remaining-requests"] == "9"
         assert re.fullmatch(r"[56](\.\d+)?s", headers["x-ratelimit-reset-requests"])
@@ -106,14 +106,14 @@ async def test_what_was_reserved_is_settled_by_what_was_used(settings: Settings)
     async with limited(settings, max_tokens_per_1_month=100_000, max_parallel_responses=2) as (inside, client):
         used = 0
         for options in ({}, {"store": False}, {"stream": True}, {"max_output_tokens": 16}):
-            made = await client.responses.create(model=MODEL, input="Hi", **options)  # type: ignore
+            made = await client.responses.create(model=MODEL, input="Hi", **options)
             if options.get("stream"):
                 made = [event async for event in made][-1].response
             used += made.usage.total_tokens
             await settled(inside, used)
         waiting = await submitted(client)
         made = await reached(client, waiting.id, "completed")
-        await settled(inside, used + made.usage.total_tokens)  # type: ignore
+        await settled(inside, used + made.usage.total_tokens)
 
 
 async def test_so_many_are_under_way_at_once(settings: Settings) -> None:

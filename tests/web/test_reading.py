@@ -97,7 +97,7 @@ def test_input_items_are_listed_newest_first_unless_asked_otherwise(service: Ser
     items: Any = [{"role": "user", "content": text} for text in texts]
     id = client.responses.create(model=MODEL, input=items).id
     down = client.responses.input_items.list(id)
-    assert [item.content[0].text for item in down] == texts[::-1]  # type: ignore
+    assert [item.content[0].text for item in down] == texts[::-1]
     assert listed(client, id, order="asc") == [str(item.id) for item in down][::-1]
 
 

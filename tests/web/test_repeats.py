@@ -145,8 +145,8 @@ async def test_many_at_once_at_two_services_get_one_response(settings: Settings,
         found = [each[-1].response if stream else each for each in await asyncio.gather(*asking)]
 
         assert len(engine.generations) + len(other.generations) == 1
-        assert {each.id for each in found} == {*await responses(inside)}  # type: ignore
-        assert {each.output_text for each in found} == {"Said so far."}  # type: ignore
+        assert {each.id for each in found} == {*await responses(inside)}
+        assert {each.output_text for each in found} == {"Said so far."}
         assert all(each == found[0] for each in found)
 
 
@@ -217,7 +217,7 @@ async def test_what_is_not_stored_is_not_told_again_and_says_so(settings: Settin
                 held.may.set()
                 await asking
             with pytest.raises(openai.UnprocessableEntityError) as refusal:
-                await ask(client, store=False, **({"stream": True} if stream else {}))  # type: ignore
+                await ask(client, store=False, **({"stream": True} if stream else {}))
             assert refusal.value.code == "idempotency_response_not_stored"
         assert await responses(inside) == []
         assert len(engine.generations) == 1
@@ -360,7 +360,7 @@ async def test_repeats_are_counted_and_in_the_log_without_their_keys(
         with pytest.raises(openai.UnprocessableEntityError):
             await ask(client, input="something else")
         metrics = (await raw.get("/metrics")).text
-    found = [record.fields.get("repeat") for record in caplog.records if hasattr(record, "fields")]  # type: ignore
+    found = [record.fields.get("repeat") for record in caplog.records if hasattr(record, "fields")]
 
     assert [each for each in found if each] == ["told", "refused"]
     assert 'harmonium_repeats_total{outcome="told"} 1.0' in metrics

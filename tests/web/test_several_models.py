@@ -40,7 +40,7 @@ def listing(*engines: dict[str, object]) -> str:
 
 
 def demo(*names: str) -> str:
-    return listing(*({"name": name, "kind": "demo"} for name in names))  # type: ignore
+    return listing(*({"name": name, "kind": "demo"} for name in names))
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ class Scripted:
         if isinstance(step, float):
             await asyncio.sleep(step)
             return None
-        return step()  # pyright: ignore[reportCallIssue]
+        return step()
 
     async def put(self, key: str, value: bytes, only_if: str | None) -> str | None: ...
     async def delete(self, keys: Sequence[str]) -> None: ...

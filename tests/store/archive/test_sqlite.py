@@ -72,7 +72,7 @@ async def test_a_write_is_on_the_disk_when_it_returns(folder: Path, again: bool)
         full = await file.write(lambda opened: opened.execute("PRAGMA synchronous").fetchone())
         overwritten = await file.write(lambda opened: opened.execute("PRAGMA secure_delete").fetchone())
         await file.close()
-    assert (full, overwritten) == ((2,), (1,))  # pyright: ignore[reportPossiblyUnboundVariable]
+    assert (full, overwritten) == ((2,), (1,))
 
 
 async def test_what_is_deleted_gives_its_room_back(archive: Archive, folder: Path) -> None:

@@ -61,11 +61,11 @@ class Overtaken(ShardReader):
 
     changes: Sequence[Callable[[], Awaitable[None]]] = ()
 
-    async def _blobs(self, tenant: str, some: Sequence[Node]) -> list[tuple[bytes | None, bytes | None]]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    async def _blobs(self, tenant: str, some: Sequence[Node]) -> list[tuple[bytes | None, bytes | None]]:
         if self.changes:
             change, *self.changes = self.changes
             await change()
-        return await super()._blobs(tenant, some)  # pyright: ignore[reportReturnType]
+        return await super()._blobs(tenant, some)
 
 
 async def test_a_turn_that_changes_again_and_again_while_it_is_read_is_not_taken_for_damaged(
@@ -216,7 +216,7 @@ async def test_a_restore_that_is_killed_is_run_again(
 ) -> None:
     await many(history, 60)
     for member in await redis.zrange(f"{prefix}:{{00}}:trees", 0, 9):
-        await history.forget(TENANT, f"resp_{member.decode().split('/')[1]}", erase=True)  # pyright: ignore[reportAttributeAccessIssue]
+        await history.forget(TENANT, f"resp_{member.decode().split('/')[1]}", erase=True)
     end = await moves.save()
     own = f"{prefix}-2"
     for so_far in (50, 150):

@@ -376,7 +376,7 @@ class Interrupted(Server):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    def operation(self) -> Operation:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def operation(self) -> Operation:
         operation = super().operation()
         ask = operation.command
 

@@ -25,10 +25,10 @@ async def harm(redis: Redis, prefix: str, chance: random.Random) -> str:
     commands: list[tuple[str | float, ...]] = [("DEL", key)]
     match kind:
         case b"hash":
-            field = chance.choice(sorted(await redis.hkeys(key))).decode()  # pyright: ignore[reportAttributeAccessIssue]
+            field = chance.choice(sorted(await redis.hkeys(key))).decode()
             commands += [("HDEL", key, field), ("HSET", key, field, value)]
         case b"zset":
-            member = chance.choice(await redis.zrange(key, 0, -1)).decode()  # pyright: ignore[reportAttributeAccessIssue]
+            member = chance.choice(await redis.zrange(key, 0, -1)).decode()
             score = chance.choice([0, 1, -5, 9e15, "inf"])
             commands += [("ZREM", key, member), ("ZADD", key, score, member), ("ZADD", key, 1, value or "x")]
         case b"stream":

@@ -112,7 +112,7 @@ async def pictured(store: ConversationHistoryStore, count: int, size: int) -> No
 async def looked(own: Redis) -> list[Any]:
     """Its memory and its connections at one moment: between two commands it may give back a connection's buffers."""
     async with own.pipeline(transaction=True) as both:
-        return await both.info("memory").client_list().execute()  # pyright: ignore[reportAttributeAccessIssue]
+        return await both.info("memory").client_list().execute()
 
 
 async def held_bytes(own: Redis) -> int:
@@ -168,7 +168,7 @@ async def test_a_tree_that_takes_exactly_the_bytes_that_go_is_counted_in_the_sha
         id = store.new_id(parent)
         await store.append(TENANT, Turn(id, parent, Status.COMPLETED, said, b"{}"))
         held, trees = await redis.hmget(counted, "bytes", "trees")
-        assert await redis.zscore(f"{counted}:bytes", TENANT) == int(held) + int(trees) * TREE_BYTES, size  # pyright: ignore[reportArgumentType]
+        assert await redis.zscore(f"{counted}:bytes", TENANT) == int(held) + int(trees) * TREE_BYTES, size
         return id
 
     for size in range(560, 720):  # with one of them as many bytes come as go with a tree

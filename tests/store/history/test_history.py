@@ -178,7 +178,7 @@ async def test_a_chain_with_a_hole_is_never_returned_without_it(
     assert any("messages don't have the length" in each for each in await complaints(redis, prefix))
     with pytest.raises(ParentNotFound):
         await reader.chain(TENANT, ids[-1])
-    await redis.set(key, blob)  # pyright: ignore[reportArgumentType]
+    await redis.set(key, blob)
     assert await said(reader, ids[-1]) == ["one", "two", "three"]
 
 
@@ -261,11 +261,11 @@ async def test_a_chain_of_all_packings_is_read_as_it_was_written(
         ids.append(store.new_id(parent))
         await store.append(TENANT, Turn(ids[-1], parent, Status.COMPLETED, (), text, b"[%b]" % text))
     blobs = [await redis.get(store.keyspace.turn(TENANT, id).key("response")) for id in ids]
-    assert [blob[1] for blob in blobs] == PACKINGS  # pyright: ignore[reportOptionalSubscript]
+    assert [blob[1] for blob in blobs] == PACKINGS
     assert [await store.get(TENANT, id) for id in ids] == TEXTS
     told = [(text, b"[%b]" % text) for text in TEXTS]
     assert await store.items(TENANT, ids) == told
-    sizes = [codec.response_size(blob) for blob in blobs]  # pyright: ignore[reportArgumentType]
+    sizes = [codec.response_size(blob) for blob in blobs]
     for count in range(1, len(ids) + 1):
         assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count])) == told[:count]
         assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count]) - 1) == told[: max(1, count - 1)]

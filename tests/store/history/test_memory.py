@@ -175,6 +175,6 @@ async def test_event_logs_cost_no_conversation_beyond_a_part_of_the_memory(
     assert [await status(full, id) for id in ids] == ["completed"] * TURNS
     assert await status(full, under_way) == "in_progress"
 
-    await finish(jobs, held, last=84)  # pyright: ignore[reportPossiblyUnboundVariable]
+    await finish(jobs, held, last=84)
     await until(lambda: refused(full), SECONDS, wanted=lambda is_refused: not is_refused)
     assert [await status(full, id) for id in ids] == ["completed"] * TURNS

@@ -124,7 +124,7 @@ async def test_nothing_is_mixed_up_lost_or_passed_in_a_storm(
         doubts = group.create_task(doubt(server_url, prefix, over))
         for _ in range(MOST_STORMS):
             report = await storm(server_url, prefix, processes, tasks, seconds)
-            seen = Report(seen.did + report.did, seen.refused + report.refused, seen.wrong + report.wrong)  # pyright: ignore[reportOperatorIssue]
+            seen = Report(seen.did + report.did, seen.refused + report.refused, seen.wrong + report.wrong)
             if is_whole(seen):
                 break
         over.set()

@@ -64,7 +64,7 @@ class Tap:
             "FCALL": b"-ERR Function not found\r\n",
             "FUNCTION": b"-OOM none\r\n",
             "EVAL": MISSING,
-            "TIME": hiredis.pack_command((int(time.time()), 0)),  # pyright: ignore[reportArgumentType]
+            "TIME": hiredis.pack_command((int(time.time()), 0)),
         }
         while part := await reader.read(READ_BYTES):
             heard += part

@@ -114,7 +114,7 @@ async def test_a_lease_that_nobody_was_heard_of_is_short_and_costs_no_try(histor
     for epoch in range(1, 4):
         (job,) = await until(lambda: taken(jobs))
         assert (job.lease.id, job.epoch, job.tries) == (id, epoch, 1)
-    assert (await jobs.renew([job.lease])).lost == []  # pyright: ignore[reportPossiblyUnboundVariable]
+    assert (await jobs.renew([job.lease])).lost == []
     assert (await jobs.claim(0, 1)).jobs == []
     await fall_silent(jobs, id)
     assert (await claim(jobs)).tries == 2

@@ -141,7 +141,7 @@ async def test_what_began_or_was_cancelled_no_longer_counts_as_waiting(history: 
         last = await submit_large(jobs)
     with pytest.raises(QueueFull):
         await submit_large(jobs)
-    cancelled = await jobs.cancel(TENANT, last)  # pyright: ignore[reportPossiblyUnboundVariable]
+    cancelled = await jobs.cancel(TENANT, last)
     assert cancelled is not None
     await submit_large(jobs)
     job = await claim(jobs)

@@ -63,7 +63,7 @@ async def missed(listener: Listener) -> None:
 
 async def listeners_at(redis: Redis, channel: str) -> int:
     """How many connections have subscribed to a channel."""
-    return (await redis.execute_command("PUBSUB", "SHARDNUMSUB", channel))[1]  # pyright: ignore[reportOptionalSubscript]
+    return (await redis.execute_command("PUBSUB", "SHARDNUMSUB", channel))[1]
 
 
 async def left(redis: Redis, channel: str) -> None:
@@ -138,7 +138,7 @@ async def test_a_connection_that_is_killed_is_replaced_and_all_listeners_lag(alo
             for listener in listeners:
                 await missed(listener)
         for name in ("a", "b"):
-            await say(redis, name, name.encode())  # pyright: ignore[reportArgumentType]
+            await say(redis, name, name.encode())
         assert [await heard(listener, 1) for listener in listeners] == [[b"a"], [b"b"], [b"a"]]
     await listening.close()
     await redis.aclose()
@@ -164,7 +164,7 @@ async def test_a_server_that_is_away_is_told_of_in_time_and_heard_again_when_it_
             alone.kill()
             alone.restart()
         await missed(listener)
-        await say(redis, "a", b"back")  # pyright: ignore[reportArgumentType]
+        await say(redis, "a", b"back")
         assert await heard(listener, 1) == [b"back"]
     await listening.close()
     await redis.aclose()
@@ -250,7 +250,7 @@ async def test_those_who_come_and_go_while_connections_are_lost_leave_one_that_i
             await asyncio.gather(*restless, return_exceptions=True)
             while await stays.messages(2 * LIMIT_SECONDS) is None:
                 pass
-            await say(redis, "stays", b"here")  # pyright: ignore[reportArgumentType]
+            await say(redis, "stays", b"here")
             assert await heard(stays, 1) == [b"here"]
             assert len(await redis.client_list("pubsub")) == 1
         await listening.close()

@@ -76,7 +76,7 @@ class Trees:
         for number in range(3):
             one, *_ = await self._grow(None, f"one {number}", "two", "three")
             await self._grow(one, "a fork")
-        await self.forget(one)  # pyright: ignore[reportPossiblyUnboundVariable]
+        await self.forget(one)
 
     async def _grow(self, parent: str | None, *names: str) -> list[str]:
         ids = await grow(self.history, *names, parent=parent, tenant=DEFAULT_TENANT)

@@ -50,10 +50,10 @@ class Broken:
         return f"{self.shared('t')}:{TENANT}:picture:{digest_of(data).hex()}"
 
     async def set(self, name: str, **fields: Any) -> None:
-        await self.redis.hset(self.key("node", name), mapping=fields)  # pyright: ignore[reportArgumentType]
+        await self.redis.hset(self.key("node", name), mapping=fields)
 
     async def set_job(self, name: str, **fields: Any) -> None:
-        await self.redis.hset(self.key("job", name), mapping=fields)  # pyright: ignore[reportArgumentType]
+        await self.redis.hset(self.key("job", name), mapping=fields)
 
     async def put(self, order: str, member: str, score: float | str = 1) -> None:
         await self.redis.zadd(order, {member: score})

@@ -431,6 +431,6 @@ def run_model(kind: type[RuleBasedStateMachine], examples: int, steps: int = STE
         stateful_step_count=steps,
         deadline=None,
         phases=shrinks,
-        suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
+        suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(cast(type[RuleBasedStateMachine], type("Walk", (kind,), own)), settings=limits)

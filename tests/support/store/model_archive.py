@@ -410,7 +410,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         redis = connect(self.url)
         place = f"{self.prefix}:{{00}}:tombstones"
         for member in await redis.zrange(place, 0, -1):
-            await redis.zadd(place, {member: 1})  # pyright: ignore[reportArgumentType, reportUnhashable]
+            await redis.zadd(place, {member: 1})
         await self.store.sweep()
         found = await complaints(cast(Redis, redis), self.prefix)
         await sweep(cast(Redis, redis), self.prefix)

@@ -457,7 +457,7 @@ class Jobbing(Model):
         self.note_words(self.done(id, status))
         if log.kept:
             member = f"{stored.tenant}/{id.removeprefix('resp_')}"
-            ended = self.run(self.redis.zscore(f"{self.prefix}:{{00}}:logs", member))  # pyright: ignore[reportArgumentType]
+            ended = self.run(self.redis.zscore(f"{self.prefix}:{{00}}:logs", member))
             self.logs[id] = Log([*log.entries, entry], kept=True, ended=ended)
 
     @rule(id=Model.ids | JOBS)

@@ -38,7 +38,7 @@ async def new_key(client: AsyncOpenAI, project: str, **wish: object) -> tuple[st
     """A key's id and value, of a service account of its own."""
     accounts = client.admin.organization.projects.service_accounts
     account = await accounts.create(project, name="app", create_service_account_only=True)
-    made = await accounts.api_keys.create(account.id, project_id=project, **wish)  # type: ignore
+    made = await accounts.api_keys.create(account.id, project_id=project, **wish)
     return made.id, made.value
 
 

@@ -302,7 +302,7 @@ def kept(service: ServiceProcess) -> dict[bytes, Any]:
     with service.redis() as redis:
         shown = {b"hash": redis.hgetall, b"zset": lambda key: redis.zrange(key, 0, -1)}
         keys = [*redis.keys("*:registry"), *redis.keys("*:registry:*"), *redis.keys("*:audit-*")]
-        return {key: shown[redis.type(key)](key) for key in keys}  # type: ignore
+        return {key: shown[redis.type(key)](key) for key in keys}
 
 
 def check(name: str, refusal: httpx.Response, status: int, code: str | None, param: str | None) -> None:

@@ -33,7 +33,7 @@ async def answered(client: AsyncOpenAI) -> bool:
 
 async def limited(inside: Inside, client: AsyncOpenAI, project: str, id: str, **limits: int) -> str:
     _, value = await new_key(client, project)
-    await client.admin.organization.projects.rate_limits.update_rate_limit(id, project_id=project, **limits)  # type: ignore
+    await client.admin.organization.projects.rate_limits.update_rate_limit(id, project_id=project, **limits)
     return value
 
 

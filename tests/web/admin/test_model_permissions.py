@@ -152,7 +152,7 @@ async def test_an_open_web_socket_has_the_list_of_now(settings: Settings, tmp_pa
 async def test_what_would_go_on_from_a_steered_response_is_refused_as_any_other(settings: Settings) -> None:
     paused = Paused(opened("One, two"))
     closed = changed(settings, admin_key=SecretStr(ADMIN))
-    async with serving(closed, scripted(paused, Answers())) as inside, admin(inside) as client:  # type: ignore
+    async with serving(closed, scripted(paused, Answers())) as inside, admin(inside) as client:
         project = await client.admin.organization.projects.create(name="Chat")
         _, value = await new_key(client, project.id)
         async with inside.client(value) as user:

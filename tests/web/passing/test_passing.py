@@ -169,7 +169,7 @@ async def test_what_is_passed_on_is_limited_as_all_else(settings: Settings) -> N
             model="talker", messages=[{"role": "user", "content": "hello you"}]
         )
         assert raw.headers["x-ratelimit-remaining-requests"] == "1"
-        await until(lambda: left(behind), wanted=lambda tokens: tokens == 60_000 - raw.parse().usage.total_tokens)  # type: ignore
+        await until(lambda: left(behind), wanted=lambda tokens: tokens == 60_000 - raw.parse().usage.total_tokens)
         await chat(client)
         with pytest.raises(RateLimitError, match=r"talker in project default on requests per min"):
             await chat(client)

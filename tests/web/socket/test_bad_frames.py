@@ -22,7 +22,7 @@ SECONDS = 20
 def opened(service: ServiceProcess) -> Iterator[ClientConnection]:
     address = service.url.replace("http", "ws", 1) + "/v1/responses"
     with connect(address, compression=None, max_size=None, proxy=None, ping_interval=None) as ws:
-        yield ws  # type: ignore
+        yield ws
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ async def test_nothing_is_answered_where_nothing_is_to_be_generated(settings: Se
 
 async def test_lanes_run_side_by_side_and_a_lane_one_after_the_other(settings: Settings) -> None:
     silent = Silent()
-    async with serving(settings, scripted(silent, [answer("Quick.")])) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(silent, [answer("Quick.")])) as inside, socket(inside.url) as ws:
         await ws.ask("Wait.", stream_id="a")
         await silent.silent.wait()
         await ws.ask("Next.", stream_id="a")
@@ -182,7 +182,7 @@ async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Settings, named: bool) -> None:
     silent, engine = Silent(), None
-    engine = scripted(silent, [answer("Fine.")])  # type: ignore
+    engine = scripted(silent, [answer("Fine.")])
     async with serving(settings, engine) as inside, socket(inside.url) as ws:
         await ws.ask("Wait.")
         id = (await ws.next())["response"]["id"]
@@ -197,7 +197,7 @@ async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Set
 
 async def test_a_client_that_goes_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:
     silent = Silent()
-    engine = scripted(silent)  # type: ignore
+    engine = scripted(silent)
     async with serving(settings, engine) as inside:
         async with socket(inside.url) as ws:
             await ws.ask("Wait.")

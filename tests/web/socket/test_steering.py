@@ -107,7 +107,7 @@ async def stored(inside: Any, id: str) -> Json:
 @pytest.mark.parametrize("store", [True, False])
 async def test_an_answer_is_cut_and_the_next_response_goes_on_from_it(settings: Settings, store: bool) -> None:
     paused, answers = Paused(opened("One, two")), Answers()
-    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
         await ws.ask("Count.", store=store, instructions="Be kind.", metadata={"a": "b"}, stream_id="a")
         frames = [await ws.next()]
         id = frames[0]["response"]["id"]
@@ -136,7 +136,7 @@ async def test_an_answer_is_cut_and_the_next_response_goes_on_from_it(settings: 
 async def test_what_ends_in_calls_waits_for_their_outputs(settings: Settings) -> None:
     call = called("lookup", "{}")
     paused, answers = Paused(call[:-1], [*call[-1:], *then(answer("Unheard."))]), Answers()
-    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
         await ws.ask("Look it up.", tools=[LOOKUP])
         frames = [await ws.next()]
         id = frames[0]["response"]["id"]
@@ -171,7 +171,7 @@ async def test_what_ends_in_calls_waits_for_their_outputs(settings: Settings) ->
 async def test_what_is_pending_comes_back_where_it_can_not_be_said(settings: Settings, continues: bool) -> None:
     call = called("lookup", "{}")
     paused, answers = Paused(call[:-1], call[-1:]), Answers()
-    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
         await ws.ask("Look it up.", tools=[LOOKUP])
         id = await created(ws)
         await paused.reached.wait()
@@ -221,7 +221,7 @@ BAD = {
 
 async def test_bad_input_is_given_back_and_changes_nothing(settings: Settings) -> None:
     paused, answers = Paused(opened("One"), [tokens.RETURN]), Answers()
-    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
         await ws.ask("Count.", stream_id="a")
         frames = [await ws.next()]
         id = frames[0]["response"]["id"]
@@ -237,7 +237,7 @@ async def test_bad_input_is_given_back_and_changes_nothing(settings: Settings) -
 
 async def test_a_response_of_another_connection_is_not_found(settings: Settings) -> None:
     paused = Paused(opened("One"), [tokens.RETURN])
-    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, socket(inside.url) as other:  # type: ignore
+    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, socket(inside.url) as other:
         await ws.ask("Count.")
         id = await created(ws)
         await paused.reached.wait()
@@ -250,7 +250,7 @@ async def test_a_response_of_another_connection_is_not_found(settings: Settings)
 
 async def test_one_that_has_ended_takes_no_more(settings: Settings) -> None:
     silent, answers = Paused(opened("One")), Answers()
-    async with serving(settings, scripted(answers, silent)) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(answers, silent)) as inside, socket(inside.url) as ws:
         done = await ws.answer("hi", stream_id="a")
         back = await refused(ws, done["id"])
         assert (back["error"]["code"], back["stream_id"]) == ("response_already_completed", "a")
@@ -264,7 +264,7 @@ async def test_one_that_has_ended_takes_no_more(settings: Settings) -> None:
 
 async def test_those_of_a_conversation_and_those_that_compact_are_not_steered(settings: Settings) -> None:
     paused = Paused(opened("One"))
-    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, inside.client() as client:  # type: ignore
+    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, inside.client() as client:
         conversation = await client.conversations.create()
         compacts = [{"type": "compaction", "compact_threshold": 100_000}]
         for fields in ({"conversation": conversation.id}, {"context_management": compacts}):
@@ -279,7 +279,7 @@ async def test_those_of_a_conversation_and_those_that_compact_are_not_steered(se
 
 async def test_too_many_are_given_back_and_the_others_are_said(settings: Settings) -> None:
     paused, answers = Paused(thought("Hm")[:-1], [tokens.END]), Answers()
-    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
         await ws.ask("Why?")
         id = await created(ws)
         await paused.reached.wait()
@@ -311,7 +311,7 @@ async def test_what_was_accepted_comes_back_where_the_response_fails_or_is_cance
 
     reached, on = asyncio.Event(), asyncio.Event()
     silent = Paused(thought("Hm")[:-1])
-    async with serving(settings, scripted(dies, silent, Answers())) as inside, socket(inside.url) as ws:  # type: ignore
+    async with serving(settings, scripted(dies, silent, Answers())) as inside, socket(inside.url) as ws:
         for event, act, code in (
             (reached, on.set, "successor_creation_failed"),
             (silent.reached, None, "response_not_active"),

@@ -72,12 +72,12 @@ async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Kept, re
     one, two = await grow(archived.store, "one", "two")
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{digits_of(two)}"
     messages = await redis.get(key)
-    await redis.set(key, b"\x01" + b"?" * (len(messages) - 1))  # pyright: ignore[reportArgumentType]
+    await redis.set(key, b"\x01" + b"?" * (len(messages) - 1))
     (shard,) = archived.store.keyspace.all_shards()
     (tree,) = await archived.archiver.due(shard, 10)
     assert await archive_one(archived.archiver, tree) == 1
     assert (await archived.told(one), await archived.told(two)) == ([one], None)
-    await redis.set(key, messages)  # pyright: ignore[reportArgumentType]
+    await redis.set(key, messages)
     await archived.archive_all()
     assert await archived.told(two) == [one, two]
 

@@ -84,7 +84,7 @@ async def test_of_two_empty_archives_that_are_opened_at_once_one_is_the_stores(
 ) -> None:
     archives = [opened(store, open_archive("sqlite", tmp_path / name)) for name in ("one", "two")]
     told = await asyncio.gather(*(archive.open() for archive in archives), return_exceptions=True)
-    assert sorted(type(each) for each in told if each is not None) == [ArchiveReplaced]  # pyright: ignore[reportArgumentType]
+    assert sorted(type(each) for each in told if each is not None) == [ArchiveReplaced]
 
 
 async def test_an_archive_from_before_ids_gets_one_once(
@@ -97,7 +97,7 @@ async def test_an_archive_from_before_ids_gets_one_once(
     made = await redis.get(f"{prefix}:{{00}}:archive-id")
     found = await older.get(ID_KEY)
     assert found is not None
-    assert (len(made), found.value) == (ID_DIGITS, made)  # pyright: ignore[reportArgumentType]
+    assert (len(made), found.value) == (ID_DIGITS, made)
     with pytest.raises(ArchiveReplaced):
         await opened(store, copy).open()
     await redis.delete(f"{prefix}:{{00}}:archive-id")  # an older copy of Redis

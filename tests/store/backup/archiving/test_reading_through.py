@@ -28,7 +28,7 @@ def asked() -> list[str]:
 @pytest.fixture
 def turns(archived: Kept, asked: list[str]) -> ArchivedTurns:
     watcher = archived.store.server.watcher = Watcher()
-    watcher.archive_asked = asked.append  # pyright: ignore[reportAttributeAccessIssue]
+    watcher.archive_asked = asked.append
     return ArchivedTurns(archived.store, archived.archive)
 
 

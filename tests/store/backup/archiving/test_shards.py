@@ -185,19 +185,19 @@ async def test_what_can_not_be_archived_keeps_nothing_else_from_going(begin: Ope
     first, *_ = [(await grow(made.store, f"{at}"))[0] for at in range(50)]
     unarchived = f"{prefix}:{{00}}:unarchived"
     for tree, due in await redis.zrange(unarchived, 0, -1, withscores=True):
-        await redis.zadd(unarchived, {tree: due + 600_000})  # pyright: ignore[reportArgumentType, reportOperatorIssue]
+        await redis.zadd(unarchived, {tree: due + 600_000})
     ids = [(await grow(made.store, f"{at}"))[0] for at in range(10)]
     assert await made.archive_all() == 10
     await grow(made.store, "more")
     assert [await is_here(redis, prefix, id) for id in (first, *ids[:2])] == [True, False, True]
-    assert min(score for _, score in await redis.zrange(unarchived, 0, -1, withscores=True)) > 0  # pyright: ignore[reportOperatorIssue]
+    assert min(score for _, score in await redis.zrange(unarchived, 0, -1, withscores=True)) > 0
 
 
 async def test_what_is_noted_takes_room_until_it_is_archived(begin: Open, redis: Redis, prefix: str) -> None:
     made = await begin()
     for at in range(40):
         await grow(made.store, f"{at}")
-    held = int(await redis.hget(f"{prefix}:{{00}}:usage", "bytes")) + 40 * TREE_BYTES  # pyright: ignore[reportArgumentType]
+    held = int(await redis.hget(f"{prefix}:{{00}}:usage", "bytes")) + 40 * TREE_BYTES
     made.store.caps = Caps(bytes=held + 2 * room(100))
     with pytest.raises(StoreFull):
         await grow(made.store, "more")

@@ -46,7 +46,7 @@ class Both:
     async def save(self, beside: str = "", **how: object) -> Header:
         """Save it, or with `beside` in a file of that suffix."""
         file = self.file.with_suffix(beside)
-        return await back_up(self.url, self.prefix, file, archive=_open(self.folder), **how)  # type: ignore[arg-type]
+        return await back_up(self.url, self.prefix, file, archive=_open(self.folder), **how)
 
     async def restore(self, **how: object) -> Restored:
         """Restore to where it came from."""

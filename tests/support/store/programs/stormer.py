@@ -174,7 +174,7 @@ class Stormer:
     async def _any(self, tenant: str) -> str:
         """One of the newest turns. Raises NotFound while there is none."""
         if ids := await self._board.lrange(self._newest(tenant), 0, -1):
-            return self._chance.choice(ids).decode()  # pyright: ignore[reportAttributeAccessIssue]
+            return self._chance.choice(ids).decode()
         raise ParentNotFound("")
 
     def _newest(self, tenant: str) -> str:
