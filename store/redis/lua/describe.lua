@@ -31,6 +31,9 @@ local function described(tenant, digits)
   if not parent then
     return nil
   end
+  if found[6] == 'cancelled' and redis.call('EXISTS', key('job', tenant, digits)) == 1 then
+    found[6] = 'in_progress' -- its response is that of its submission until somebody has ended it
+  end
   local words = { digits }
   for at = 1, #DESCRIBED do
     words[at + 1] = found[at] and found[at] ~= '' and found[at] or '-'

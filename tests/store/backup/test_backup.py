@@ -162,12 +162,14 @@ async def test_of_a_response_under_way_what_it_continues_is_saved(
     await finish(jobs, await claim(jobs))
     waiting = await submit(jobs, "waiting", parent=above)
     fleeting = await submit(jobs, "fleeting", fleeting=True)
+    cancelled = await submit(jobs, "cancelled", parent=above)
+    assert await jobs.cancel(TENANT, cancelled)  # whoever asked for that has yet to end it
     end = await moves.save()
     assert end.turns == 3
     await moves.restore()
     assert await said(second, above) == ["root", "above"]
     assert (await second.find(TENANT, ended)).background == "stream"
-    for id in (waiting, fleeting):
+    for id in (waiting, fleeting, cancelled):
         with pytest.raises(NotFound):
             await second.get(TENANT, id)
 

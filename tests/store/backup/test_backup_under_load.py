@@ -40,8 +40,7 @@ async def test_what_eight_writers_leave_alone_is_in_the_backup_and_all_of_it_is_
     quiet = [await grow(history, *map(str, range(6))) for _ in range(40)]
     long = await grow(history, *map(str, range(300)))  # read leaf by leaf, while it is used
     tips = [*long[::7], *(id for ids in quiet[:20] for id in ids)]
-    # a backup takes a job that is cancelled and not ended yet for one that has ended, so nobody cancels here
-    writers = [Writer(history, seed, list(tips), cancels=False) for seed in range(WRITERS)]
+    writers = [Writer(history, seed, list(tips)) for seed in range(WRITERS)]
     stop = asyncio.Event()
     running = [asyncio.create_task(writer.run(stop)) for writer in writers]
     end = await moves.save(turns_per_second=600)

@@ -46,13 +46,12 @@ class Writer:
         tips: list[str] | None = None,
         *,
         limits: JobLimits | None = None,
-        cancels: bool = True,
     ) -> None:
         self.tips, self.deleted = list(tips or ()), set[str]()
         self._store, self._named = store, Conversations(store)
         self._jobs = Jobs(store, limits or JobLimits(lease_seconds=RUN_SECONDS, first_seconds=RUN_SECONDS))
         self._chance, self._begun = Random(seed), list[str]()
-        self._submitted, self._cancels = list[str](), cancels
+        self._submitted = list[str]()
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -141,7 +140,7 @@ class Writer:
 
     async def disturb(self) -> None:
         """Cancel a job, or have whoever works on it be silent for too long."""
-        if self._submitted and self._cancels and self._odds(0.5):
+        if self._submitted and self._odds(0.5):
             await self._jobs.cancel(TENANT, self._chance.choice(self._submitted))
         elif self._submitted:
             await fall_silent(self._jobs, self._chance.choice(self._submitted))
