@@ -1,8 +1,11 @@
 """Pictures in the answers of MCP servers: shown to a model that sees, stored once, and bounded."""
 
+import asyncio
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -11,14 +14,18 @@ import pytest
 from service.api.outcome import Outcome, ToldPicture
 from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
 from service.settings.mcp import Connection
-from service.settings.settings import Settings
+from service.settings.settings import Settings, load_settings
 from service.tools.redaction import Redaction
 from service.tools.session import MOST_IMAGES, result_of
 from tests.responses.test_pictures import HELLO, Seeing, seeing
-from tests.support.chat.standin import answer
+from tests.support.chaos.storm import QUICK
+from tests.support.chat.standin import answer, chatting, stall
 from tests.support.markup.writing import Turn
-from tests.support.pictures import png, said, url_of
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.pictures import png, said, shown_in, url_of
 from tests.support.service.background import ended
+from tests.support.service.inside import serving
+from tests.support.service.process import WorkerProcess
 from tests.support.tools.server import McpServer
 
 CAT, DOG = png(grey=10), png(grey=200)
@@ -129,6 +136,51 @@ async def test_a_connection_remembers_them_where_nothing_is_stored(settings: Set
                         break
         assert asked.shown()[2:4] == ["here", url_of(CAT)]
         assert await asked.kept() == []
+
+
+async def test_killed_behind_an_answer_with_pictures_its_heir_shows_and_stores_the_same(
+    settings: Settings, fixture: McpServer, tmp_path: Path
+) -> None:
+    begun = asyncio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await stall()
+
+    says = (lambda _: answer(calls([10, 200])), lambda _: (hold,), lambda _: answer(HELLO))
+    async with chatting(*says, sees=True) as eyes:
+        listed = [{"name": eyes.model, "kind": "chat", "urls": [eyes.url], "sees": True}]
+        (tmp_path / "engines.json").write_text(json.dumps({"engines": listed}))
+        stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix, "mcp_allow": fixture.url}
+        given: dict[str, Any] = QUICK | stored | {"engines": str(tmp_path / "engines.json")}
+        here = load_settings(**given, worker=False)
+        async with serving(here) as service, service.client() as client:
+            asked = Seeing(client, eyes, service, settings)
+            tool = {"type": "mcp", "server_label": "maths", "server_url": fixture.url, "require_approval": "never"}
+            stream = await asked.client.responses.create(
+                model=eyes.model,
+                input="Look.",
+                background=True,
+                stream=True,
+                tools=[tool],  # type: ignore[list-item]
+            )
+            first = await asyncio.to_thread(WorkerProcess, tmp_path / "first", **given)
+            events: list[Any] = []
+            async for event in stream:
+                events.append(event.to_dict())
+                if event.type == "response.mcp_call.completed":
+                    break
+            await begun.wait()
+            first.kill()
+            heir = await asyncio.to_thread(WorkerProcess, tmp_path / "heir", **given)
+            try:
+                response = check_stream([*events, *[event.to_dict() async for event in stream]])
+            finally:
+                await asyncio.to_thread(heir.stop)
+            assert response["status"] == "completed"
+            assert len(await asked.kept()) == 2
+    pictures = ["Look.", "", "here", url_of(CAT), url_of(DOG)]
+    assert [shown_in(each.body) for each in eyes.chats][1:] == [pictures] * 2
 
 
 async def test_an_outcome_has_its_pictures_in_the_log_of_a_response() -> None:
