@@ -16,12 +16,11 @@ from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
-from service.responses.references import FETCHED_BYTES, ROOM_BYTES, PictureFetcher
+from service.responses.references import FETCHED_BYTES, ROOM_BYTES, PictureFetcher, fetch_nothing
 from service.responses.seal import Seals
 from service.responses.service import Service, Tenants
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
-from service.search.fetcher import Fetcher, FetchLimits
 from service.settings.core import environment
 from service.settings.keys import Keys
 from service.settings.protocol import LOCAL, servers_in
@@ -110,10 +109,13 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
 
 def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
     """The fetcher of pictures; the guard of pages judges their addresses."""
-    limits = FetchLimits(bytes=(settings.picture_bounds or USUAL_BOUNDS).bytes + 1)
-    judge = outside_of(settings.private_networks)
-    fetcher = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge)
-    return PictureFetcher(fetcher.whole, Room(FETCHED_BYTES, several=lambda: settings.several_tenants))
+    bounds, fetch = settings.picture_bounds or USUAL_BOUNDS, fetch_nothing
+    if bounds.urls:
+        from service.search.fetcher import Fetcher, FetchLimits  # imports aiohttp
+
+        limits, judge = FetchLimits(bytes=bounds.bytes + 1), outside_of(settings.private_networks)
+        fetch = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge).whole
+    return PictureFetcher(fetch, Room(FETCHED_BYTES, several=lambda: settings.several_tenants))
 
 
 def open_tenants(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Tenants:

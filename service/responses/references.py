@@ -245,6 +245,11 @@ Fetch = Callable[[str, tuple[str, ...]], Awaitable[bytes]]
 """The bytes at a URL, within these domains if there are any. Raises SearchFailure."""
 
 
+async def fetch_nothing(url: str, domains: tuple[str, ...]) -> bytes:
+    """No bytes at all, where the operator names no host of pictures. Raises SearchFailure."""
+    raise SearchFailure("no host is allowed")
+
+
 class PictureFetcher:
     """Fetches the pictures of requests from the hosts that the bounds name."""
 

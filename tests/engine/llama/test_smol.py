@@ -54,10 +54,10 @@ async def test_it_knows_a_capital_and_what_was_said_before(
 ) -> None:
     engine = ServersEngine(kind(shared=False), Access((server.url,), api_key=KEY))
     async with serving(settings, engine) as inside, inside.client() as client:
-        first = await ask(client, "What is the capital of France?", max_output_tokens=60)
+        first = await ask(client, "What is the capital of France?", instructions="", max_output_tokens=60)
         assert "Paris" in first.output_text
         assert kind is not Llama or first.usage.output_tokens == 8
-        second = await ask(client, "And of Italy?", first, max_output_tokens=60)
+        second = await ask(client, "And of Italy?", first, instructions="", max_output_tokens=60)
         assert "Rome" in second.output_text
         assert second.usage.input_tokens_details.cached_tokens > 0
 
