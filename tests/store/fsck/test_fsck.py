@@ -38,6 +38,9 @@ LONG_LOG = 300
 
 CHECKS = 3
 WRITERS = 6
+BUSY_SECONDS = 60.0
+"""How long it may take until writers change something while it is looked at."""
+
 OF_TURNS = pytest.mark.parametrize("broken", ["turns"], indirect=True)
 OF_JOBS = pytest.mark.parametrize("broken", ["jobs"], indirect=True)
 
@@ -271,14 +274,15 @@ async def test_a_store_that_is_busy_is_never_blamed(
     store = open_store(caps=caps)
     writers, stop = [Writer(store, seed, limits=limits) for seed in range(WRITERS)], asyncio.Event()
     fsck = Fsck(connect(server_url), prefix=prefix)
-    async with asyncio.TaskGroup() as group:
+    reports: list[Report] = []
+    async with asyncio.timeout(BUSY_SECONDS), asyncio.TaskGroup() as group:
         for writer in writers:
             group.create_task(writer.run(stop))
-        reports = [step for _ in range(CHECKS) async for step in fsck.run() if isinstance(step, Report)]
+        while len(reports) < CHECKS or not any(report.unjudged for report in reports):
+            reports += [step async for step in fsck.run() if isinstance(step, Report)]
         stop.set()
-    assert [report.faults for report in reports] == [{}] * CHECKS
+    assert not any(report.faults for report in reports)
     assert sum(len(writer.tips) for writer in writers) > caps.responses
-    assert any(report.unjudged for report in reports)
     (last,) = [step async for step in fsck.run(repair=True) if isinstance(step, Report)]
     assert (last.found, last.unneeded, last.unjudged) == (0, 0, [])
     assert await complaints(redis, prefix) == []
