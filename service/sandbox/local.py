@@ -68,9 +68,23 @@ def take_users(folders: Sequence[Path] = LOCKS) -> tuple[int, int] | None:
             lock = _lock(path)
         except OSError as error:
             raise Unusable(f"sessions can't have users of their own: {path}: {error.strerror}") from error
-        if lock >= 0:
+        if lock >= 0 and not _has_processes(first):
             return first, lock
+        if lock >= 0:
+            os.close(lock)
     raise Unusable(f"{len(FIRST_UIDS)} sandboxes of this machine have all users that sessions may have")
+
+
+def _has_processes(first: int) -> bool:
+    """Whether users of a range have processes. Those of a sandbox that was killed die a moment later than it, and the
+    kernel counts them among those that a user may have.
+    """
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            (user,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("Uid:"))
+            if first <= int(user) < first + RANGE:
+                return True
+    return False
 
 
 def _lock(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -49,7 +50,8 @@ async def test_two_sandboxes_of_one_machine_have_no_user_in_common(ending: Async
 
 
 @as_root
-def test_users_are_taken_until_they_are_given_back(tmp_path: Path) -> None:
+def test_users_are_taken_until_they_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.sandbox.local._has_processes", lambda first: False)  # of other tests' sandboxes
     taken = [take_users([tmp_path]) or (0, 0) for _ in FIRST_UIDS]
     assert [first for first, _ in taken] == list(FIRST_UIDS)
     with pytest.raises(Unusable, match="sandboxes of this machine have all users"):
@@ -60,6 +62,20 @@ def test_users_are_taken_until_they_are_given_back(tmp_path: Path) -> None:
     assert again[0] == FIRST_UIDS[5]
     for _, lock in [*taken[:5], *taken[6:], again]:
         os.close(lock)
+
+
+@as_root
+def test_users_whose_processes_still_die_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.sandbox.local.FIRST_UIDS", FIRST_UIDS[-2:])
+    with subprocess.Popen(["sleep", "60"], user=FIRST_UIDS[-2] + 1) as dying:
+        meanwhile = take_users([tmp_path])
+        dying.kill()
+    after = take_users([tmp_path])
+    assert meanwhile is not None
+    assert after is not None
+    assert [meanwhile[0], after[0]] == [FIRST_UIDS[-1], FIRST_UIDS[-2]]
+    os.close(meanwhile[1])
+    os.close(after[1])
 
 
 def test_a_file_that_can_not_be_begun_keeps_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
