@@ -277,7 +277,7 @@ TENANT = "default"
 
 
 async def delete_log(inside: Inside, id: str) -> None:
-    """What the store does for space."""
+    """The store's work for space."""
     keys = inside.store.keyspace.turn(TENANT, id)
     async with inside.store.server.operation() as operation:
         await operation.command("DEL", keys.key("log"))

@@ -139,7 +139,7 @@ async def cancel(fleet: Fleet, id: str | None) -> set[str]:
 
 
 async def check_cancelled(fleet: Fleet, storm: Storm, cancelled: set[str], whole: str) -> None:
-    """What was cancelled says the beginning of the answer, all else says all of it; and nothing else is left."""
+    """A cancelled one says the beginning of the answer, any other says all of it; and nothing else is left."""
     for each in storm.followers:
         assert each.response["status"] == ("cancelled" if each.id in cancelled else "completed"), each.id
     async with Aftermath(fleet.settings) as aftermath:

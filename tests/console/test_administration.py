@@ -1,4 +1,4 @@
-"""What an administrator's key shows in the console, and changes: projects, keys, limits, usage and the audit log."""
+"""The part of the console that takes an administrator's key: projects, keys, limits, usage and the audit log."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What servers show of chat templates: which of tools; and nobody's words become marks, wherever a prompt has them."""
+"""The parts of tools that servers' chat templates show; and nobody's words become marks, wherever a prompt has them."""
 
 import json
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.markup.prompts import Known, Templated, common, with_known
 
 END, OPEN, CALL = range(3)
-"""What ends a turn, what opens the next one; and another mark."""
+"""The mark that ends a turn, the one that opens the next; and another mark."""
 
 KEY = b"key"
 

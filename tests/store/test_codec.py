@@ -134,7 +134,7 @@ def test_the_digest_tells_contents_apart(other: Turn) -> None:
 
 
 DIGESTS = {32_769: "79e29b31af19bffdb5a7f045c3bba3c3c5f37a6f7fa7867dd7be1507caf49a2a"}
-"""What each file is, for ever. Only ever add one."""
+"""The meaning of each file, for ever. Only ever add one."""
 
 
 def test_every_dictionary_that_was_ever_shipped_is_there_as_it_was() -> None:

@@ -1,4 +1,4 @@
-"""What all who share a store agree on: its layout record, written by the first and with no less than is there, and its
+"""The terms of all who share a store: its layout record, written by the first and with no less than is there, and its
 secret, made once, whoever asks first.
 """
 
@@ -217,7 +217,7 @@ async def test_a_repair_takes_a_broken_one_away_and_never_a_whole_one(
 
 
 async def found_by_a_repair(server_url: str, prefix: str) -> list[str]:
-    """What fsck finds in a store, and repairs."""
+    """Fsck's findings in a store, and its repairs."""
     fsck = Fsck(connect(server_url), prefix=prefix)
     report = [step async for step in fsck.run(repair=True)][-1]
     await fsck.close()

@@ -268,7 +268,7 @@ def refused_fork(client: OpenAI, source: Any, **options: Any) -> openai.APIStatu
 
 
 def spoken(client: OpenAI, id: str) -> list[str]:
-    """What was said in a conversation, oldest first."""
+    """The words of a conversation, oldest first."""
     items: Any = client.conversations.items.list(id, order="asc")
     return [part.text for item in items if item.type == "message" for part in item.content]
 

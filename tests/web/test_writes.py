@@ -1,4 +1,4 @@
-"""What goes out over a connection: events each in one piece and padded, and a head with what comes right behind it."""
+"""The bytes of a connection: events each in one piece and padded, and a head with what comes right behind it."""
 
 import asyncio
 import json

@@ -38,7 +38,7 @@ class _Features(msgspec.Struct):
     mm_placeholders: dict[str, list[_Place]] = {}
 
 
-class Rendered(msgspec.Struct):
+class RenderedPrompt(msgspec.Struct):
     """The ids of a prompt as the server writes it, and where its pictures stand."""
 
     token_ids: list[TokenId]
@@ -67,10 +67,10 @@ class Rendered(msgspec.Struct):
         return sorted(chain.from_iterable(found.values()), key=lambda place: place.offset)
 
 
-_RENDERED = msgspec.json.Decoder(Rendered)
+_RENDERED = msgspec.json.Decoder(RenderedPrompt)
 
 
-def read_rendered(body: bytes) -> Rendered:
+def read_rendered(body: bytes) -> RenderedPrompt:
     """A prompt as the server writes it. Raises EngineError."""
     return decode(_RENDERED, body, EngineError("the vLLM server sent something else than a prompt"))
 

@@ -193,7 +193,7 @@ class Admission:
     @asynccontextmanager
     async def _preparing_large(self, tenant: str, size: int) -> AsyncGenerator[None]:
         self._large += 1
-        before = pause_after.get(), aside.get()
+        pause_before, aside_before = pause_after.get(), aside.get()
         pause_after.set(self._pause)
         try:
             async with AsyncExitStack() as room:
@@ -216,8 +216,8 @@ class Admission:
                 await enter()
                 yield
         finally:
-            pause_after.set(before[0])
-            aside.set(before[1])
+            pause_after.set(pause_before)
+            aside.set(aside_before)
             self._large -= 1
 
     def _pause(self, seconds: float) -> float:

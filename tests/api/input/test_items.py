@@ -385,7 +385,7 @@ def text(words: str) -> Json:
 
 
 def said(*parts: Json, **options: Any) -> str:
-    """What the model reads of a user's message."""
+    """The words of a user's message that the model reads."""
     made = prompt(input=[{"role": "user", "content": list(parts)}], **options)
     return decode(made.tokens).rpartition("message.user")[2].removesuffix("assistant")
 

@@ -324,7 +324,7 @@ BROWSER = {"browser.search", "browser.open", "browser.find"}
 
 
 def options(sent: msgspec.Raw, where: str) -> str:
-    """What a back end keeps of a declaration: here its place."""
+    """A back end's memory of a declaration: here its place."""
     return where
 
 

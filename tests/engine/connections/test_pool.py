@@ -97,7 +97,7 @@ async def playing(play: Play = answering, *, tls: ssl.SSLContext | None = None) 
 
 
 def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """What speaks TLS as a host of this name, and whoever trusts it. Made once in a folder."""
+    """A server's side of TLS for a host of this name, and a client's that trusts it. Made once in a folder."""
     key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
     if not certificate.exists():
         made = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN={name}"

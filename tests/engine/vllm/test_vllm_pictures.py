@@ -13,7 +13,7 @@ from service.api.content import IMAGE
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.vllm.pictures import Rendered
+from service.engine.vllm.pictures import RenderedPrompt
 from service.settings.settings import Settings
 from tests.support.engine.standing import standing
 from tests.support.markup.speaker import END, decoded, encoded
@@ -113,4 +113,4 @@ async def test_no_answer_writes_the_mark_of_a_picture(settings: Settings) -> Non
 def test_a_mark_is_the_same_for_all_pictures(template: list[int], mark: tuple[int, ...]) -> None:
     places: Any = {"image": [{"offset": 1, "length": 3}, {"offset": 4, "length": 3}]}
     asked = {"token_ids": [1, 9, 9, 9, 9, 9, 9, 2], "features": {"mm_placeholders": places}}
-    assert msgspec.convert(asked, Rendered).mark(template) == mark
+    assert msgspec.convert(asked, RenderedPrompt).mark(template) == mark

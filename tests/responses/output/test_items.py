@@ -1,4 +1,4 @@
-"""What sampled messages become: an item of the right kind, and a sane one where the message is malformed, recipients
+"""The items of sampled messages: one of the right kind, and a sane one where the message is malformed, recipients
 included.
 """
 

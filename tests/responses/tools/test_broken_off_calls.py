@@ -208,7 +208,7 @@ SAID = {
     "search": ("response.web_search_call.in_progress", "response.web_search_call.searching"),
     "code": ("response.code_interpreter_call.in_progress", "response.code_interpreter_call.interpreting"),
 }
-"""What is said of a call before it has an outcome."""
+"""The words on a call before it has an outcome."""
 
 
 @pytest.mark.parametrize("kind", SAID)

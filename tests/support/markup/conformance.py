@@ -1,4 +1,4 @@
-"""What every markup must do: one suite that runs for each that is read here.
+"""The duties of every markup: one suite that runs for each that is read here.
 
 A markup's test class subclasses MarkupConformance and names a family that writes it; the hooks (hooks.py) know the
 rest. What a markup can't do stands in `lacks`, with the reason, and shows as a skip with that reason. Never weaken a

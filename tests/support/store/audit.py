@@ -66,7 +66,7 @@ NOTES = re.compile(
     r"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
     r"archive-away|archiver|short"
 )
-"""What calls leave for their repeats, and what of approvals, containers, keyed requests, limits and usage is noted;
+"""The traces of calls for their repeats; and what of approvals, containers, keyed requests, limits and usage is noted;
 these expire.
 """
 _PLACES = re.compile(r"(?:queued|turn):[0-5]|accepted:[45]|line:[0-5]:[A-Za-z0-9_.-]+")

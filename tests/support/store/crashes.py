@@ -84,7 +84,7 @@ T = TypeVar("T", bound=Told)
 
 
 class Durable(Protocol):
-    """What a test does with such a server. After `stop`, or a kill and `stop`, it can be started again."""
+    """A test's hold on such a server. After `stop`, or a kill and `stop`, it can be started again."""
 
     @property
     def url(self) -> str: ...

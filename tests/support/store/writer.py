@@ -157,4 +157,4 @@ DEEDS = {
     Writer.work: 3,
     Writer.disturb: 1,
 }
-"""What it does, and how often."""
+"""Its steps, and how often it takes each."""

@@ -38,7 +38,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What was received so far. With `gate` cleared requests wait for it."""
+    """All that was received so far. With `gate` cleared requests wait for it."""
 
     spans: list[Received] = field(default_factory=list[Received])
     raw: list[bytes] = field(default_factory=list[bytes])

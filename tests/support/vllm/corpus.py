@@ -135,7 +135,7 @@ MANY_KINDS = takes(
     b={"type": "array", "items": takes("x", x=TEXT)},
     c={"oneOf": [{**TEXT, "description": "s"}, {"type": "null"}], "description": "X", "default": 1e-5},
 )
-"""What openai-harmony, which vLLM asks, makes of any schema is in tests/harmony/test_typescript.py."""
+"""tests/harmony/test_typescript.py has openai-harmony's text of any schema, for which vLLM asks it."""
 LARGE_NUMBERS = takes(a={"default": 1e16}, b={"default": -2.5e300}, c={"default": 2**70})
 TOOLS = {
     "a function without parameters": Case({"input": "Hi", "tools": [{"type": "function", "name": "f"}]}),

@@ -292,7 +292,7 @@ def test_others_run_between_the_pieces_of_a_long_text_and_between_short_turns() 
 
 
 def cut(output: Any = (), items: Any = (), **response: Any) -> Excerpt:
-    """What is shown of a turn."""
+    """The shown part of a turn."""
     return excerpt_of(msgspec.json.encode({"output": output, **response}), msgspec.json.encode(items))
 
 

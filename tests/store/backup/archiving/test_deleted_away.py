@@ -1,4 +1,4 @@
-"""What the archive alone has is deleted there, for which nobody needs room; and what is deleted between two archivings,
+"""Turns in the archive alone are deleted there, without a need for room; and what is deleted between two archivings,
 where the archive still has it alive: nobody is told of it, and no server forgets to tell the archive.
 """
 

@@ -1,4 +1,4 @@
-"""What of an archive goes out as lines, and what comes back into memory."""
+"""An archive's turns as lines, and back in memory."""
 
 import json
 
