@@ -56,10 +56,7 @@ def files(folder: Path, *contents: bytes) -> Path:
 @pytest.mark.parametrize(
     ("contents", "kept", "cuts"),
     [
-        ((SET + bytes(9) + CHANGE,), (SET + CHANGE,), [(FIRST, len(SET), 9, ZEROS)]),
         ((bytes(5) + SET + bytes(7) + SET,), (SET + SET,), [(FIRST, 0, 5, ZEROS), (FIRST, 5 + len(SET), 7, ZEROS)]),
-        ((SET + bytes(9),), (SET,), [(FIRST, len(SET), 9, ZEROS)]),
-        ((SET + HALF_A_CHANGE,), (SET,), [(FIRST, len(SET), len(HALF_A_CHANGE), HALF)]),
         (
             (SET + bytes(3) + SET[:-1],),
             (SET,),
@@ -70,10 +67,9 @@ def files(folder: Path, *contents: bytes) -> Path:
             (SET, b""),
             [(FIRST, len(SET), 1 + len(SET), UNREADABLE), (SECOND, 0, len(SET), AFTER)],
         ),
-        ((SET + bytes(3) + b"?" + SET,), (SET,), [(FIRST, len(SET), 4 + len(SET), UNREADABLE)]),
         ((HALF_A_CHANGE, SET), (b"", SET), [(FIRST, 0, len(HALF_A_CHANGE), HALF)]),
     ],
-    ids=["hole", "holes", "zeros-at-the-end", "torn", "hole-and-torn", "unreadable", "behind-a-hole", "torn-before"],
+    ids=["holes", "hole-and-torn", "unreadable", "torn-before"],
 )
 def test_what_can_not_be_read_is_cut_and_nothing_else(
     tmp_path: Path, contents: tuple[bytes, ...], kept: tuple[bytes, ...], cuts: list[tuple[str, int, int, str]]
@@ -118,19 +114,6 @@ def test_only_the_copies_of_the_last_repairs_are_kept(tmp_path: Path) -> None:
 
 def written_last(folder: Path) -> Path:
     return max((folder / "appendonlydir").glob("*.incr.aof"), key=lambda path: path.stat().st_size)
-
-
-def test_a_server_starts_with_a_hole_in_its_file_and_says_what_was_cut(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with EmbeddedServer(tmp_path) as server:
-        tip = asyncio.run(keep(server.url, "one"))
-    file = written_last(tmp_path)
-    whole = file.read_bytes()
-    file.write_bytes(whole + bytes(1000))
-    with EmbeddedServer(tmp_path) as server:
-        assert asyncio.run(read(server.url, tip)) == ["one"]
-    assert f"1,000 bytes were cut from {file.name} at byte {len(whole):,}" in caplog.text
 
 
 def test_a_base_that_can_not_be_read_is_left_as_it_is(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from random import Random
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.redis import scripts
 from store.registry import ADMINISTRATORS, STRANGERS, Registry
 
 ROOM = 20
@@ -54,14 +52,6 @@ async def test_administrators_have_a_room_of_their_own(registry: Registry) -> No
     assert await kept(registry) == {"one": [*range(ROOM)], ADMINISTRATORS: [*range(2 * ROOM, 3 * ROOM)]}
 
 
-async def test_where_there_are_more_shares_than_room_some_have_nothing(registry: Registry) -> None:
-    for number in range(2 * ROOM):
-        await note(registry, f"t{number}", 1)
-    found = await kept(registry)
-    assert len(found) == ROOM
-    assert all(numbers == [0] for numbers in found.values())
-
-
 @pytest.mark.parametrize("seed", range(5))
 async def test_whoever_has_no_more_than_its_part_loses_nothing(registry: Registry, seed: int) -> None:
     chance, noted = Random(seed), dict[str, int]()
@@ -78,18 +68,6 @@ async def test_whoever_has_no_more_than_its_part_loses_nothing(registry: Registr
         assert found[share] == [*range(number - len(found[share]), number)]
 
 
-async def test_a_bound_that_is_lowered_is_kept_after_some_more_entries(
-    registry: Registry, store: ConversationHistoryStore
-) -> None:
-    await note(registry, "one", ROOM)
-    await note(registry, ADMINISTRATORS, ROOM)
-    smaller = Registry(store, most_entries=6)
-    await note(smaller, "one", ROOM)
-    await note(smaller, ADMINISTRATORS, ROOM)
-    latest = [*range(ROOM - 3, ROOM)]
-    assert await kept(registry) == {"one": latest, ADMINISTRATORS: latest}
-
-
 async def test_nothing_is_left_of_entries_that_went(registry: Registry, redis: Redis, prefix: str) -> None:
     for number in range(3 * ROOM):
         await note(registry, f"t{number}", 1)
@@ -101,14 +79,6 @@ async def test_nothing_is_left_of_entries_that_went(registry: Registry, redis: R
     assert len(await registry.entries()) == ROOM
 
 
-async def test_a_share_whose_list_is_lost_stops_nobody(registry: Registry, redis: Redis, prefix: str) -> None:
-    await note(registry, "lost", ROOM)
-    await redis.delete(f"{prefix}:{{00}}:audit-of:lost")
-    await note(registry, "other", 3)
-    assert (await kept(registry))["lost"] == [*range(ROOM)]
-    assert await redis.zscore(f"{prefix}:{{00}}:audit-shares", "lost") is None
-
-
 async def test_no_two_entries_are_of_one_moment_though_the_clock_steps_back(
     registry: Registry, redis: Redis, prefix: str
 ) -> None:
@@ -117,28 +87,3 @@ async def test_no_two_entries_are_of_one_moment_though_the_clock_steps_back(
     await registry.change((), entries=[b"same", b"same"])
     await registry.note("one", b"same")
     assert [each.us - future for each in await registry.entries()] == [3, 2, 1]
-
-
-async def test_an_entry_that_is_sent_again_behind_those_of_others_is_there_once(
-    registry: Registry, store: ConversationHistoryStore
-) -> None:
-    async def send(share: str, mark: str) -> None:
-        async with store.server.operation() as operation:
-            await scripts.change_registry(
-                operation,
-                store.keyspace.all_shards()[0],
-                changes=b"[]",
-                places=b"[]",
-                mark=mark,
-                entries=msgspec.json.encode([f"{share} 0"]),
-                share=share,
-                most_entries=ROOM,
-                tell="",
-            )
-
-    marks = {f"t{number}": f"{number:032x}" for number in range(8)}
-    for _ in range(2):
-        for share, mark in marks.items():
-            await send(share, mark)
-    await note(registry, ADMINISTRATORS, ROOM)
-    assert await kept(registry) == {share: [0] for share in marks} | {ADMINISTRATORS: [*range(ROOM)]}

@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -93,13 +91,6 @@ def test_a_folder_of_ours_is_made_private_again(tmp_path: Path) -> None:
             assert mode(tmp_path) == 0o700
 
 
-def test_a_socket_that_was_cleaned_away_does_not_keep_the_folder(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path) as server:
-        shutil.rmtree(Path(server.url.removeprefix("unix://")).parent)
-    with EmbeddedServer(tmp_path) as server:
-        assert server.pid
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)], ids=["killed", "ended"])
 def test_whoever_waits_learns_how_the_server_ended(tmp_path: Path, number: signal.Signals, status: int) -> None:
     with EmbeddedServer(tmp_path) as server, ThreadPoolExecutor(1) as watcher:
@@ -147,33 +138,6 @@ while command := client.recv(1000):
 """A server that reads its files back, by a byte for each question, until it stands still."""
 
 
-INTERRUPTED = """
-import os, signal, sys
-from pathlib import Path
-from store.embedded import EmbeddedServer
-
-def leave(number, frame):
-    raise SystemExit(7)
-
-signal.signal(signal.SIGINT, leave)
-def press():
-    os.kill(os.getpid(), signal.SIGINT)
-
-os.register_at_fork(after_in_parent=press, after_in_child=press)
-with EmbeddedServer(Path(sys.argv[1])):
-    print("started")
-"""
-"""A Ctrl-C that comes to owner and server between fork and exec."""
-
-
-def test_an_interrupt_while_the_server_starts_stops_its_owner_and_nothing_else_is_said(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, tmp_path / "data"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
-    assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
-    with EmbeddedServer(tmp_path / "data"):  # the server is gone, and its lock
-        pass
-
-
 def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on_and_says_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,19 +152,3 @@ def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on_and_s
     assert time.monotonic() - start > 2 * 0.3
     assert "the embedded server reads its files back:" in caplog.text
     assert caplog.messages[0].endswith(" of 100 bytes")
-
-
-def test_a_server_is_started_once_and_from_the_main_thread_alone(tmp_path: Path) -> None:
-    caught: list[str] = []
-
-    def start() -> None:
-        with pytest.raises(RuntimeError) as error:
-            EmbeddedServer(tmp_path).start()
-        caught.append(str(error.value))
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
-    assert "main thread" in caught[0]
-    with EmbeddedServer(tmp_path) as server, pytest.raises(RuntimeError, match="running already"):
-        server.start()

@@ -100,14 +100,6 @@ async def test_what_is_deleted_on_a_full_disk_makes_room_on_it(disk: Path) -> No
         assert await missing(server, kept) == []
 
 
-async def test_a_server_that_starts_on_a_full_disk_takes_no_turn(disk: Path) -> None:
-    fill(disk, but=4 * MIB)
-    with EmbeddedServer(disk / "data", reserve=Reserve(8 * MIB)) as server:
-        async with store_of(server) as store:
-            with pytest.raises(DiskFull):
-                await keep(store, 1)
-
-
 async def with_a_hole(server: EmbeddedServer, disk: Path) -> list[str]:
     """Have a server meet a full disk for a moment, and go on; what it acknowledged."""
     async with store_of(server) as store:

@@ -113,20 +113,3 @@ def test_a_rewrite_without_room_is_not_begun_and_told_once(world: World, caplog:
     assert caplog.messages == ["no room on the disk to rewrite the embedded server's files"]
     world.free += 1
     assert world.look() == [("BGREWRITEAOF",)]
-
-
-def test_on_a_full_disk_the_files_are_rewritten_once_that_gives_room_back(world: World) -> None:
-    world.free = 900
-    world.state |= {"aof_current_size": 1000, "used_memory_dataset": 750}
-    assert world.look() == [("CONFIG SET", "maxmemory", 1)]
-    world.state["used_memory_dataset"] = 749
-    assert world.look() == [("BGREWRITEAOF",)]
-
-
-def test_a_server_that_does_not_answer_is_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.away = True
-    world.look()
-    world.look()
-    assert caplog.messages == ["the embedded server's disk can't be watched"]
-    world.away, world.free = False, 1
-    assert world.look() == [("CONFIG SET", "maxmemory", 1)]

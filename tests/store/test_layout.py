@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import LayoutMismatch, LimitsDiffer, StoreUnavailable
-from store.fsck.check import Fsck, Report
+from store.errors import LayoutMismatch, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES
 from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch, shared_secret
@@ -61,13 +60,6 @@ def test_a_store_without_a_record_gets_one() -> None:
     assert changes(TERMS, Record.of({})) == {"layout": str(LAYOUT), "shards": "4", **own}
 
 
-def test_more_shards_and_limits_that_are_new_are_written() -> None:
-    newer = Terms(8, "harmonium 2", {**LIMITS, "max_trees": "5"})
-    assert mismatch(newer, RECORD) is None
-    assert changes(newer, RECORD) == {"shards": "8", "limit:max_trees": "5"}
-    assert mismatch(replace(TERMS, limits=None), RECORD) is None
-
-
 def test_whoever_decides_changes_the_limits_and_neither_shards_nor_layout() -> None:
     other = replace(TERMS, limits={**LIMITS, "max_bytes": "1"}, decides=True)
     assert mismatch(other, RECORD) is None
@@ -107,14 +99,6 @@ async def test_of_many_that_start_at_once_all_are_heard(store: ConversationHisto
     assert record.limits.keys() == agreed
 
 
-@pytest.mark.usefixtures("lost_replies")
-async def test_a_record_whose_reply_was_lost_is_written_once(store: ConversationHistoryStore) -> None:
-    await layout_of(store, TERMS).agree()
-    record = await layout_of(store, TERMS).check()
-    assert record is not None
-    assert record.revision == "1"
-
-
 async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(
     store: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,31 +114,6 @@ async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(
     assert len(told) == 1
 
 
-async def test_other_limits_are_no_mismatch_for_who_asks_for_the_rest_and_are_told_once(
-    store: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[str] = []
-    one, other = layout_of(store, TERMS), layout_of(store, replace(TERMS, limits={"max_bytes": "7"}, decides=True))
-    monkeypatch.setattr(UNWATCHED, "contradicted", lambda mismatch: told.append(mismatch.reason))
-    await one.agree()
-    await other.agree()
-    for _ in range(3):
-        assert await one.check(limits=False) is not None
-        with pytest.raises(LimitsDiffer):
-            await one.agree()
-    assert len(told) == 1
-
-
-async def test_what_is_no_number_in_a_record_is_written_anew(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    await redis.hset(f"{prefix}:{{00}}:store", mapping={"layout": "x", "shards": "", "odd": "\ufffd"})
-    await layout_of(store, TERMS).agree()
-    record = await layout_of(store, TERMS).check()
-    assert record is not None
-    assert (record.layout, record.shards) == (LAYOUT, 4)
-
-
 @pytest.mark.parametrize("fields", [{"shards": 2}, {"shards": 1, "layout": LAYOUT + 1}])
 async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
     store: ConversationHistoryStore, redis: Redis, server_url: str, prefix: str, fields: dict[str, int]
@@ -162,14 +121,6 @@ async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
     await redis.hset(f"{prefix}:{{00}}:store", mapping=fields)
     with pytest.raises(LayoutMismatch):
         await checked(server_url, prefix)
-
-
-async def test_a_cluster_has_one_record(cluster_url: str, prefix: str) -> None:
-    store = ConversationHistoryStore(connect(cluster_url), prefix=prefix, shards=16)
-    await layout_of(store, Terms(16)).agree()
-    with pytest.raises(LayoutMismatch, match="the store has 16 shards"):
-        await layout_of(store, Terms(2)).agree()
-    await store.close()
 
 
 async def test_a_server_that_takes_no_writes_keeps_nobody_from_starting_but_who_is_refused(tmp_path: Path) -> None:
@@ -203,24 +154,3 @@ async def test_what_is_no_secret_is_never_used_as_one(
         await shared_secret(store)
     assert await redis.get(f"{prefix}:{{00}}:secret") == damage
     await redis.delete(f"{prefix}:{{00}}:secret")
-
-
-async def test_a_repair_takes_a_broken_one_away_and_never_a_whole_one(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, server_url: str
-) -> None:
-    whole = await shared_secret(store)
-    assert await found_by_a_repair(server_url, prefix) == []
-    assert await shared_secret(store) == whole
-    await redis.set(f"{prefix}:{{00}}:secret", whole[:-1])
-    assert await found_by_a_repair(server_url, prefix) == ["secret"]
-    assert await redis.exists(f"{prefix}:{{00}}:secret") == 0
-
-
-async def found_by_a_repair(server_url: str, prefix: str) -> list[str]:
-    """Fsck's findings in a store, and its repairs."""
-    fsck = Fsck(connect(server_url), prefix=prefix)
-    report = [step async for step in fsck.run(repair=True)][-1]
-    await fsck.close()
-    assert isinstance(report, Report)
-    assert report.left == report.unknown == 0
-    return [fault.what for fault in report.faults]

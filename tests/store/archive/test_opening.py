@@ -28,14 +28,10 @@ async def test_sqlite_is_below_the_data_folder_unless_it_names_another(tmp_path:
     ("url", "told"),
     [
         ("", "should be sqlite, or begin with"),
-        ("sqlite:/x", "should be sqlite, or begin with"),
         (f"redis://:{SECRET}@host", "should be sqlite, or begin with"),
-        (SECRET, "should be sqlite, or begin with"),
-        ("sqlite://", "should have an absolute path"),
         (f"sqlite://{SECRET}/x", "should have an absolute path"),
         ("s3://", "should be s3://BUCKET"),
         (f"s3://key:{SECRET}@bucket", "keys are in the provider's variables"),
-        (f"gs://bucket/x?key={SECRET}", "should be gs://BUCKET"),
         (f"az://bucket/a b/{SECRET}", "should have a prefix of parts"),
         (f"postgresql://me:{SECRET}@host", "should name a database"),
     ],
@@ -44,12 +40,6 @@ def test_a_url_that_names_no_archive_is_told_so_without_what_may_be_a_password(u
     with pytest.raises(ValueError, match=told) as refused:
         open_archive(url, Path("/nowhere"))
     assert SECRET not in str(refused.value)
-
-
-def test_what_the_provider_s_variables_lack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(ValueError, match=r"can't be used: .*Account must be specified"):
-        open_archive("az://container", Path("/nowhere"))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """The archive's files: whose they are, what is in which, and what happens where a disk is full or a file is broken."""
 
-import asyncio
 import os
 import sqlite3
 import stat
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -38,12 +36,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     yield from small_disk(tmp_path / "disk", 8)
 
 
-async def test_each_shard_has_a_file_and_all_other_keys_have_one(archive: Archive, folder: Path) -> None:
-    for key in (KEY, "v1/0b/default/1/0", "v1/dictionary/7", "v2/0c/x"):
-        await archive.put(key, b"x", only_if=None)
-    assert {name for name in os.listdir(folder) if name.endswith(".db")} == {"0a.db", "0b.db", "other.db"}
-
-
 async def test_its_files_are_its_owner_s_alone(archive: Archive, folder: Path) -> None:
     before = os.umask(0)
     try:
@@ -55,16 +47,6 @@ async def test_its_files_are_its_owner_s_alone(archive: Archive, folder: Path) -
     assert modes == {"lock": 0o600, "0a.db": 0o600, "0a.db-wal": 0o600, "0a.db-shm": 0o600}
 
 
-async def test_a_new_file_may_be_opened_by_many_at_once(folder: Path) -> None:
-    def add(opened: sqlite3.Connection) -> None:
-        opened.execute("INSERT INTO object SELECT count(*), 'e', 0, '' FROM object")
-
-    for number in range(10):
-        files = [ShardFile(folder / f"{number:02x}.db", busy_seconds=5.0) for _ in range(8)]
-        await asyncio.gather(*(file.write(add) for file in files))
-        await asyncio.gather(*(file.close() for file in files))
-
-
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_write_is_on_the_disk_when_it_returns(folder: Path, again: bool) -> None:
     for _ in range(1 + again):
@@ -73,16 +55,6 @@ async def test_a_write_is_on_the_disk_when_it_returns(folder: Path, again: bool)
         overwritten = await file.write(lambda opened: opened.execute("PRAGMA secure_delete").fetchone())
         await file.close()
     assert (full, overwritten) == ((2,), (1,))
-
-
-async def test_what_is_deleted_gives_its_room_back(archive: Archive, folder: Path) -> None:
-    keys = [f"v1/0a/default/{number:04d}/0" for number in range(200)]
-    await asyncio.gather(*(archive.put(key, os.urandom(7000), only_if=None) for key in keys))
-    await archive.close()  # what is beside the file is written into it
-    before = (folder / "0a.db").stat().st_size
-    await archive.delete(*keys)
-    await archive.close()
-    assert (folder / "0a.db").stat().st_size < before / 10
 
 
 @pytest.fixture
@@ -116,61 +88,6 @@ async def test_what_was_erased_is_in_none_of_its_files_once_whoever_did_it_is_do
         await command.put(KEY, b"x", only_if=etag)
     assert not files_with(folder, b"SECRET")
     assert await archive.get(KEY)
-
-
-@pytest.mark.usefixtures("soon")
-async def test_a_log_that_others_read_is_emptied_later_and_holds_up_nobody(archive: Archive, folder: Path) -> None:
-    etag = await archive.put(KEY, b"SECRET", only_if=None)
-    with closing(sqlite3.connect(folder / "0a.db", isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        assert reader.execute("SELECT count(*) FROM object").fetchone() == (1,)
-        etag = await archive.put(KEY, b"other", only_if=etag)
-        for number in range(20):
-            etag = await archive.put(KEY, b"%d" % number, only_if=etag)
-        assert "0a.db-wal" in files_with(folder, b"SECRET")
-        reader.execute("ROLLBACK")
-    await until(lambda: not files_with(folder, b"SECRET"))
-
-
-async def test_of_writes_at_once_one_that_fails_fails_for_all_and_the_next_go_on(
-    archive: Archive, folder: Path
-) -> None:
-    file = ShardFile(folder / "0a.db", busy_seconds=5.0)
-    insert = "INSERT INTO object VALUES (?, 'e', 0, x'')"
-    await file.write(lambda opened: opened.execute(insert, ("before",)).rowcount)
-
-    def wrong(opened: sqlite3.Connection) -> None:
-        opened.execute(insert, ("with it",))
-        opened.execute("SELECT nothing FROM nowhere")
-
-    with pytest.raises(ArchiveRefused, match="can't be used"):
-        await file.write(wrong)
-    assert await file.write(lambda opened: opened.execute(insert, ("with it",)).rowcount) == 1
-    await file.close()
-
-
-async def test_a_caller_that_gave_up_while_it_waited_has_changed_nothing(folder: Path) -> None:
-    file = ShardFile(folder / "0a.db", busy_seconds=5.0)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def block(_: sqlite3.Connection) -> None:
-        begun.set()
-        go_on.wait()
-
-    first = asyncio.create_task(file.write(block))
-    await until(begun.is_set)
-    second = asyncio.create_task(
-        file.write(lambda opened: opened.execute("INSERT INTO object VALUES ('k', 'e', 0, '')"))
-    )
-    await asyncio.sleep(0)
-    second.cancel()
-    go_on.set()
-    await first
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    count = "SELECT count(*) FROM object"
-    assert await file.read(lambda opened: opened.execute(count).fetchone(), None) == (0,)
-    await file.close()
 
 
 async def test_a_file_that_somebody_holds_is_unavailable_within_the_deadline(archive: Archive, folder: Path) -> None:

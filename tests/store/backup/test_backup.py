@@ -287,16 +287,6 @@ def test_the_order_survives_and_no_age_is_more_than_half_of_what_may_be(uses: li
         assert all(used >= NOW - idle // 2 for used in found)
 
 
-@given(st.integers(NOW - 7 * DAY, NOW + DAY))
-def test_a_recent_use_is_as_it_was(used: int) -> None:
-    assert capped_use(used, NOW, 30 * DAY) == used
-
-
-def test_where_nothing_expires_all_uses_are_as_they_were_and_else_old_ones_stay_apart() -> None:
-    assert capped_use(1, NOW, 0) == 1
-    assert capped_use(NOW - 401 * DAY, NOW, 30 * DAY) < capped_use(NOW - 400 * DAY, NOW, 30 * DAY) < NOW - 14 * DAY
-
-
 async def test_another_turn_with_the_same_id_is_a_conflict_and_stays(
     history: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
 ) -> None:

@@ -17,13 +17,10 @@ from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.reading import Node, ShardReader
 from store.errors import NotFound
-from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
-from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.store.backups import Moves, back_up, bring_back, contents_of
-from tests.support.store.named import add, begun, tip_of
 from tests.support.store.sample import TENANT, grow
 from tests.support.store.servers import server
 from tests.support.store.verdict import checked
@@ -86,31 +83,6 @@ async def test_a_turn_that_changes_again_and_again_while_it_is_read_is_not_taken
     assert [first.id, second.id] == [root, tip]
     assert first.erased is not None
     assert reader.broken == 0
-
-
-class Passed(ShardReader):
-    """A reader behind whose first look at a conversation something happens."""
-
-    change: Callable[[], Awaitable[object]] | None = None
-
-    async def _last_use(self, member: str) -> str:
-        if self.change is not None:
-            change, self.change = self.change, None
-            await change()
-        return await super()._last_use(member)
-
-
-async def test_a_conversation_that_goes_on_while_it_is_read_is_read_where_it_stands_then(
-    history: ConversationHistoryStore,
-) -> None:
-    named = Conversations(history)
-    id = await begun(named, text="first")
-    (shard,) = history.keyspace.all_shards()
-    reader = Passed(history.server, shard)
-    reader.change = partial(add, named, id, "second")
-    (member,) = [member async for member in reader.members()]
-    parents = {node.digits: node.parent async for path in reader.paths(member) for node in path}
-    assert parents[digits_of(id)] == digits_of(await tip_of(named, id))
 
 
 async def test_a_restore_beside_eight_writers_and_sweeps_is_whole(

@@ -131,16 +131,6 @@ async def test_a_copy_from_before_a_deletion_in_all_shards_or_a_restore_is_known
         await heads.read(0)
 
 
-async def test_a_command_leaves_the_archive_to_the_redis_that_has_it(
-    server: Server, prefix: str, archive: Archive
-) -> None:
-    heads = heads_of(server, prefix, archive)
-    heads.redis = "a" * 32
-    await heads.raise_(0)
-    await heads_of(server, prefix, archive).raise_everywhere()
-    assert (await heads.read(0)).redis == heads.redis
-
-
 async def put_back(archive: Archive, value: bytes) -> None:
     there = await archive.get(key_of(0))
     assert there is not None
@@ -175,32 +165,6 @@ async def test_a_redis_that_others_use_is_not_taken_for_one_that_has_left(
     await ownership.watch(server, there, two, WATCHED)
     await two.catch_up(0)
     await two.raise_(0)
-
-
-async def test_a_redis_that_went_back_amid_a_pass_is_not_lifted_over_what_it_lacks(
-    server: Server, prefix: str, archive: Archive, redis: Redis
-) -> None:
-    heads, key = heads_of(server, prefix, archive), f"{prefix}:{{00}}:archive-head"
-    await heads.raise_(0)
-    number = await heads.raise_(0, gone=True)
-    await redis.hset(key, mapping={"raised": "1", "known": "1"})  # it is replaced by a copy here
-    with pytest.raises(ArchiveUnavailable, match="went back in time"):
-        await heads.know(0, number)
-    assert await heads.standing(0) is Standing.REDIS_IS_OLDER
-
-
-async def test_a_look_through_is_asked_for_above_a_number_that_is_taken_meanwhile(
-    server: Server, prefix: str, archive: Archive, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heads, put = heads_of(server, prefix, archive), Heads._put
-
-    async def put_beside_another(self: Heads, number: int, own: int, gone: int, etag: str | None) -> bool:
-        await redis.hincrby(f"{prefix}:{{00}}:archive-head", "raised", int(number == 0 and own == 1))
-        return await put(self, number, own, gone, etag)
-
-    monkeypatch.setattr(Heads, "_put", put_beside_another)
-    await heads.look_through_again()
-    assert await heads.standing(0) is Standing.REDIS_IS_OLDER
 
 
 @pytest.mark.parametrize("value", [b"many", b'{"number":-1}', b'{"number":"5"}', b'{"number":99999999999999999}'])

@@ -126,18 +126,3 @@ async def test_a_tree_is_brought_back_by_many_while_others_delete_and_erase_it(
     in_any_order = (chance.sample(taken, len(taken)) for _ in range(10))
     await asyncio.gather(*map(bring, [taken] * 10), *map(bring, in_any_order), *(harm() for _ in range(4)))
     assert await faults(redis, server_url, own) == []
-
-
-async def test_what_was_cached_before_is_not_mixed_with_what_came_back(
-    store: ConversationHistoryStore, open_store: OpenStore
-) -> None:
-    other = open_store(cache_bytes=1 << 20)
-    ids = await grow(other, "a", "b")
-    whole = [await out(other, id) for id in ids]
-    assert await said(other, ids[1]) == ["a", "b"]
-    await store.forget(TENANT, ids[0], erase=True)
-    erased = [await out(store, id) for id in ids]
-    for turns, texts in ((erased, ["b"]), (whole, ["a", "b"]), (erased, ["b"])):
-        await store.forget_tree(TENANT, ids[1])
-        assert [await bring_back(store, TENANT, each) for each in turns] == [NEW, NEW]
-        assert await said(other, ids[1]) == await said(store, ids[1]) == texts

@@ -1,37 +1,31 @@
 """fsck: every fault is found and repaired, a sound store is sound however busy it is, and a look changes nothing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
 from store import codec
-from store.errors import LeaseLost, NotFound, StoreUnavailable
+from store.errors import LeaseLost, NotFound
 from store.fsck.check import Fsck, Report
 from store.fsck.faults import MEANINGS
-from store.fsck.inspection import Shard
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry, EventLog
 from store.jobs.model import JobLimits, Priority
-from store.keys import Keyspace, TurnKeys
-from store.redis.connection import Argument, Operation, Server, connect
-from store.redis.scripts import ALL, script
+from store.redis.connection import connect
 from store.turn import Status, StoredMessage
 from tests.store.conftest import OpenStore
 from tests.support.store.audit import complaints, dump
 from tests.support.store.breaks import BREAKS, CAT, DOG, JOB_BREAKS, WORDS, Broken
 from tests.support.store.sample import TENANT, grow, said, turn, with_pictures, with_words
-from tests.support.store.servers import cluster
+from tests.support.store.servers import Cluster
 from tests.support.store.verdict import checked
-from tests.support.store.work import claim, do_all, fall_silent, finish, status, submit
+from tests.support.store.work import claim, do_all, fall_silent, finish, submit
 from tests.support.store.writer import Writer
 
-SHARDS = 5
 PATH_TURNS = 70
 LONG_LOG = 300
 """More entries than fsck counts one by one."""
@@ -203,35 +197,20 @@ async def test_a_repair_whose_every_reply_is_lost_once_comes_to_the_same(
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
 
 
-async def test_all_shards_are_checked_and_each_is_repaired_alone(
-    open_store: OpenStore, server_url: str, redis: Redis, prefix: str
+async def test_all_shards_of_a_cluster_are_checked_and_each_is_repaired_alone(
+    cluster_url: str, nodes: Cluster, prefix: str
 ) -> None:
-    store = open_store(shards=3)
-    for number in range(30):
+    store = ConversationHistoryStore(connect(cluster_url), prefix=prefix, shards=5, timeout_seconds=15.0)
+    for number in range(40):
         await grow(store, "a", "b" * number)
-    await redis.hset(f"{prefix}:{{01}}:usage", "trees", 1_000)
-    await redis.delete(f"{prefix}:{{02}}:leaves:{TENANT}")
-    report = await check(server_url, prefix, shards=3, repair=True)
-    assert {(each.shard, each.what) for each in report.faults} == {(1, "usage"), (2, "leaf"), (2, "usage")}
-    assert (report.turns, report.left) == (60, 0)
-    assert await complaints(redis, prefix) == []
-
-
-async def test_a_cluster_is_checked_shard_by_shard(tmp_path: Path) -> None:
-    with cluster(tmp_path) as servers:
-        store = ConversationHistoryStore(connect(servers.url), prefix="p", shards=SHARDS)
-        for number in range(40):
-            await grow(store, "a", "b" * number)
-        await store.close()
-        for shard in ("00", "04"):
-            servers.owner(f"p:{{{shard}}}:leaves").ask("DEL", f"p:{{{shard}}}:leaves:{TENANT}")
-        report = await check(servers.url, "p", shards=SHARDS, repair=True)
-        assert {(each.shard, each.what) for each in report.faults} == {
-            (shard, what)
-            for shard in (0, 4)
-            for what in ("leaf", "usage")  # a place counts among the bytes
-        }
-        assert (report.turns, report.left, report.unjudged) == (80, 0, [])
+    await store.close()
+    for shard in ("00", "04"):
+        key = f"{prefix}:{{{shard}}}:leaves:{TENANT}"
+        nodes.owner(key).ask("DEL", key)
+    report = await check(cluster_url, prefix, shards=5, repair=True)
+    harmed = {(shard, what) for shard in (0, 4) for what in ("leaf", "usage")}  # a place counts among the bytes
+    assert {(each.shard, each.what) for each in report.faults} == harmed
+    assert (report.turns, report.left, report.unjudged) == (80, 0, [])
 
 
 @OF_TURNS
@@ -335,75 +314,3 @@ async def test_a_long_log_is_compared_with_the_memory_that_it_takes(
     assert ("events" in {fault.what for fault in report.faults}) != sound
     assert (await check(server_url, prefix, repair=True)).left == 0
     assert await complaints(redis, prefix) == []
-
-
-@OF_JOBS
-async def test_a_job_without_a_spec_is_given_to_a_worker_that_can_only_end_it(
-    broken: Broken, jobs: Jobs, server_url: str
-) -> None:
-    await JOB_BREAKS["a spec that is gone"][1](broken)
-    await check(server_url, broken.prefix, repair=True)
-    (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == broken.ids["waiting"]]
-    assert await jobs.spec(job.lease) == b"\0"  # which no worker can read, so it ends the job as failed
-    await finish(jobs, job, status=Status.FAILED)
-    assert await status(jobs.history, job.lease.id) is Status.FAILED
-
-
-@OF_TURNS
-async def test_a_script_that_only_reads_is_refused_any_write_by_the_server(broken: Broken, server_url: str) -> None:
-    @script("node pins", read_only=True)
-    def unpin(turn: TurnKeys, *, pin: str) -> None: ...
-
-    assert {each.name for each in ALL if "no-writes" in each.flags} == {
-        "lineage",
-        "recognise",
-        "look",
-        "page",
-        "inspect_turns",
-        "gauge",
-        "describe",
-        "sum_up",
-        "tips",
-        "climb",
-        "jobs_of",
-    }
-    nothing = Keyspace(broken.prefix, 1).keys(TENANT, "00")
-    server = Server(connect(server_url), timeout_seconds=2, attempts=1)
-    with pytest.raises(StoreUnavailable, match="Write commands are not allowed"):
-        async with server.operation() as operation:
-            await unpin(operation, nothing, pin="x")
-    await server.close()
-
-
-class Interrupted(Server):
-    """Calls `meanwhile` after the first GET of its operations."""
-
-    meanwhile: Callable[[], Awaitable[object]] | None = None
-
-    def operation(self) -> Operation:
-        operation = super().operation()
-        ask = operation.command
-
-        async def command(*args: Argument, at: Argument | None = None) -> object:
-            reply = await ask(*args, at=at)
-            if args[0] == "GET" and self.meanwhile is not None:
-                meanwhile, self.meanwhile = self.meanwhile, None
-                await meanwhile()
-            return reply
-
-        operation.command = command
-        return operation
-
-
-async def test_a_moment_in_which_something_is_stored_is_no_other_moment(
-    unaudited: ConversationHistoryStore, server_url: str, prefix: str
-) -> None:
-    (old,) = await grow(unaudited, "old")
-    server = Interrupted(connect(server_url), timeout_seconds=5.0, attempts=1)
-    shard = Shard(server, Keyspace(prefix, 1), 0, 0.0)
-    before = (await shard.moment()).sums
-    await unaudited.forget(TENANT, old)
-
-    server.meanwhile = lambda: grow(unaudited, "new")
-    assert (await shard.moment()).sums != before  # as much was stored between its questions as had gone before
-    await server.close()

@@ -17,8 +17,6 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import SAID_BYTES, Picture, Status, StoredMessage, Turn
-from tests.store.conftest import OpenStore
-from tests.support.store.audit import TREE_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.sample import TENANT
 from tests.support.waiting import until
@@ -155,24 +153,3 @@ async def test_the_account_is_what_the_server_holds(
     await shape(counted, TURNS[size], size)
     held = await held_bytes(own) - before
     assert (await usage(counted)).bytes == pytest.approx(held, rel=TOLERANCE)
-
-
-async def test_a_tree_that_takes_exactly_the_bytes_that_go_is_counted_in_the_shard_too(
-    open_store: OpenStore, redis: Redis, prefix: str
-) -> None:
-    store = open_store(caps=Caps(responses=2, touch_seconds=0))
-    counted = f"{prefix}:{{00}}:usage"
-
-    async def append(parent: str | None, size: int) -> str:
-        said = (StoredMessage("user", b"x" * size),)
-        id = store.new_id(parent)
-        await store.append(TENANT, Turn(id, parent, Status.COMPLETED, said, b"{}"))
-        held, trees = await redis.hmget(counted, "bytes", "trees")
-        assert await redis.zscore(f"{counted}:bytes", TENANT) == int(held) + int(trees) * TREE_BYTES, size
-        return id
-
-    for size in range(560, 720):  # with one of them as many bytes come as go with a tree
-        root = await append(None, 0)
-        await append(root, size)
-        await append(None, 0)
-        await store.forget_tree(TENANT, root)

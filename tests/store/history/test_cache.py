@@ -43,13 +43,6 @@ def test_what_was_used_last_stays_longest() -> None:
     assert [key for key, each in zip("abcdefg", found, strict=True) if each] == ["a", "b", "e", "f", "g"]
 
 
-def test_a_cache_of_no_bytes_keeps_nothing() -> None:
-    cache = TurnCache(max_bytes=0)
-    cache.put("a", messages(0))
-
-    assert cache.get(["a"]) == [None]
-
-
 READERS = 2
 OPERATIONS = 120
 ERASED_TEXT = b"gone"

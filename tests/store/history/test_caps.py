@@ -8,8 +8,6 @@ from redis.asyncio import Redis
 
 from store.errors import ChainTooLong, NotFound, ParentNotFound, TurnTooLarge
 from store.history.caps import Caps
-from store.history.history import ConversationHistoryStore
-from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.store.conftest import OpenStore
 from tests.support.store.audit import dump
@@ -35,17 +33,6 @@ async def test_a_tree_whose_eviction_is_cut_short_is_unknown_as_a_whole(capped: 
     assert await alive(store, [*old, other, new, newer]) == [other, new, newer], "another tree went for the rest"
     await store.sweep()
     assert (await usage(store)).responses == 3
-
-
-async def test_bytes_never_pass_their_cap_though_turns_differ_in_size(capped: OpenStore) -> None:
-    store = capped(bytes=300_000)
-    parent = None
-    for number in range(60):
-        id = store.new_id(parent)
-        await store.append(TENANT, bulky(id, parent, size=200 * number))
-        parent = id if number % 3 else None
-        assert (await usage(store)).bytes <= 300_000
-    assert (await usage(store)).responses > 15
 
 
 async def test_a_turn_that_can_never_fit_is_refused_before_anything_goes(capped: OpenStore) -> None:
@@ -138,25 +125,10 @@ async def test_an_unused_tree_is_unknown_for_the_grace_before_it_is_deleted(
     assert await alive(roomy, [old]) == [old]
 
 
-def test_an_idle_time_no_longer_than_a_pin_is_refused() -> None:
-    with pytest.raises(ValueError, match="must exceed"):
-        ConversationHistoryStore(connect("redis://127.0.0.1:1"), pin_seconds=60, caps=Caps(idle_seconds=60))
-
-
 @pytest.mark.parametrize("name", ["responses", "trees", "bytes", "chain_messages", "idle_seconds"])
 def test_a_cap_below_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         Caps(**{name: -1})
-
-
-async def test_a_very_large_tree_is_unknown_at_once_and_its_rest_goes_with_the_next_sweep(capped: OpenStore) -> None:
-    store = capped(tree_calls=1)
-    ids = await grow(store, *map(str, range(150)))
-    await store.forget_tree(TENANT, ids[75])
-    assert await alive(store, ids) == []
-    assert (await usage(store)).responses == 50
-    await store.sweep()
-    assert await usage(store) == Usage()
 
 
 async def test_what_was_erased_is_in_no_key(capped: OpenStore, redis: Redis, prefix: str) -> None:

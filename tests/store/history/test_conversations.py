@@ -1,6 +1,5 @@
 """Conversations with a name: where they stand, who may add to them, and what of them stays when they go."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,10 +7,8 @@ from redis.asyncio import Redis
 
 from store.errors import (
     ConversationHeld,
-    ConversationNotFound,
     NotFound,
 )
-from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
@@ -19,7 +16,7 @@ from store.keys import conversation_id
 from tests.store.conftest import OpenStore
 from tests.support.store.backups import back_up, bring_back
 from tests.support.store.named import SHOWN, add, begun, words
-from tests.support.store.sample import TENANT, set_use, turn
+from tests.support.store.sample import TENANT, turn
 from tests.support.waiting import until
 
 SECONDS = 600.0
@@ -79,19 +76,6 @@ async def test_what_is_deleted_or_begun_under_a_list_does_not_move_the_others(co
     assert await ids_of(conversations.listing(TENANT)) == [newer, *ids[:20:-1], *rest]
 
 
-async def test_a_conversation_that_is_unknown_is_not_listed_as_shown(
-    conversations: Conversations, open_store: OpenStore, prefix: str, redis: Redis
-) -> None:
-    ids = [await begun(conversations) for _ in range(3)]
-    (root,) = await conversations.lineage(TENANT, ids[1])
-    await set_use(redis, prefix, 1, root)
-    node = conversations.history.keyspace.turn(TENANT, root).key("node")
-    await redis.hdel(node, "named")  # as after damage
-    strict = open_store(caps=Caps(idle_seconds=1000.0))
-    assert await ids_of(Conversations(strict).listing(TENANT)) == [ids[2], ids[0]]
-    assert await ids_of(Conversations(strict).listing(TENANT, after=ids[1])) == [ids[0]]
-
-
 async def test_a_hold_that_nobody_renews_is_over(conversations: Conversations) -> None:
     id = await begun(conversations)
     await conversations.hold(TENANT, id, "one", 0.05)
@@ -127,21 +111,6 @@ async def test_what_was_added_by_hand_is_no_response(conversations: Conversation
     for call in (conversations.history.get, conversations.history.forget, conversations.history.forget_tree):
         with pytest.raises(NotFound):
             await call(TENANT, by_hand)
-
-
-async def test_what_is_shown_of_conversations_stays_below_the_cap_on_bytes(
-    unaudited: ConversationHistoryStore, redis: Redis
-) -> None:
-    conversations = Conversations(unaudited)
-    unaudited.caps, ids = Caps(bytes=100_000), []
-    for _ in range(20):
-        ids.append(await begun(conversations))
-        await conversations.amend(TENANT, ids[-1], os.urandom(15_000))
-    held = int(await redis.hget(unaudited.keyspace.all_shards()[0].usage, "bytes") or 0)
-    assert held < 100_000
-    assert await conversations.get(TENANT, ids[-1])
-    with pytest.raises(ConversationNotFound):
-        await conversations.get(TENANT, ids[0])
 
 
 async def test_a_conversation_comes_back_from_a_backup(

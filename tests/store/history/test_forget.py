@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import NotFound, ParentNotFound, StoreUnavailable
-from store.history.history import NOTHING_LISTED, ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
 from store.redis import scripts
 from tests.store.conftest import OpenStore
 from tests.support.store.audit import complaints, dump
@@ -34,24 +34,6 @@ async def test_a_forgotten_turn_is_unknown_at_once(store: ConversationHistorySto
         with pytest.raises(ParentNotFound):
             await refusal
     assert await dump(redis, prefix) == before
-
-
-async def test_what_a_forgotten_turn_added_is_listed_no_more(store: ConversationHistoryStore) -> None:
-    ids = await grow(store, "one", "two")
-    await store.forget(TENANT, ids[0])
-    assert await store.items(TENANT, ids) == [NOTHING_LISTED, (b'{"text":"two"}', b'["two"]')]
-    used = await usage(store)
-    assert (used.responses, used.tombstones, used.trees) == (1, 1, 1)
-
-
-@pytest.mark.usefixtures("lost_replies")
-async def test_more_ancestors_than_one_call_takes_away_go_though_every_reply_is_lost(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    ids = await grow(store, *map(str, range(250)))
-    for id in ids:
-        await store.forget(TENANT, id)
-    assert keys_of_turns(await dump(redis, prefix)) == []
 
 
 @pytest.mark.usefixtures("lost_replies")
@@ -102,27 +84,6 @@ async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten
     with pytest.raises(ParentNotFound):  # the pin was for one turn
         await store.append(TENANT, turn(store.new_id(tip), tip), pin=chain.pin)
     assert await store.get(TENANT, root)
-
-
-async def test_a_repeated_append_lets_go_of_its_pin(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "one")
-    chain = await store.chain(TENANT, root, pin=store.token())
-    again = turn(store.new_id(root), root, text="two")
-    for pin in (None, chain.pin):
-        await store.append(TENANT, again, pin=pin)
-    await store.forget(TENANT, root)
-    with pytest.raises(ParentNotFound):
-        await store.append(TENANT, turn(store.new_id(root), root), pin=chain.pin)
-
-
-async def test_a_short_pin_never_shortens_a_longer_one(
-    open_store: OpenStore, store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    brief = open_store(pin_seconds=1.0)
-    (root,) = await grow(store, "one")
-    await store.chain(TENANT, root, pin=store.token())
-    await brief.chain(TENANT, root, pin=brief.token())
-    assert await redis.pttl(f"{prefix}:{{00}}:t:{TENANT}:pins:{root[5:]}") > 1000
 
 
 async def test_a_pin_past_its_time_keeps_nothing(open_store: OpenStore, redis: Redis, prefix: str) -> None:

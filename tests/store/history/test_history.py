@@ -10,8 +10,7 @@ from bench._dictionary.samples import Samples
 from store import codec
 from store.errors import ChainTooLong, NotFound, ParentNotFound
 from store.history.caps import Caps
-from store.history.history import FOUND_AT_ONCE, NOTHING_LISTED, ConversationHistoryStore
-from store.history.read import Uses
+from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.store.conftest import OpenStore
@@ -29,19 +28,6 @@ async def test_a_long_chain_is_whole_wherever_it_is_read(store: ConversationHist
     for tip in (0, length // 2, length - 2, length - 1):
         assert await said(store, ids[tip]) == names[: tip + 1]
         assert list(await store.lineage(TENANT, ids[tip])) == ids[: tip + 1]
-
-
-async def test_a_fork_never_sees_its_sibling(store: ConversationHistoryStore) -> None:
-    (root,) = await grow(store, "root")
-    left, right = await grow(store, "left", parent=root), await grow(store, "right", parent=root)
-    assert await said(store, left[-1]) == ["root", "left"]
-    assert await said(store, right[-1]) == ["root", "right"]
-
-
-async def test_a_listing_has_the_responses_and_items_of_the_turns_asked_for(store: ConversationHistoryStore) -> None:
-    ids = await grow(store, "one", "two")
-    assert await store.items(TENANT, ids) == [(b'{"text":"one"}', b'["one"]'), (b'{"text":"two"}', b'["two"]')]
-    assert await store.items(TENANT, []) == []
 
 
 async def test_a_turn_whose_parent_is_not_there_is_refused_and_changes_nothing(
@@ -139,13 +125,6 @@ async def test_a_malformed_id_is_not_found_without_asking_the_server(id: str) ->
         store.new_id(id)
 
 
-async def test_a_malformed_tenant_is_refused(store: ConversationHistoryStore) -> None:
-    (mine,) = await grow(store, "one")
-    for tenant in ("", "a:b", "a/b", "*"):
-        with pytest.raises(ValueError, match="tenant"):
-            await store.chain(tenant, mine)
-
-
 async def test_shards_may_be_added_and_nothing_moves(open_store: OpenStore, redis: Redis, prefix: str) -> None:
     few, more = open_store(shards=1), open_store(shards=5)
     old = await grow(few, "one", "two")
@@ -159,12 +138,6 @@ async def test_shards_may_be_added_and_nothing_moves(open_store: OpenStore, redi
             with pytest.raises(NotFound):  # who doesn't know of a shard yet finds nothing in it
                 await few.get(TENANT, id)
     assert await complaints(redis, prefix) == []
-
-
-async def test_a_child_in_another_shard_than_its_parent_is_refused(prefix: str) -> None:
-    store = ConversationHistoryStore(connect("redis://127.0.0.1:1"), prefix=prefix, shards=2)
-    with pytest.raises(ValueError, match=r"make it by new_id\(parent\)"):
-        await store.append(TENANT, turn("resp_00" + "a" * 46, "resp_01" + "a" * 46))
 
 
 async def test_a_chain_with_a_hole_is_never_returned_without_it(
@@ -182,39 +155,10 @@ async def test_a_chain_with_a_hole_is_never_returned_without_it(
     assert await said(reader, ids[-1]) == ["one", "two", "three"]
 
 
-async def test_the_check_after_each_test_sees_a_key_that_belongs_to_nothing(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    await grow(store, "one")
-    strays = [f"{prefix}:{{00}}:t:{TENANT}:pins:{'0' * 48}", f"{prefix}:{{00}}:stray"]
-    for stray in strays:
-        await redis.zadd(stray, {"x": 1})
-    assert len(await complaints(redis, prefix)) == 3
-    await redis.delete(*strays)
-
-
 @pytest.fixture
 def patient(open_store: OpenStore) -> ConversationHistoryStore:
     """A store that notes a use once a day."""
     return open_store(caps=Caps(idle_seconds=0, touch_seconds=86_400))
-
-
-def test_a_use_is_noted_anew_after_its_time() -> None:
-    now = 1000.0
-    uses = Uses(60, lambda: now)
-    assert uses.root_of("acme/01") is None
-    uses.note("acme/01", "00")
-    assert uses.root_of("acme/01") == "00"
-    assert uses.root_of("globex/01") is None
-    now += 60
-    assert uses.root_of("acme/01") is None
-
-
-def test_the_uses_that_are_known_are_bounded() -> None:
-    uses = Uses(60, lambda: 0.0)
-    for number in range(Uses.MOST):
-        uses.note(f"acme/{number}", "00")
-    assert uses.root_of("acme/0") is None
 
 
 async def test_to_read_again_writes_nothing(
@@ -269,9 +213,3 @@ async def test_a_chain_of_all_packings_is_read_as_it_was_written(
     for count in range(1, len(ids) + 1):
         assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count])) == told[:count]
         assert await store.items(TENANT, ids, most_bytes=sum(sizes[:count]) - 1) == told[: max(1, count - 1)]
-
-
-async def test_a_read_of_so_many_bytes_has_few_turns_that_are_not_there(store: ConversationHistoryStore) -> None:
-    ids = [store.new_id() for _ in range(9)]
-    assert await store.items(TENANT, ids, most_bytes=10) == [NOTHING_LISTED] * FOUND_AT_ONCE
-    assert await store.items(TENANT, ids) == [NOTHING_LISTED] * 9

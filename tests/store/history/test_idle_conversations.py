@@ -10,7 +10,7 @@ from store.errors import ConversationNotFound, NotFound
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
-from tests.support.store.counted import Usage, usage
+from tests.support.store.counted import usage
 from tests.support.store.sample import DAY, TENANT, grow, leave_unused, turn
 
 IDLE_DAYS, NAMED_DAYS = 30, 90
@@ -82,24 +82,6 @@ async def test_a_conversation_stays_with_what_is_in_it_however_long_nobody_uses_
     assert (await store.conversations.chain(TENANT, store.id)).tip == store.tip
 
 
-async def test_a_conversation_that_was_deleted_leaves_responses_that_expire(
-    opened: Open, redis: Redis, prefix: str
-) -> None:
-    store = await opened()
-    await store.conversations.delete(TENANT, store.id)
-    await leave_unused(redis, prefix, IDLE_DAYS + 1)
-    with pytest.raises(NotFound):
-        await store.history.lineage(TENANT, store.tip)
-    await store.history.sweep()
-    assert await usage(store.history) == Usage()
-
-
-async def node_of(store: Opened, prefix: str) -> str:
-    """The key of the root's node."""
-    root = (await store.history.lineage(TENANT, store.tip))[0]
-    return f"{prefix}:{{00}}:t:{TENANT}:node:{store.history.keyspace.digits(root)}"
-
-
 async def test_a_bound_takes_a_conversation_and_then_all_that_was_in_it(
     opened: Open, redis: Redis, prefix: str
 ) -> None:
@@ -115,22 +97,6 @@ async def test_a_bound_takes_a_conversation_and_then_all_that_was_in_it(
         await store.conversations.lineage(TENANT, store.id)
     with pytest.raises(NotFound):
         await store.history.lineage(TENANT, store.tip)
-
-
-async def test_days_are_counted_from_the_last_use_and_not_from_a_sweep(opened: Open, redis: Redis, prefix: str) -> None:
-    store = await opened(NAMED_DAYS)
-    await leave_unused(redis, prefix, NAMED_DAYS - 1)
-    await store.history.sweep()
-    node = await node_of(store, prefix)
-    score = int(await redis.hget(node, "idle_score")) - 10 * DAY * 1_000_000
-    await redis.hset(node, mapping={"idle_score": score, "idle_since": score - NAMED_DAYS * DAY * 1_000_000})
-    await leave_unused(redis, prefix, 10)
-    assert await is_there(store)
-    await store.history.sweep()
-    with pytest.raises(ConversationNotFound):
-        await store.conversations.lineage(TENANT, store.id)
-    await store.history.sweep()
-    assert await usage(store.history) == Usage()
 
 
 async def test_who_uses_a_conversation_begins_its_time_anew(opened: Open, redis: Redis, prefix: str) -> None:

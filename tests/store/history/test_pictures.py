@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from store.errors import TurnTooLarge
-from store.history.history import MOST_SHOWN, ConversationHistoryStore
+from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from store.turn import MOST_PICTURES, Picture, Status, Turn, digest_of
@@ -29,18 +28,6 @@ async def seen(store: ConversationHistoryStore, id: str, tenant: str = TENANT) -
     found = await store.pictures(tenant, id, wanted)
     assert all(digest_of(data) == digest for digest, data in found.items())
     return set(found.values())
-
-
-async def test_a_picture_is_no_other_tenants(store: ConversationHistoryStore) -> None:
-    id = await show(store, CAT)
-    assert await seen(store, id, "other") == set()
-
-
-async def test_the_same_picture_twice_in_a_turn_is_one(store: ConversationHistoryStore) -> None:
-    id = await show(store, CAT, CAT)
-    await store.append(TENANT, with_pictures(turn(id), CAT, CAT))  # a retry
-    await store.forget(TENANT, id)
-    assert await seen(store, id) == set()
 
 
 async def test_a_redaction_takes_the_pictures_that_no_note_names_any_more(store: ConversationHistoryStore) -> None:
@@ -79,17 +66,6 @@ async def test_pictures_count_to_the_cap_on_bytes(capped: OpenStore) -> None:
     assert pictures[-1].digest in found
 
 
-async def test_a_chain_whose_pictures_alone_pass_the_cap_evicts_nothing(
-    capped: OpenStore,
-) -> None:
-    store = capped(bytes=100_000)
-    other = await show(store, CAT)
-    root = await show(store, DOG * 5)
-    with pytest.raises(TurnTooLarge):
-        await show(store, CAT * 20, parent=root)
-    assert await seen(store, other) == {CAT}
-
-
 async def test_pictures_are_bounded() -> None:
     with pytest.raises(ValueError, match="100 pictures"):
         msgspec.structs.replace(turn("resp_"), pictures=(Picture.of(CAT),) * (MOST_PICTURES + 1))
@@ -97,8 +73,3 @@ async def test_pictures_are_bounded() -> None:
         msgspec.structs.replace(turn("resp_"), pictures=(Picture(bytes(32), bytes(33 << 20)),))
     with pytest.raises(ValueError, match="needs bytes"):
         msgspec.structs.replace(turn("resp_"), pictures=(Picture.of(b""),))
-
-
-async def test_no_more_are_read_at_once_than_may_be(store: ConversationHistoryStore) -> None:
-    with pytest.raises(ValueError, match="1000 or fewer"):
-        await store.pictures(TENANT, store.new_id(), [b"%032d" % number for number in range(MOST_SHOWN + 1)])

@@ -7,13 +7,9 @@ import pytest
 from redis.asyncio import Redis
 
 from store.history.history import MOST_DIGESTS, ConversationHistoryStore
-from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
 from store.turn import SAID_BYTES, Status, Turn
-from tests.store.conftest import OpenStore
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow, turn, with_words
-from tests.support.store.work import submit
 
 KEY = "together"
 DIGEST = blake2b(b"hello", digest_size=SAID_BYTES).digest()
@@ -40,13 +36,6 @@ async def say(
 
 async def found(store: ConversationHistoryStore, *digests: bytes, tenant: str = TENANT) -> tuple[int, str] | None:
     return await store.recognise(tenant, KEY, digests or [DIGEST])
-
-
-async def test_a_turn_is_found_by_what_it_said(store: ConversationHistoryStore) -> None:
-    id = await say(store)
-    assert await found(store) == (0, id)
-    assert await found(store, OTHER) is None
-    assert await found(store, OTHER, DIGEST) == (1, id)
 
 
 async def test_the_first_digest_that_is_known_is_the_one_that_is_found(store: ConversationHistoryStore) -> None:
@@ -78,32 +67,15 @@ GOES: dict[str, Gone] = {
 }
 
 
-@pytest.mark.parametrize("continued", [False, True], ids=["a leaf", "continued"])
 @pytest.mark.parametrize("go", GOES.values(), ids=GOES.keys())
 async def test_a_turn_that_lost_something_is_found_no_more(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, go: Gone, continued: bool
+    store: ConversationHistoryStore, redis: Redis, prefix: str, go: Gone
 ) -> None:
     id = await say(store)
-    if continued:
-        await grow(store, "next", parent=id)
+    await grow(store, "next", parent=id)
     await go(store, id)
     assert await found(store) is None
     assert not [key for key in await dump(redis, prefix) if ":said:" in key]
-
-
-@pytest.mark.usefixtures("lost_replies")
-async def test_a_turn_whose_every_reply_is_lost_once_is_found_all_the_same(store: ConversationHistoryStore) -> None:
-    await say(store)
-    newer = await say(store)
-    assert await found(store) == (0, newer)
-
-
-async def test_turns_are_looked_for_in_one_shard(open_store: OpenStore, redis: Redis) -> None:
-    store = open_store(shards=8)
-    id = await say(store)
-    assert await found(store) == (0, id)
-    others = {await store.recognise(TENANT, f"{number}", [DIGEST]) for number in range(20)}
-    assert others == {None, (0, id)}
 
 
 async def test_what_can_t_be_a_digest_is_refused(store: ConversationHistoryStore) -> None:
@@ -114,11 +86,3 @@ async def test_what_can_t_be_a_digest_is_refused(store: ConversationHistoryStore
             await store.recognise(TENANT, KEY, digests)
     with pytest.raises(ValueError, match="has 5 bytes, and must have 16"):
         Turn(store.new_id(), None, Status.COMPLETED, (), b"{}", said=b"short")
-
-
-async def test_of_turns_with_the_same_words_the_newest_is_the_one_that_began_last(jobs: Jobs) -> None:
-    await submit(jobs)
-    (job,) = (await jobs.claim(0, 1)).jobs
-    newer = await say(jobs.history)
-    await jobs.finish(job.lease, with_words(turn(job.lease.id), DIGEST), Entry(9, b"the end"))
-    assert await found(jobs.history) == (0, newer)

@@ -3,7 +3,6 @@
 model.py has the exact victims, on every kind of server; here are the promises.
 """
 
-import asyncio
 import random
 
 import pytest
@@ -13,7 +12,7 @@ from store.history.history import ConversationHistoryStore
 from store.turn import Status, Turn
 from tests.store.conftest import OpenStore
 from tests.support.store.counted import usage
-from tests.support.store.sample import TENANT, alive, grow
+from tests.support.store.sample import alive, grow
 
 NOISY, OTHER, THIRD = "noisy", "other", "third"
 IMAGE_BYTES = 60_000
@@ -72,26 +71,3 @@ async def test_behind_a_hundred_tenants_that_are_passed_over_the_one_that_stores
     assert await alive(store, [*mine, new], THIRD) == [new]
     with pytest.raises(StoreFull):
         await roots(store, OTHER, 1)
-
-
-async def test_many_leaves_that_have_to_stay_are_passed_over_some_at_a_time(capped: OpenStore) -> None:
-    plenty = capped()
-    for tenant in (NOISY, OTHER):
-        for id in await asyncio.gather(*(image(plenty, tenant, 100) for _ in range(700))):
-            await plenty.chain(tenant, id, pin=plenty.token())
-    (free,) = await roots(plenty, OTHER, 1)
-    store = capped(responses=1401)
-    (new,) = await roots(store, THIRD, 1)
-    assert await alive(store, [free], OTHER) == []
-    assert await alive(store, [new], THIRD) == [new]
-
-
-async def test_a_tree_behind_many_of_tenants_below_their_share_is_found(capped: OpenStore) -> None:
-    plenty = capped()
-    for number in range(60):
-        await roots(plenty, f"tenant-{number}", 10)
-    mine = await roots(plenty, NOISY, 20)
-    store = capped(trees=620)
-    await roots(store, TENANT, 1)
-    assert await alive(store, mine, NOISY) == mine[1:]
-    assert (await usage(store)).trees == 620

@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import hiredis
@@ -208,17 +208,3 @@ async def test_a_pin_of_which_its_run_never_heard_runs_out(
     await until(lambda: unpinned(redis, prefix), DEADLINE_SECONDS)
     await store.forget(TENANT, str(child.parent))
     assert await usage(store) == Usage()
-
-
-async def test_a_deleted_turn_goes_though_the_run_that_had_it_pinned_died(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, child: Turn
-) -> None:
-    await store.chain(TENANT, str(child.parent), pin=store.token())
-    await store.forget(TENANT, str(child.parent))
-    await until(lambda: unpinned(redis, prefix), DEADLINE_SECONDS)
-    await store.sweep()
-    try:
-        assert await usage(store) == Usage()
-    finally:
-        with suppress(NotFound):
-            await store.forget(TENANT, str(child.parent))

@@ -9,13 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
 from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
 from tests.support.store.counted import usage
@@ -25,7 +23,6 @@ from tests.support.waiting import until
 
 LEASE_SECONDS = 2.0
 TIMEOUT_SECONDS = 1.0
-HOUR_MS = 3_600_000
 
 
 class Pausable:
@@ -123,42 +120,6 @@ async def test_a_lease_that_nobody_was_heard_of_is_short_and_costs_no_try(histor
 async def taken(jobs: Jobs) -> list[object]:
     """What a claim gives."""
     return [*(await jobs.claim(0, 1)).jobs]
-
-
-async def test_the_time_in_the_queue_is_no_time_for_which_a_job_ran(jobs: Jobs, redis: Redis, prefix: str) -> None:
-    id = await submit(jobs)
-    job = await claim(jobs)
-    await jobs.write(job.lease, Entry(5, b"some"))
-    await jobs.hand_back(job.lease, failed=False)
-    member = f"{TENANT}/{id[5:]}"
-    (key,) = await redis.keys(f"{prefix}:*:job:{id[5:]}")
-    await redis.hincrby(key, "started", -HOUR_MS - 5_000)
-    await redis.zincrby(f"{prefix}:{{00}}:queued:0", -HOUR_MS, member)
-    job = await claim(jobs)
-    assert 5 <= job.run_seconds < 60
-    assert 3600 <= job.waited_seconds < 3660
-
-
-async def test_a_write_holds_the_lease_for_longer_once_an_eighth_of_it_is_over(
-    jobs: Jobs, redis: Redis, prefix: str
-) -> None:
-    id = await submit(jobs)
-    lease, place, member = (await claim(jobs)).lease, f"{prefix}:{{00}}:leases", f"{TENANT}/{id[5:]}"
-    (key,) = await redis.keys(f"{prefix}:*:job:{id[5:]}")
-    await jobs.write(lease, Entry(5, b"some"))
-    held = await redis.zscore(place, member)
-    await jobs.write(lease, Entry(6, b"more"))
-    assert await redis.zscore(place, member) == held
-    for earlier in (-1, 1):  # an eighth is over, or the clock was stepped back
-        part = earlier * jobs.limits.lease_ms // 7
-        await redis.hincrby(key, "leased", part)
-        await redis.zincrby(place, part, member)
-        await jobs.write(lease, Entry(8 + earlier, b"later"))
-        ends = await redis.zscore(place, member)
-        assert ends is not None
-        assert held is not None
-        assert held <= ends < held + jobs.limits.lease_ms / 7
-    await jobs.finish(lease, turn(id, None, text="one"), Entry(20, b"end"))
 
 
 async def test_a_claim_takes_from_no_level_behind_the_one_it_names_and_tells_the_first_that_waits(jobs: Jobs) -> None:

@@ -118,16 +118,6 @@ async def test_a_server_that_is_killed_costs_followers_a_pause(tmp_path: Path, s
         await stack.aclose()
 
 
-async def test_connections_that_are_killed_cost_followers_nothing(tmp_path: Path, stack: AsyncExitStack) -> None:
-    with server(tmp_path) as process:
-        here = site(stack, f"redis://{process.address}")
-        following = await begun(here)
-        cut = {number: lambda: process.ask("CLIENT", "KILL", "TYPE", "pubsub") for number in range(30, EVENTS, 30)}
-        await here.write(at=cut)
-        assert await asyncio.gather(*following) == [list(range(EVENTS))] * FOLLOWERS
-        await stack.aclose()
-
-
 async def test_a_slot_that_moves_is_followed(tmp_path: Path, stack: AsyncExitStack) -> None:
     with cluster(tmp_path) as found:
         here = site(stack, found.url)

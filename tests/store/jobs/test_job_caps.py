@@ -4,10 +4,8 @@ import random
 from collections.abc import Callable
 
 import pytest
-from redis.asyncio import Redis
 
-from store.errors import QueueFull, TurnTooLarge
-from store.history.caps import EVICT_BATCH
+from store.errors import QueueFull
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
@@ -15,8 +13,8 @@ from store.jobs.model import JobLimits
 from store.turn import Status, Turn
 from tests.store.conftest import OpenStore
 from tests.support.store.counted import usage
-from tests.support.store.sample import LONG_AGO, TENANT, alive, grow, set_use
-from tests.support.store.work import ACCEPTED, claim, do_all, finish, queued, submit
+from tests.support.store.sample import TENANT
+from tests.support.store.work import ACCEPTED, claim, finish, queued, submit
 
 OpenJobs = Callable[..., Jobs]
 
@@ -25,37 +23,6 @@ OpenJobs = Callable[..., Jobs]
 def jobs_within(capped: OpenStore) -> OpenJobs:
     """Makes jobs of stores with caps over one prefix."""
     return lambda **caps: Jobs(capped(**caps), JobLimits(lease_seconds=600.0, first_seconds=600.0))
-
-
-async def test_a_sweep_goes_on_behind_many_trees_that_are_in_use(
-    jobs_within: OpenJobs, redis: Redis, prefix: str
-) -> None:
-    jobs = jobs_within(idle_seconds=3600.0)
-    waiting = [await submit(jobs) for _ in range(EVICT_BATCH)]
-    (unused,) = await grow(jobs.history, "unused")
-    for tree in (*waiting, unused):
-        await set_use(redis, prefix, LONG_AGO, tree)
-    await jobs.history.sweep()
-    assert (await usage(jobs.history)).responses == EVICT_BATCH
-
-
-async def test_a_job_that_can_never_fit_is_refused_before_anything_goes(jobs_within: OpenJobs) -> None:
-    jobs = jobs_within(bytes=60_000)
-    ids = await grow(jobs.history, "one", "two")
-    large = Turn(jobs.history.new_id(), None, Status.QUEUED, (), b"")
-    with pytest.raises(TurnTooLarge):
-        await jobs.submit(TENANT, large, random.randbytes(80_000), ACCEPTED)
-    assert await alive(jobs.history, [*ids]) == ids
-
-
-async def test_what_a_worker_needs_counts_until_the_end(jobs_within: OpenJobs) -> None:
-    jobs = jobs_within(bytes=1_000_000)
-    await jobs.submit(
-        TENANT, Turn(jobs.history.new_id(), None, Status.QUEUED, (), b""), random.randbytes(80_000), ACCEPTED
-    )
-    assert 80_000 < (await usage(jobs.history)).bytes < 120_000
-    await do_all(jobs)
-    assert (await usage(jobs.history)).bytes < 5_000
 
 
 async def test_bytes_of_jobs_make_room_like_those_of_turns(jobs_within: OpenJobs) -> None:

@@ -2,7 +2,6 @@
 
 import time
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -17,8 +16,6 @@ from tests.support.store.work import (
     claim,
     date_log,
     do_all,
-    finish,
-    queued,
     submit,
 )
 
@@ -46,18 +43,6 @@ async def ended(jobs: Jobs, count: int) -> list[str]:
     return ids
 
 
-async def test_a_last_entry_that_is_behind_the_log_is_refused_and_changes_nothing(
-    jobs: Jobs, redis: Redis, prefix: str
-) -> None:
-    id = await submit(jobs)
-    job = await claim(jobs)
-    await jobs.write(job.lease, Entry(9, b"more"))
-    before = await dump(redis, prefix)
-    with pytest.raises(ValueError, match="has event 9"):
-        await jobs.finish(job.lease, turn(id), Entry(9, b"the end"))
-    assert await dump(redis, prefix) == before
-
-
 @pytest.mark.parametrize("after", [1, 12])
 async def test_an_entry_that_does_not_begin_where_the_log_ends_is_refused_and_changes_nothing(
     jobs: Jobs, redis: Redis, prefix: str, after: int
@@ -83,19 +68,3 @@ async def test_as_many_logs_go_as_an_event_needs(history: ConversationHistorySto
     await narrow.write(job.lease, Entry(5, b"x" * ((len(ids) - 2) * LOG_BYTES - ENTRY_BYTES)))
     assert await logged(history, ids) == ids[-2:]
     assert (await wide.queue(0)).log_bytes <= narrow.limits.log_bytes
-
-
-async def test_more_logs_expire_than_one_call_takes(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    ids = await ended(jobs, 2 * DROP_BATCH + 1)
-    for id in ids:
-        await date_log(jobs, id)
-    await jobs.expire_logs()
-    assert await logged(history, ids) == []
-
-
-async def test_the_first_and_the_last_entry_are_of_any_size(history: ConversationHistoryStore) -> None:
-    small = Jobs(history, JobLimits(log_bytes=1000))
-    id = history.new_id()
-    await small.submit(TENANT, queued(id), b"one", Entry(1, b"x" * 900), streams=True)
-    await finish(small, msgspec.structs.replace(await claim(small), last=1))
-    assert await logged(history, [id]) == [id]

@@ -63,18 +63,6 @@ async def test_between_two_starts_of_a_tenant_every_other_that_waits_has_one(job
                 assert passed[each][started] == 1, f"{started} started twice while {each} waited"
 
 
-async def test_how_long_the_oldest_has_waited_is_said_over_all_levels(jobs: Jobs, redis: Redis, prefix: str) -> None:
-    await submit(jobs, priority=Priority.PRIORITY)
-    id = await submit(jobs, priority=Priority.FLEX)
-    assert (await jobs.queue(0)).oldest_seconds < 60
-    queued = f"{prefix}:{{00}}:queued:{Priority.FLEX}"
-    await redis.zincrby(queued, -100_000, f"{TENANT}/{id.removeprefix('resp_')}")
-    assert 100 <= (await jobs.queue(0)).oldest_seconds < 160
-    await redis.zincrby(queued, 10**9, f"{TENANT}/{id.removeprefix('resp_')}")  # the clock was stepped back since
-    await jobs.cancel(TENANT, await submit(jobs, priority=Priority.PRIORITY))
-    assert 0 <= (await jobs.queue(0)).oldest_seconds < 60
-
-
 async def test_a_place_that_is_of_no_job_keeps_nobody_from_working(jobs: Jobs, redis: Redis, prefix: str) -> None:
     nobody = "0" * 48
     await redis.zadd(f"{prefix}:{{00}}:line:1:{TENANT}", {nobody: 0})

@@ -15,9 +15,8 @@ from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox
 from store.turn import Status
 from tests.support.store.audit import dump
-from tests.support.store.sample import TENANT, said, turn
+from tests.support.store.sample import TENANT, said
 from tests.support.store.work import (
-    ACCEPTED,
     claim,
     claimed,
     do_all,
@@ -30,17 +29,6 @@ from tests.support.store.work import (
 
 SOON = 0.05
 """A lease that runs out by itself, in seconds."""
-
-
-async def test_only_what_is_queued_is_submitted_and_only_what_has_ended_ends(jobs: Jobs) -> None:
-    with pytest.raises(ValueError, match="is completed"):
-        await jobs.submit(TENANT, turn(jobs.history.new_id()), b"one", ACCEPTED)
-    await submit(jobs)
-    job = await claim(jobs)
-    with pytest.raises(ValueError, match="is in_progress"):
-        await finish(jobs, job, status=Status.IN_PROGRESS)
-    with pytest.raises(ValueError, match="can't end with"):
-        await jobs.finish(job.lease, turn(jobs.history.new_id()), Entry(9, b"the end"))
 
 
 async def test_a_job_whose_holder_fell_silent_is_next_and_what_that_one_does_is_refused(
@@ -100,21 +88,6 @@ async def test_a_worker_with_short_leases_takes_nothing_from_one_with_long_ones(
     brief = Jobs(jobs.history, JobLimits(lease_seconds=jobs.limits.lease_seconds / 100))
     assert (await brief.claim(0, 1)).rescued == 0
     await finish(jobs, job)
-
-
-async def test_who_cancels_is_told_for_how_long_it_has_been_under_way(jobs: Jobs, redis: Redis) -> None:
-    id, waiting = await submit(jobs), await submit(jobs)
-    await claim(jobs)
-    for each in (id, waiting):
-        (key,) = await redis.keys(f"*:job:{each.removeprefix('resp_')}")
-        await redis.hincrby(key, "submitted", -10_000)
-    (key,) = await redis.keys(f"*:job:{id.removeprefix('resp_')}")
-    await redis.hincrby(key, "started", -4_000)
-    begun, not_begun = await jobs.cancel(TENANT, id), await jobs.cancel(TENANT, waiting)
-    assert begun is not None
-    assert not_begun is not None
-    assert (int(begun.run_seconds), int(begun.age_seconds)) == (4, 10)
-    assert (not_begun.run_seconds, int(not_begun.age_seconds)) == (0, 10)
 
 
 async def test_an_end_is_announced_once_where_that_is_asked_for(history: ConversationHistoryStore, jobs: Jobs) -> None:

@@ -4,13 +4,12 @@ import pytest
 
 from store.errors import ConversationHeld, ConversationMoved, ConversationNotFound, NotTerminal, StoreFull
 from store.history.caps import Caps
-from store.history.conversations import Conversations, by_hand
+from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
 from tests.support.store.named import begun, tip_of, words
 from tests.support.store.sample import TENANT, said, turn
-from tests.support.store.verdict import checked
 from tests.support.store.work import ACCEPTED, claim, fall_silent, finish, queued
 
 HELD_SECONDS = 60.0
@@ -114,38 +113,6 @@ async def test_a_conversation_that_a_job_holds_is_not_evicted(jobs: Jobs, conver
     history.caps = Caps()
     await finish(jobs, await claim(jobs), text="answer")
     assert await words(conversations, id) == ["hello", "answer"]
-
-
-async def test_a_job_that_is_gone_without_an_end_holds_nothing(
-    jobs: Jobs, conversations: Conversations, server_url: str
-) -> None:
-    id = await begun(conversations, text="hello")
-    made = await queue(jobs, conversations, id)
-    keys = jobs.history.keyspace.turn(TENANT, made)
-    async with jobs.history.server.operation() as operation:
-        await operation.command("UNLINK", keys.key("job"))
-    await conversations.hold(TENANT, id, "next", 1.0)
-    await conversations.release(TENANT, id, "next")
-    await checked(server_url, jobs.history.keyspace.prefix, repair=True)
-    await finish(jobs, await claim(jobs), text="answer")  # nobody came in between
-    assert await words(conversations, id) == ["hello", "answer"]
-
-
-async def test_what_was_added_by_hand_meanwhile_is_not_lost_to_an_end_that_comes_late(
-    jobs: Jobs, conversations: Conversations
-) -> None:
-    """No release does so; somebody who takes keys away may."""
-    id = await begun(conversations, text="hello")
-    made = await queue(jobs, conversations, id)
-    job = await claim(jobs)
-    keys = jobs.history.keyspace.conversation(TENANT, id)
-    async with jobs.history.server.operation() as operation:
-        await operation.command("HDEL", keys.key("node"), "awaits")
-    tip = await tip_of(conversations, id)
-    await conversations.advance(TENANT, id, by_hand(conversations.new_turn_id(id), tip, ()), hold="another")
-    finished = await jobs.finish(job.lease, turn(made, text="late"), Entry(9, b"end"))
-    assert finished.unjoined == "moved"
-    assert await words(conversations, id) == ["hello"]
 
 
 @pytest.mark.parametrize("begins", [False, True])

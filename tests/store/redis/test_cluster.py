@@ -14,13 +14,11 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Found, KeyedRequests
 from store.redis.connection import connect
-from store.turn import digest_of
-from tests.support.store.operations import OPERATIONS, check_refused_in_time
-from tests.support.store.sample import TENANT, grow, said, turn, with_pictures
-from tests.support.store.servers import Cluster, Process, cluster, eventually, server
+from tests.support.store.operations import OPERATIONS
+from tests.support.store.sample import TENANT, grow, said, turn
+from tests.support.store.servers import Cluster, Process, cluster, eventually
 
 SHARDS = 16
-CAT = b"cat" * 1_000
 LIMIT_SECONDS = 0.5
 GRACE_SECONDS = 10.0
 NODE_TIMEOUT_MS = 1000
@@ -54,31 +52,6 @@ async def test_every_operation_works_on_every_node(
 ) -> None:
     for id in (await on_each(store, nodes, prefix)).values():
         await OPERATIONS[name](store, id)
-
-
-async def test_turns_of_a_tree_share_a_picture_on_their_node_until_the_last_of_them_is_gone(
-    nodes: Cluster, store: ConversationHistoryStore, prefix: str
-) -> None:
-    for root in (await on_each(store, nodes, prefix)).values():
-        forks = [store.new_id(root) for _ in range(2)]
-        for id in forks:
-            await store.append(TENANT, with_pictures(turn(id, root), CAT))
-        counts = [sum(":picture:" in key for key in node.ask("KEYS", f"{prefix}:*")) for node in nodes.primaries]
-        assert sorted(counts) == [0, 0, 1]
-        await store.forget(TENANT, forks[0], erase=True)
-        assert await store.pictures(TENANT, forks[1], [digest_of(CAT)]) == {digest_of(CAT): CAT}
-        await store.forget(TENANT, forks[1], erase=True)
-        assert not any(":picture:" in key for node in nodes.primaries for key in node.ask("KEYS", f"{prefix}:*"))
-
-
-async def test_a_node_that_lost_the_scripts_gets_them_again(
-    nodes: Cluster, store: ConversationHistoryStore, prefix: str
-) -> None:
-    ids = await on_each(store, nodes, prefix)
-    for node in nodes.primaries:
-        node.ask("FUNCTION", "FLUSH")
-    for id in ids.values():
-        assert await said(store, id) == ["one"]
 
 
 async def test_a_slot_that_moves_at_once_is_followed_by_everybody(tmp_path: Path, prefix: str) -> None:
@@ -187,17 +160,6 @@ async def refused_in_time(store: ConversationHistoryStore, id: str) -> None:
     assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
 
 
-async def test_every_operation_on_a_node_that_hangs_ends_in_time(nodes: Cluster, prefix: str) -> None:
-    async def opened() -> ConversationHistoryStore:
-        return ConversationHistoryStore(connect(nodes.url), prefix=prefix, timeout_seconds=LIMIT_SECONDS)
-
-    patient = ConversationHistoryStore(connect(nodes.url), prefix=prefix)
-    (id,) = await grow(patient, "one")
-    await patient.close()
-    hung = nodes.owner(clock(prefix, id)).process.pid
-    await check_refused_in_time(opened, id, hangs=hung, seconds=10 * LIMIT_SECONDS, words="")  # many at once
-
-
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
 async def test_the_replica_of_a_primary_that_is_gone_takes_over(
     tmp_path: Path, prefix: str, end: signal.Signals
@@ -215,12 +177,4 @@ async def test_the_replica_of_a_primary_that_is_gone_takes_over(
             await eventually(lambda id=id: said(store, id), StoreUnavailable)
             (reply,) = await grow(store, "two", parent=id)
             assert await said(store, reply) == ["one", "two"]
-        await store.close()
-
-
-async def test_a_server_that_is_no_cluster_is_named_as_such(tmp_path: Path) -> None:
-    with server(tmp_path) as alone:
-        store = ConversationHistoryStore(connect(f"redis+cluster://{alone.address}"))
-        with pytest.raises(StoreUnavailable, match="not enabled on this node"):
-            await store.check()
         await store.close()

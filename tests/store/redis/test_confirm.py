@@ -12,7 +12,6 @@ from redis import exceptions as redis_errors
 
 from store.errors import StoreUnavailable, StoreUnconfirmed, Unsupported
 from store.history.history import ConversationHistoryStore
-from store.jobs.jobs import Jobs
 from store.redis.confirm import Safety
 from store.redis.connection import connect
 from store.watcher import UNWATCHED
@@ -22,7 +21,6 @@ from tests.support.store.link import link
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import PLAIN, Process, cluster, server
 from tests.support.store.talkers import talking
-from tests.support.store.work import claim, submit
 from tests.support.waiting import until as soon
 
 ONE = Safety(replicas=1, seconds=1.0)
@@ -81,15 +79,6 @@ async def test_many_turns_are_confirmed_by_few_waits(pair: Pair) -> None:
     await store.close()
 
 
-async def test_all_get_their_answer_where_many_shards_share_one_connection(pair: Pair) -> None:
-    url = f"redis://{pair.primary.address}"
-    store = ConversationHistoryStore(connect(url, max_connections=4), shards=8, safety=PATIENT)
-    async with asyncio.timeout(HEALED_SECONDS):
-        await asyncio.gather(*(grow(store, "one", "two") for _ in range(200)))
-    assert (await usage(store)).responses == 400
-    await store.close()
-
-
 async def test_a_replica_that_stalls_is_told_in_time_and_nobody_else_waits(
     pair: Pair, store: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,21 +105,6 @@ async def test_a_replica_that_stalls_is_told_in_time_and_nobody_else_waits(
     assert "0 of 1 replicas" in gone[0]
 
 
-async def test_proofs_while_a_replica_has_stalled_hold_up_nobody(pair: Pair) -> None:
-    """While what is stored is not safe, each request asks first whether it is by now."""
-    store = pair.store(PATIENT)
-    (id,) = await grow(store, "one")
-    with stalled(pair.replica):
-        proofs = [asyncio.create_task(store.prove(store.new_id())) for _ in range(4 * CONNECTIONS)]
-        checks = [asyncio.create_task(store.check()) for _ in range(4 * CONNECTIONS)]
-        await soon(lambda: pair.primary.ask("INFO", "clients")["blocked_clients"] > 0)
-        reads = await asyncio.gather(*(said(store, id) for _ in range(4 * CONNECTIONS)))
-        assert reads == [["one"]] * (4 * CONNECTIONS)
-        assert not any(each.done() for each in [*proofs, *checks])
-    await asyncio.gather(*proofs, *checks, return_exceptions=True)
-    await store.close()
-
-
 async def test_what_is_not_safe_in_time_is_there_and_safe_at_the_next_try(
     pair: Pair, store: ConversationHistoryStore
 ) -> None:
@@ -141,18 +115,6 @@ async def test_what_is_not_safe_in_time_is_there_and_safe_at_the_next_try(
         assert await store.get(TENANT, one.id) == one.response
     await soon(lambda: store.append(TENANT, one), wanted=lambda _: True, passing=StoreUnconfirmed)
     assert (await usage(store)).responses == 1
-
-
-async def test_the_end_of_a_job_is_settled_once_it_is_safe_and_not_while_it_is_under_way(
-    store: ConversationHistoryStore,
-) -> None:
-    jobs = Jobs(store)
-    id = await submit(jobs)
-    with pytest.raises(StoreUnavailable, match="will end again"):
-        await store.settle(TENANT, id)
-    job = await claim(jobs)
-    assert job.lease.id == id
-    await store.settle(TENANT, store.new_id())  # what is deleted has ended
 
 
 async def test_a_turn_that_a_failover_lost_before_it_was_confirmed_is_stored_again(pair: Pair, tmp_path: Path) -> None:
@@ -243,15 +205,3 @@ async def test_a_server_that_keeps_no_file_is_named(tmp_path: Path) -> None:
         one.ask("CONFIG", "SET", "appendonly", "yes")
         await store.confirmer.require(store.keyspace.all_shards())
         await store.close()
-
-
-async def test_a_server_that_is_too_old_to_tell_of_its_disk_is_named(server_url: str) -> None:
-    redis = connect(server_url)
-    knows = "valkey_version" in await redis.info("server")
-    store = ConversationHistoryStore(redis, safety=Safety(fsync=True))
-    if knows:  # the embedded one, which keeps a file
-        await store.confirmer.require(store.keyspace.all_shards())
-    else:
-        with pytest.raises(Unsupported, match=r"needs Valkey, or Redis 7\.2 or newer"):
-            await store.confirmer.require(store.keyspace.all_shards())
-    await store.close()

@@ -170,65 +170,6 @@ async def test_a_server_that_is_away_is_told_of_in_time_and_heard_again_when_it_
     await redis.aclose()
 
 
-async def test_a_quiet_line_is_kept(alone: Process) -> None:
-    listening, redis = listening_to(alone), connect(f"redis://{alone.address}")
-    async with listening.channel("a") as listener:
-        (before,) = await redis.client_list("pubsub")
-        assert await listener.messages(5 * LIMIT_SECONDS) == []
-        async with listening.channel("b"):
-            (after,) = await redis.client_list("pubsub")
-        assert after["id"] == before["id"]
-        assert await listener.messages(0) == []
-    await listening.close()
-    await redis.aclose()
-
-
-async def test_a_server_that_accepts_and_never_answers_is_tried_again() -> None:
-    callers: list[asyncio.StreamWriter] = []
-    mute = await asyncio.start_server(lambda _, caller: callers.append(caller), "127.0.0.1", 0)
-    port = mute.sockets[0].getsockname()[1]
-    listening = Listening(connect(f"redis://127.0.0.1:{port}"), timeout_seconds=LIMIT_SECONDS)
-
-    async def listen(pause: float) -> None:
-        await asyncio.sleep(pause)
-        async with listening.channel("a"):
-            pass
-
-    refusals = await asyncio.gather(*(listen(LIMIT_SECONDS * n / 2) for n in range(4)), return_exceptions=True)
-    assert [type(refusal) for refusal in refusals] == [StoreUnavailable] * 4
-    assert len(callers) > 1
-    await listening.close()
-    for caller in callers:
-        caller.close()
-    mute.close()
-    await mute.wait_closed()
-
-
-async def test_a_refusal_takes_nobody_else_along(redis: Redis, prefix: str, server_url: str) -> None:
-    await redis.execute_command(
-        "ACL", "SETUSER", prefix, "on", ">secret", "resetchannels", "&yes*", "+@pubsub", "+ping"
-    )
-    url = f"unix://{prefix}:secret@{server_url.removeprefix('unix://')}"
-    listening = Listening(connect(url), timeout_seconds=LIMIT_SECONDS)
-    channels = [f"yes:{number}" for number in range(20)]
-
-    async def refused() -> None:
-        with pytest.raises(StoreUnavailable, match=r"(?i)no permissions"):
-            async with listening.channel("no"):
-                pass
-
-    async def all_stand() -> None:
-        assert [await listeners_at(redis, name) for name in channels] == [1] * len(channels)
-
-    async with AsyncExitStack() as stack:
-        entering = [stack.enter_async_context(listening.channel(name)) for name in channels]
-        await asyncio.gather(*entering[:10], refused(), *entering[10:])
-        assert await redis.execute_command("CLIENT", "KILL", "USER", prefix) == 1
-        await eventually(all_stand, AssertionError)
-    await listening.close()
-    await redis.acl_deluser(prefix)
-
-
 async def test_those_who_come_and_go_while_connections_are_lost_leave_one_that_is_heard(tmp_path: Path) -> None:
     with server(tmp_path, "--requirepass", "secret") as process:  # a greeting is a time in which others may come
         redis = connect(f"redis://:secret@{process.address}")
@@ -255,15 +196,6 @@ async def test_those_who_come_and_go_while_connections_are_lost_leave_one_that_i
             assert len(await redis.client_list("pubsub")) == 1
         await listening.close()
         await redis.aclose()
-
-
-async def test_whoever_listens_takes_none_of_the_commands_connections(alone: Process) -> None:
-    redis = connect(f"redis://{alone.address}", max_connections=2)
-    listening = Listening(redis)
-    async with listening.channel("a"):
-        assert await asyncio.gather(*(redis.blpop(["b"], timeout=0.1) for _ in range(2))) == [None, None]
-    await listening.close()
-    await redis.aclose()
 
 
 async def test_one_who_gives_up_before_it_is_confirmed_leaves_nothing(

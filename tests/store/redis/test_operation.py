@@ -1,13 +1,11 @@
 """The way to the server: answers belong to their questions, and no operation outlives its time."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import exceptions as redis_errors
-from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
@@ -126,34 +124,3 @@ async def test_replies_lost_more_often_than_that_are_an_unavailable_server() -> 
         async with over(wires) as operation:
             await operation.command("GET", "x")
     assert len(wires.sent) == 3
-
-
-async def test_a_connection_that_the_server_closed_is_opened_again(own_server: EmbeddedServer) -> None:
-    server, killer = Server(connect(own_server.url), timeout_seconds=5.0, attempts=3), connect(own_server.url)
-    async with server.operation() as operation:
-        first = await operation.command("CLIENT", "ID")
-        await killer.client_kill_filter(_id=str(first))
-        assert await operation.command("CLIENT", "ID") != first
-    await server.close()
-    await killer.aclose()
-
-
-async def test_a_task_cancelled_from_outside_is_cancelled_and_not_unavailable(redis: Redis) -> None:
-    server = Server(redis, timeout_seconds=5.0, attempts=1)
-
-    async def blocked() -> None:
-        async with server.operation() as operation:
-            await operation.command("BLPOP", "nothing-here", 5)
-
-    task = asyncio.create_task(blocked())
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await server.close()
-
-
-@pytest.mark.parametrize("limits", [{"timeout_seconds": 0}, {"attempts": 0}, {"pin_seconds": 0}, {"max_depth": 0}])
-async def test_limits_that_leave_nothing_are_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        ConversationHistoryStore(connect("redis://127.0.0.1:1"), **limits)

@@ -95,13 +95,6 @@ async def test_it_takes_one_right_more_to_wait_for_replicas(powerless: str, redi
     await store.close()
 
 
-async def test_a_wrong_password_is_the_reason_given(powerless: str, prefix: str) -> None:
-    store = ConversationHistoryStore(connect(powerless.replace("word", "")), prefix=prefix)
-    with pytest.raises(StoreUnavailable, match="invalid username-password pair"):
-        await store.check()
-    await store.close()
-
-
 async def test_on_a_cluster_it_takes_two_rights_more(tmp_path: Path, prefix: str) -> None:
     more = ["+command", "+cluster|slots"]
     assert " ".join(more) in DOCUMENT.read_text()

@@ -3,14 +3,11 @@
 import re
 from pathlib import Path
 
-import pytest
 from redis.asyncio import Redis
 
 import store
 from store.history.history import ConversationHistoryStore
-from store.keys import Keyspace
 from store.redis import scripts
-from store.redis.connection import Argument
 from store.redis.scripts import LIBRARY, MOST_BUILDS, files_of, lua
 from tests.support.store.sample import TENANT, grow, said, turn
 
@@ -50,33 +47,6 @@ def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
     assert len(ALL) == len({script.function for script in ALL})
 
 
-def test_only_what_adds_something_is_refused_by_a_server_out_of_memory() -> None:
-    strict = {script.name for script in ALL if "allow-oom" not in script.flags}
-    assert strict == {
-        "append",
-        "submit",
-        "succeed",
-        "steer",
-        "restore",
-        "amend",
-        "keep_container",
-        "take_keyed",
-    }
-
-
-class Unused:
-    """An operation that must not be reached."""
-
-    async def command(self, *args: Argument) -> object:
-        raise AssertionError(f"{args} was sent")
-
-
-@pytest.mark.parametrize("values", [{"pin": None}, {}, {"pin": "x", "pins": "x"}])
-async def test_a_value_that_is_none_missing_or_unknown_is_refused_by_name(values: dict[str, str]) -> None:
-    with pytest.raises(TypeError, match="pin"):
-        await scripts.unpin(Unused(), Keyspace("p", 1).keys(TENANT, "00"), **values)  # type: ignore[arg-type]
-
-
 async def test_a_server_that_lost_the_scripts_gets_them_again(store: ConversationHistoryStore, redis: Redis) -> None:
     (root,) = await grow(store, "one")
     await redis.function_flush()
@@ -98,18 +68,6 @@ async def test_a_server_that_takes_no_library_runs_the_script_all_the_same(
         assert await redis.function_list(f"{LIBRARY}*") == []
     finally:
         await redis.config_set("maxmemory", 0)
-
-
-async def test_calls_in_a_row_behind_one_that_the_server_did_not_know_are_made(
-    store: ConversationHistoryStore, redis: Redis
-) -> None:
-    (id,) = await grow(store, "one")
-    keys = store.keyspace.turn(TENANT, id)
-    again = scripts.touch.command(keys, touches=True, idle_us=0)
-    await redis.function_flush()
-    async with store.server.operation() as operation:
-        first, second = await scripts.touch.in_a_row(operation, keys, [again], touches=True, idle_us=0)
-    assert first[0] == second[0] == b"ok"
 
 
 async def test_libraries_of_other_builds_are_bounded(store: ConversationHistoryStore, redis: Redis) -> None:

@@ -11,7 +11,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import Server, connect
 from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow, said
-from tests.support.store.servers import SERVICE, Watched, eventually
+from tests.support.store.servers import Watched, eventually
 
 LIMIT_SECONDS = 1.0
 GRACE_SECONDS = 10.0
@@ -55,10 +55,3 @@ async def test_sentinels_have_users_of_their_own(watched: Watched) -> None:
                 async with server.operation() as operation:
                     await operation.command("ROLE")
         await server.close()
-
-
-async def test_a_service_that_no_sentinel_knows_is_named(watched: Watched) -> None:
-    store = ConversationHistoryStore(connect(watched.url.replace(SERVICE, "other")))
-    with pytest.raises(StoreUnavailable, match="No master found for 'other'"):
-        await store.check()
-    await store.close()

@@ -1,17 +1,13 @@
 """The archiver on a real server: what changed is archived, what is not stays, and what was deleted never comes back."""
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.history.caps import Caps
-from store.history.conversations import Conversations
 from store.history.elsewhere import AwayBranches, Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from tests.support.archive.kept import Kept, Open, archive_one, lose
-from tests.support.store.named import begun
 from tests.support.store.sample import TENANT, grow, said, turn, with_words
 
 
@@ -42,19 +38,6 @@ async def test_an_evicted_turn_is_recognised_again_once_it_is_back_unless_it_was
     assert await few.store.recognise(TENANT, "key", [MARK]) is None
     assert await few.turns.bring_back(TENANT, digits_of(child))
     assert await few.store.recognise(TENANT, "key", [MARK]) == (None if changes else (0, first))
-
-
-async def test_of_two_turns_with_the_same_words_an_older_one_that_comes_back_is_not_the_newest(begin: Open) -> None:
-    few = await begin(FEW)
-    older, newer = few.store.new_id(), few.store.new_id()
-    await few.store.append(TENANT, with_words(turn(older), MARK))
-    await few.archive_all()
-    await grow(few.store, "two", "three", "four")
-    await few.archive_all()
-    await few.store.append(TENANT, with_words(turn(newer), MARK))
-    await few.archive_all()
-    assert await few.turns.bring_back(TENANT, digits_of(older))
-    assert await few.store.recognise(TENANT, "key", [MARK]) == (0, newer)
 
 
 async def test_what_was_read_too_long_ago_does_not_come_back(archived: Kept, redis: Redis, prefix: str) -> None:
@@ -88,30 +71,6 @@ async def test_without_an_archive_nothing_is_noted(store: ConversationHistorySto
     assert [key async for key in redis.scan_iter(f"{prefix}:*changes*")] == []
     assert await redis.exists(f"{prefix}:{{00}}:unarchived") == 0
     assert await said(store, ids[0]) == ["one"]
-
-
-async def test_what_changed_while_the_clock_was_ahead_is_due_once_it_is_right(archived: Kept, redis: Redis) -> None:
-    hour_ahead = await archived.store.now() + 3600
-    (ahead,), (now,) = await grow(archived.store, "one"), await grow(archived.store, "two")
-    (shard,) = archived.store.keyspace.all_shards()
-    await redis.zadd(str(shard.unarchived), {f"{TENANT}/{digits_of(ahead)}": hour_ahead * 1000})
-    due = await archived.archiver.due(shard, 10)
-    assert [tree.root for tree in due] == [digits_of(ahead), digits_of(now)]
-
-
-async def test_a_conversation_that_was_archived_by_a_clock_ahead_is_archived_as_it_is_now(archived: Kept) -> None:
-    named = Conversations(archived.store)
-    id = await begun(named)
-    await archived.archive_all()
-    stored = await archived.value(key := key_of(TENANT, digits_of(id)))
-    root, name = decode(stored.value).turns
-    ahead = Part((root, msgspec.structs.replace(name, used=name.used + 3_600_000_000)))
-    assert await archived.archive.put(key, encode(ahead), only_if=stored.etag) is not None
-    await named.amend(TENANT, id, b'{"metadata":{"a":"new"}}')
-    await archived.archive_all()
-    way = await archived.turns.way(TENANT, digits_of(id))
-    assert way is not None
-    assert way.turns[-1].response == b'{"metadata":{"a":"new"}}'
 
 
 @pytest.fixture

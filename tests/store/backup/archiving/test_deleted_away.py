@@ -13,7 +13,7 @@ from store.backup.heads import Heads
 from store.errors import ArchiveUnavailable, ConversationNotFound, NotFound, NotTerminal, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
-from store.history.delete import forget, forget_tree
+from store.history.delete import forget
 from store.history.elsewhere import Outdated
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -87,29 +87,6 @@ async def test_a_deletion_needs_no_room(
     assert await there(few.store, *away) == left
     if how != "with its tree":
         assert await said(few.store, three) == ["one", *([] if how == "erased" else ["two"]), "three"]
-
-
-@pytest.mark.parametrize("how", DELETIONS)
-@pytest.mark.parametrize("archived_between", [False, True])
-async def test_a_retry_is_told_the_same_as_before(few: Kept, away: list[str], how: str, archived_between: bool) -> None:
-    way = await few.turns.found(TENANT, digits_of(away[1]))
-    assert way is not None
-    keys, server, caps = few.store.keyspace.turn(TENANT, away[1]), few.store.server, few.store.caps
-
-    async def attempt(token: str) -> None:
-        if how == "with its tree":
-            await server.run(forget_tree, keys, token=token, caps=caps, archived=way.archived)
-        else:
-            erase = how == "erased"
-            await server.run(forget, keys, token=token, idle_us=0, erase=erase, archived=way.archived)
-
-    await attempt("first")
-    for _ in range(2):
-        await attempt("first")
-        with pytest.raises(NotFound):
-            await attempt("second")
-        if archived_between:
-            await few.archive_all()
 
 
 async def test_a_tree_in_which_a_response_is_under_way_stays(few: Kept, away: list[str]) -> None:
@@ -192,18 +169,6 @@ async def test_what_was_deleted_can_be_erased_later_also_where_the_archive_alone
         await store.forget(TENANT, store.new_id(three), erase=True)
 
 
-async def test_of_a_long_way_any_turn_may_have_been_deleted(archived: Kept, redis: Redis, prefix: str) -> None:
-    ids = await grow(archived.store, *(f"turn {at}" for at in range(300)))
-    await archived.archive_all()
-    await lose(redis, prefix)
-    assert await archived.turns.bring_back(TENANT, digits_of(ids[290]))
-    for at in (290, 140, 3):
-        await archived.store.forget(TENANT, ids[at], erase=True)
-    assert await archived.turns.bring_back(TENANT, digits_of(ids[-1]))
-    left = [f"turn {at}" for at in range(300) if at not in (290, 140, 3)]
-    assert await said(archived.store, ids[-1]) == left
-
-
 async def test_what_was_erased_from_a_turn_is_archived_whatever_came_below_it_first(
     archived: Kept, redis: Redis, prefix: str
 ) -> None:
@@ -236,24 +201,6 @@ async def test_what_was_deleted_without_an_archive_is_told_to_it_as_long_as_it_i
     assert await archived.told(two) == [one, two]
     await lose(redis, prefix)
     assert await archived.told(one) is None
-
-
-async def test_a_server_that_lost_even_that_there_is_an_archive_notes_what_is_deleted_next(
-    archived: Kept, redis: Redis, prefix: str
-) -> None:
-    one, two = await grow(archived.store, "one", "two")
-    await archived.archive_all()
-    await lose(redis, prefix)
-    await redis.delete(f"{prefix}:{{00}}:archive")
-    assert await archived.turns.bring_back(TENANT, digits_of(two))
-    await archived.store.forget(TENANT, two)
-    assert await archived.told(two) is None
-    await redis.set(f"{prefix}:{{00}}:archive", "0")
-    await redis.zadd(f"{prefix}:{{00}}:unarchived", {f"{TENANT}/{digits_of(one)}": 0}, xx=True)
-    assert await archived.archive_all() == 1
-    await lose(redis, prefix)
-    assert await archived.told(two) is None
-    assert await archived.told(one) == [one]
 
 
 async def leave(redis: Redis, prefix: str) -> None:

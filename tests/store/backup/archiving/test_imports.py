@@ -3,7 +3,6 @@
 import pytest
 from redis.asyncio import Redis
 
-from store.backup.archiving.archiver import FENCE_MS
 from store.backup.archiving.marks import Marks
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
@@ -70,22 +69,6 @@ async def test_a_turn_that_left_memory_comes_back_without_what_was_erased_of_it(
     await lose(redis, prefix)
     assert await imported(both, turn) == [KEPT]
     assert await both.store.get(TENANT, turn.id) == b'{"text":""}'
-
-
-async def test_what_the_archive_said_too_long_ago_counts_for_nothing(both: Kept, redis: Redis, prefix: str) -> None:
-    turns = await exported(both, "one")
-    await lose(redis, prefix)
-    fate = both.turns._fate
-
-    async def long_ago(tenant: str, digits: str) -> object:
-        told = await fate(tenant, digits)
-        return told._replace(asked_ms=told.asked_ms - FENCE_MS - 1)
-
-    both.turns._fate = long_ago  # type: ignore[method-assign,assignment]
-    with pytest.raises(ArchiveUnavailable):
-        await imported(both, *turns)
-    both.turns._fate = fate  # type: ignore[method-assign]
-    assert await imported(both, *turns) == [NEW]
 
 
 async def test_what_a_tenant_had_before_all_of_it_was_erased_stays_erased(

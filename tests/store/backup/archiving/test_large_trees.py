@@ -2,7 +2,6 @@
 its parts at once.
 """
 
-import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from store.archive.port import Bounds
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.archiver import Due
 from store.backup.archiving.keeping import Keeping
@@ -158,26 +156,6 @@ async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(away: Ar
     all_of_it = await away.way(TENANT, tip)
     assert all_of_it is not None
     assert all_of_it.turns == turns
-
-
-async def test_all_that_read_at_once_hold_no_more_than_there_is_for_them(open_store: OpenStore, tmp_path: Path) -> None:
-    archive = open_archive("sqlite", tmp_path, Bounds(total_seconds=60, request_seconds=60, held_bytes=6 * MIB))
-    store = open_store(timeout_seconds=15)
-    away = ArchivedTurns(store, archive)
-    turns = large(120, 100 * KIB)
-    await keep(archive, turns, at_once=16)
-    most = 0
-
-    async def read(turn: Saved) -> None:
-        nonlocal most
-        assert await alone(away, digits_of(turn.id)) == turn
-        most = max(most, archive.memory.held)
-
-    with held_within(14 * MIB):
-        await asyncio.gather(*(read(turn) for turn in turns[::3]))
-    assert 0 < most <= 6 * MIB
-    assert archive.memory.held == 0
-    await archive.close()
 
 
 @pytest.mark.parametrize("bound", [{"max_depth": 4}, {"max_chain_bytes": 300}])

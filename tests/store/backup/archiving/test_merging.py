@@ -89,21 +89,11 @@ def ids(parts: Iterable[Part]) -> list[str]:
 A, B, C, D = turn("a"), turn("b", "a"), turn("c", "b"), turn("d", "b")
 
 
-def test_the_same_news_twice_change_nothing() -> None:
-    parts = archived(A, B, gone={"x": True})
-    assert merged(parts, News((A, B), {"x": True}), SMALL) == {}
-
-
 def test_a_part_that_nobody_counted_yields_to_what_went_elsewhere_since() -> None:
     stale = turn("b", "a", b"stale")
     parts = after([*archived(A, B), Part((stale,))], News((C,)))
     assert ids(parts).count("b") == 1
     assert found(parts, "b") == B
-
-
-def test_what_was_deleted_before_it_was_archived_never_is() -> None:
-    parts = archived(gone={"b": False})
-    assert found(after(parts, News((A, B))), "b") is None
 
 
 @pytest.mark.parametrize("erased", [False, True])
@@ -119,13 +109,6 @@ def test_a_deleted_turn_goes_with_the_last_one_that_continued_it() -> None:
     assert ids(after(parts, News((), {"d": False}))) == ["a"]
 
 
-def test_erased_items_of_a_turn_do_not_come_back_with_an_old_server() -> None:
-    redacted = msgspec.structs.replace(A, messages=(StoredMessage("user", b""),), erased=Erased(1, 40))
-    parts = after(archived(A), News((redacted,)))
-    assert found(parts, "a") == redacted
-    assert found(after(parts, News((A,))), "a") == redacted
-
-
 def test_a_deleted_tree_leaves_nothing_and_its_neighbour_everything() -> None:
     other = [turn("x"), turn("y", "x")]
     parts = after(archived(A, B, C, D, *other), News(gone_trees=("a",)))
@@ -133,14 +116,6 @@ def test_a_deleted_tree_leaves_nothing_and_its_neighbour_everything() -> None:
     late = after(parts, News((A, B, turn("e", "b"))))
     assert sorted(ids(late)) == ["x", "y"]
     assert path(late, "y") == other
-
-
-def test_a_conversation_moves() -> None:
-    name = named("a")
-    parts = after(archived(A, name), News((B, named("b"))))
-    assert path(parts, name.id) == [A, B, named("b")]
-    gone = after(parts, News((), {"b": False}))
-    assert [each.id for each in path(gone, name.id) or ()] == ["a", "b", name.id]
 
 
 def named(at: str, used: int = 2, response: bytes = b"{}") -> Saved:

@@ -12,14 +12,11 @@ from store.archive.opening import open_archive
 from store.archive.port import Bounds, Entry, Stored
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.ownership import ID_DIGITS, ID_KEY, SECRET_KEY
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveReplaced, ArchiveUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
-from store.layout import shared_secret
 from tests.support.store.sample import TENANT
-from tests.support.waiting import until
 
 SECONDS = 0.2
 MANY = 10
@@ -69,40 +66,12 @@ async def test_all_who_wait_for_an_archive_that_does_not_answer_are_told_at_the_
     assert len(silent.asked) == 2, "who comes later tries again"
 
 
-async def test_who_waits_for_an_archive_that_is_closed_waits_no_more(store: ConversationHistoryStore) -> None:
-    silent = Silent()
-    archive = opened(store, Archive(silent, Bounds(total_seconds=60, request_seconds=60)))
-    opening = asyncio.create_task(archive.open())
-    await until(lambda: silent.asked)
-    await archive.close()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(opening, 10)
-
-
 async def test_of_two_empty_archives_that_are_opened_at_once_one_is_the_stores(
     store: ConversationHistoryStore, tmp_path: Path
 ) -> None:
     archives = [opened(store, open_archive("sqlite", tmp_path / name)) for name in ("one", "two")]
     told = await asyncio.gather(*(archive.open() for archive in archives), return_exceptions=True)
     assert sorted(type(each) for each in told if each is not None) == [ArchiveReplaced]
-
-
-async def test_an_archive_from_before_ids_gets_one_once(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, tmp_path: Path
-) -> None:
-    older, copy = open_archive("sqlite", tmp_path / "older"), open_archive("sqlite", tmp_path / "copy")
-    for archive in (older, copy):
-        await archive.put(SECRET_KEY, await shared_secret(store), only_if=None)
-    await opened(store, older).open()
-    made = await redis.get(f"{prefix}:{{00}}:archive-id")
-    found = await older.get(ID_KEY)
-    assert found is not None
-    assert (len(made), found.value) == (ID_DIGITS, made)
-    with pytest.raises(ArchiveReplaced):
-        await opened(store, copy).open()
-    await redis.delete(f"{prefix}:{{00}}:archive-id")  # an older copy of Redis
-    await opened(store, older).open()
-    assert await redis.get(f"{prefix}:{{00}}:archive-id") == made
 
 
 async def test_once_a_store_has_no_archive_any_more_it_may_have_another(

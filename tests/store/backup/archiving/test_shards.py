@@ -15,19 +15,15 @@ from store.errors import NotFound, StoreFull
 from store.history.caps import Caps, room
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
-from store.jobs.jobs import Jobs
 from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support.archive.kept import Open, archive_one
 from tests.support.store.audit import TREE_BYTES
-from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said, set_use
+from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said
 from tests.support.store.verdict import checked
-from tests.support.store.work import submit
 
 IDLE = Caps(idle_seconds=30 * DAY, idle_grace_seconds=0)
 FEW = Caps(responses=3)
-LATER = 3_000_000_000_000_000
-"""A use to come, in µs."""
 
 
 async def note_all(store: ConversationHistoryStore, trees: int = 50) -> int:
@@ -123,31 +119,6 @@ async def test_trees_from_before_the_archive_are_archived_with_all_their_turns(
     assert await made.archive_all() == 0
 
 
-async def test_a_turn_below_which_a_job_works_is_noted_and_the_job_is_when_it_ends(
-    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str
-) -> None:
-    (root,) = await grow(before, "root")
-    job = before.new_id(root)
-    await submit(Jobs(before), job, parent=root)
-    made = await begin()
-    await note_all(made.store)
-    assert await redis.zrange(f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(root)}", 0, -1) == [
-        b"+" + digits_of(root).encode()
-    ]
-
-
-@pytest.mark.parametrize("trees", [1, 2, 3, 4])
-async def test_trees_that_were_used_at_once_are_all_noted(
-    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str, trees: int
-) -> None:
-    ids = [(await grow(before, f"{at}"))[0] for at in range(7)]
-    await set_use(redis, prefix, LATER, *ids[:5])
-    await redis.set(f"{prefix}:{{00}}:clock", LATER)
-    made = await begin()
-    await note_all(made.store, trees)
-    assert await redis.zcard(f"{prefix}:{{00}}:unarchived") == len(ids)
-
-
 async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_lost(
     begin: Open, redis: Redis, prefix: str
 ) -> None:
@@ -178,19 +149,6 @@ async def test_a_turn_of_which_something_was_erased_stays_while_the_archive_is_a
     for text in ("two", "three", "four", "five"):
         await grow(made.store, text)
     assert await is_here(redis, prefix, id)
-
-
-async def test_what_can_not_be_archived_keeps_nothing_else_from_going(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin(Caps(responses=60))
-    first, *_ = [(await grow(made.store, f"{at}"))[0] for at in range(50)]
-    unarchived = f"{prefix}:{{00}}:unarchived"
-    for tree, due in await redis.zrange(unarchived, 0, -1, withscores=True):
-        await redis.zadd(unarchived, {tree: due + 600_000})
-    ids = [(await grow(made.store, f"{at}"))[0] for at in range(10)]
-    assert await made.archive_all() == 10
-    await grow(made.store, "more")
-    assert [await is_here(redis, prefix, id) for id in (first, *ids[:2])] == [True, False, True]
-    assert min(score for _, score in await redis.zrange(unarchived, 0, -1, withscores=True)) > 0
 
 
 async def test_what_is_noted_takes_room_until_it_is_archived(begin: Open, redis: Redis, prefix: str) -> None:
@@ -243,15 +201,6 @@ async def test_without_the_archive_all_is_evicted_again_and_idle_trees_go(
     assert not await is_here(redis, prefix, ids[2])
 
 
-async def test_an_end_that_was_cut_short_goes_on_with_the_next(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin()
-    for at in range(5):
-        await grow(made.store, f"{at}")
-    await redis.delete(f"{prefix}:{{00}}:archive")
-    await end_archive(made.store.server, made.store.keyspace)
-    assert await noted(redis, prefix) == []
-
-
 async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Open, redis: Redis, prefix: str) -> None:
     made = await begin()
     ids = await grow(made.store, "one")
@@ -263,17 +212,6 @@ async def test_an_archive_that_begins_again_gets_what_came_without_it(begin: Ope
     await note_all(made.store)
     assert await made.archive_all() == 1
     assert await made.told(ids[1]) == ids
-
-
-@pytest.mark.usefixtures("lost_replies")
-async def test_all_may_be_told_twice(before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str) -> None:
-    ids = await grow(before, "one", "two")
-    made = await begin()
-    await note_all(made.store)
-    assert await redis.zcard(f"{prefix}:{{00}}:changes:{TENANT}/{digits_of(ids[0])}") == 2
-    await tell_away(made.store.server, made.store.keyspace, 60)
-    await end_archive(made.store.server, made.store.keyspace)
-    assert await noted(redis, prefix) == []
 
 
 async def test_on_a_cluster_each_shard_is_told(cluster_url: str, prefix: str, tmp_path: Path) -> None:

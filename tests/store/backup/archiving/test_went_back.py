@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from store.archive.opening import open_archive
 from store.backup import ownership
@@ -18,7 +17,7 @@ from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of
 from store.backup.upkeep.reconciling import Reconciler
-from store.errors import ArchiveShared, ArchiveWentBack, NotFound
+from store.errors import ArchiveShared, ArchiveWentBack
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -87,22 +86,6 @@ async def _fill(machine: Machine, *names: str) -> list[str]:
     await process.archive_all()
     await machine.stop()
     return ids
-
-
-async def test_a_copy_that_was_doubted_by_mistake_is_believed_again(machine: Machine, redis: Redis) -> None:
-    await _fill(machine, "a")
-    machine.save()
-    await _fill(machine, "b")
-    newest = machine.folder.with_name("newest")
-    machine.folder.rename(newest)
-    shutil.copytree(machine.copy, machine.folder)
-    with pytest.raises(ArchiveWentBack):
-        await machine.start().archive.open()
-    await machine.stop()
-    shutil.rmtree(machine.folder)
-    newest.rename(machine.folder)
-    await machine.start().archive.archive_due()
-    assert await redis.hget(f"{machine.prefix}:{{00}}:archive-head", "doubted") is None
 
 
 async def test_the_file_of_no_shard_has_no_mark_that_an_older_copy_of_it_could_lack(machine: Machine) -> None:
@@ -193,27 +176,6 @@ async def test_a_second_redis_is_refused_while_the_first_uses_the_archive_and_ta
         await asyncio.wait_for(one.archive.turns.find(TENANT, one.store.keyspace.digits(id)), 5)
 
 
-async def test_whichever_process_archives_a_shard_of_an_archive_that_another_redis_had_may_do_so(
-    machine: Machine,
-) -> None:
-    first = machine.start(shards=4)
-    await _store_everywhere(first)
-    await machine.stop()
-    one = machine.start(shards=4, prefix=f"{machine.prefix}2")
-    await one.archive.open()
-    two = machine.start(shards=4, prefix=f"{machine.prefix}2")  # it finds no other Redis to watch any more
-    await _store_everywhere(two)
-    assert not two.archive.foreign
-
-
-async def _store_everywhere(process: Process) -> None:
-    """Have a turn in each shard, and archive all."""
-    await process.archive.archive_due()
-    for at in range(8):
-        await grow(process.store, str(at))
-    await process.archive_all()
-
-
 async def test_an_archive_that_was_given_back_is_taken_by_its_own_redis_at_once_and_by_another_one_soon(
     machine: Machine,
 ) -> None:
@@ -223,14 +185,3 @@ async def test_an_archive_that_was_given_back_is_taken_by_its_own_redis_at_once_
         await again.archive.open()
         assert (await again.store.get(TENANT, id)) is not None
         await machine.stop()
-
-
-async def test_a_redis_that_lost_its_id_is_given_it_back(machine: Machine, redis: Redis) -> None:
-    one = machine.start()
-    await one.archive.archive_due()
-    await redis.delete(f"{machine.prefix}:{{00}}:archive-user")
-    two = machine.start(watched_seconds=3600.0)
-    await one.archive.archive_due()
-    await two.archive.open()
-    with pytest.raises(NotFound):
-        await two.store.get(TENANT, two.store.new_id())

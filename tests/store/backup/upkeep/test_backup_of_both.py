@@ -32,7 +32,6 @@ from tests.support.store.named import add, begun, words
 from tests.support.store.sample import TENANT, grow, said
 
 OTHER = "acme-2"
-HOUR_US = 3_600_000_000
 
 
 class Both:
@@ -233,22 +232,6 @@ async def test_marks_of_another_store_and_of_what_was_not_asked_for_stay_in_the_
     assert await second.kept.marks.is_held(TENANT) == same  # it was asked for with the tenant
 
 
-async def test_a_store_whose_clock_was_ahead_is_restored_and_what_it_stores_then_is_later_than_its_marks(
-    both: Both, second: Both
-) -> None:
-    await shared_secret(both.store)
-    clock = both.store.keyspace.all_shards()[0].clock
-    await both.store.server.command("SET", clock, micros() + 365 * 24 * HOUR_US)
-    await grow(both.store, "kept")
-    await erase(both.kept.archive, both.kept.marks, OTHER, await both.store.cut_time())
-    await both.save()
-    await moved(both, second)
-    await Heads(second.store.server, second.store.keyspace, second.kept.archive).catch_up(0)
-    (later,) = await grow(second.store, "later", tenant=OTHER)
-    await second.kept.archive_all()
-    assert await second.kept.told(later, OTHER) == [later]
-
-
 async def test_what_of_the_archive_can_not_be_read_is_counted_and_all_else_is_saved(both: Both) -> None:
     ids, other, forged = [await both.archived(*names) for names in ("ab", "c", "def")]
     archive = both.kept.archive
@@ -339,25 +322,3 @@ async def test_a_backup_has_a_conversation_as_memory_has_it_and_brings_it_over_a
     assert (await moved(both, second)).restored == 3
     assert (await moved(both, second, ".after")).restored == 2
     assert await last_form(second, redis, id) == IT
-
-
-async def test_another_turn_of_the_same_id_is_reported_with_what_continues_it_and_changes_nothing(
-    both: Both, second: Both
-) -> None:
-    ids = await both.archived("a", "b")
-    forged = second.kept.archive
-    await both.save()
-    await moved(both, second)
-    stored = await forged.get(key := key_of(TENANT, digits_of(ids[0])))
-    assert stored is not None
-    one, two = decode(stored.value).turns
-    changed = msgspec.structs.replace(one, digest="0" * 32, response=b"{}", messages=())
-    below = msgspec.structs.replace(two, id=both.store.new_id(one.id), parent=one.id)
-    assert await forged.put(key, encode(Part((changed, two, below))), only_if=stored.etag) is not None
-    second.file.unlink(missing_ok=True)
-    await second.save()
-    done = await moved(second, both)
-    assert (done.restored, done.kept, done.conflicts, done.whole) == (0, 1, 2, False)
-    assert [each.id for each in done.refused] == [one.id, below.id]
-    assert await both.kept.told(ids[1]) == ids
-    assert await both.kept.told(below.id) is None

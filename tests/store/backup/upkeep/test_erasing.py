@@ -1,7 +1,5 @@
 """Erasing a tenant, and its hold: on a real server, and on archives of two kinds."""
 
-import time
-
 import pytest
 
 from store.backup.archiving.archived_turns import ArchivedTurns
@@ -12,10 +10,9 @@ from store.backup.upkeep.walking import marks
 from store.errors import ArchiveDamaged, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
 from store.keys import digits_of
-from store.turn import digest_of
 from tests.store.conftest import OpenStore
 from tests.support.archive.kept import Kept, micros
-from tests.support.store.sample import TENANT, grow, said, turn, with_pictures
+from tests.support.store.sample import TENANT, grow, said
 
 OTHER = "acme-2"  # whose keys come between others in the order of codes
 HOUR_US = 3_600_000_000
@@ -31,19 +28,6 @@ async def test_all_of_a_tenant_is_erased_and_nothing_of_another(both: Kept) -> N
     assert await both.told(other, OTHER) == [other]
     assert not any(f"/t.{TENANT}/" in key for key in await both.keys())
     assert [whose async for whose, _ in marks(both.archive, GONE)] == [TENANT]
-
-
-async def test_a_tenant_that_is_erased_leaves_no_picture_in_memory_or_the_archive(both: Kept) -> None:
-    data, ids = b"cat" * 1_000, {tenant: both.store.new_id() for tenant in (TENANT, OTHER)}
-    for tenant, id in ids.items():
-        await both.store.append(tenant, with_pictures(turn(id), data))
-    await both.archive_all()
-    await erase(both.archive, both.marks, TENANT, micros())
-    assert await forget_all(both.store, TENANT) == (1, 0)
-    wanted = {digest_of(data): data}
-    assert await both.store.pictures(TENANT, ids[TENANT], wanted) == {}
-    assert await both.store.pictures(OTHER, ids[OTHER], wanted) == wanted
-    assert await both.told(ids[OTHER], OTHER) == [ids[OTHER]]
 
 
 async def test_who_still_has_turns_from_before_archives_none_of_them(both: Kept) -> None:
@@ -68,19 +52,6 @@ async def test_what_a_late_archiver_wrote_is_not_told_and_goes_with_the_next_rou
     assert not await both.archive.list(f"v1/00/t.{TENANT}/")
 
 
-async def test_later_turns_stay_whose_archiver_has_yet_to_write_the_first_part(both: Kept) -> None:
-    at = micros()
-    await grow(both.store, "one")
-    await both.archive_all()
-    (first,) = await both.keys()
-    stored, second = await both.archive.get(first), f"{first[:-1]}1"
-    assert stored is not None
-    await both.archive.put(second, stored.value, only_if=None)
-    await both.archive.delete(first)
-    assert (await clear(both.archive, TENANT, at)).deleted == 0
-    assert await both.keys() == [second]
-
-
 async def test_a_tenant_that_comes_back_keeps_what_it_makes_from_then_on(both: Kept) -> None:
     (before,) = await grow(both.store, "before")
     await both.archive_all()
@@ -90,18 +61,6 @@ async def test_a_tenant_that_comes_back_keeps_what_it_makes_from_then_on(both: K
     await both.archive_all()
     assert (await erase(both.archive, both.marks, TENANT, at - HOUR_US)).deleted == 0  # an earlier time changes nothing
     assert (await both.told(before), await both.told(after)) == (None, [after])
-
-
-async def test_what_a_tenant_makes_is_kept_by_a_process_whose_clock_is_behind(
-    both: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at, true = micros(), time.time
-    await erase(both.archive, both.marks, TENANT, at)
-    (after,) = await grow(both.store, "after")
-    monkeypatch.setattr(time, "time", lambda: true() - 600)
-    await both.archive_all()
-    await clear(both.archive, TENANT, at)
-    assert await both.told(after) == [after]
 
 
 async def test_a_time_that_cuts_is_earlier_than_what_any_shard_stores_from_then_on(open_store: OpenStore) -> None:

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.parts import key_of
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import EMPTY_DAYS, Expired, expire, expire_daily
@@ -76,22 +75,6 @@ async def test_a_hold_that_comes_amid_a_round_keeps_all_that_has_not_gone_yet(bo
     assert (done.looked, done.deleted, done.held) == (2, 1, 1)
 
 
-async def test_what_came_back_is_archived_anew_where_its_tree_was_just_emptied(both: Kept) -> None:
-    (root,) = await archived(both, "one")
-    put = both.archive.put
-
-    async def come_back(key: str, value: bytes, *, only_if: str | None) -> str | None:
-        both.archive.put = put  # type: ignore[method-assign]
-        assert await ArchivedTurns(both.store, both.archive).bring_back(TENANT, digits_of(root))
-        return await put(key, value, only_if=only_if)
-
-    both.archive.put = come_back  # type: ignore[method-assign]
-    assert (await later(both, 31)).deleted == 1
-    assert await both.told(root) is None
-    await both.archive_all()
-    assert await both.told(root) == [root]
-
-
 async def test_what_can_not_be_read_stays(both: Kept) -> None:
     await archived(both, "one")
     (key,) = await both.keys()
@@ -118,11 +101,6 @@ async def test_a_tree_that_was_wholly_deleted_leaves_nothing_in_the_end(both: Ke
     assert await both.told(kept) == [kept]
 
 
-async def test_fewer_days_than_none_are_refused(both: Kept) -> None:
-    with pytest.raises(ValueError, match="days"):
-        await expire(both.archive, both.memory, -1, now=0)
-
-
 @pytest.mark.parametrize("jump", [1_000, -1_000])
 async def test_a_clock_that_jumps_deletes_nothing_and_one_that_goes_on_does(both: Kept, jump: float) -> None:
     (root,) = await archived(both, "one")
@@ -141,19 +119,6 @@ async def test_a_clock_that_jumps_deletes_nothing_and_one_that_goes_on_does(both
     assert await both.told(root) == [root]
     assert [await on_day(3 + 2 * day) for day in range(1, 15)] == [0] * 13 + [1]
     assert await both.told(root) is None
-
-
-async def test_a_clock_that_is_ahead_for_a_moment_on_two_days_deletes_nothing(both: Kept) -> None:
-    (root,) = await archived(both, "one")
-    archive = StoreArchive(both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard)
-    true = time.time()
-    assert await expire_daily(archive, 30, now=true, own=true) == 0
-    for day in range(1, 4):  # the store's clock stays where it was
-        ahead = true + (400 + day) * DAY
-        for own in (ahead, true + day * DAY):
-            with pytest.raises(ClockDoubted):
-                await expire_daily(archive, 30, now=ahead, own=own)
-    assert await both.told(root) == [root]
 
 
 async def test_a_process_with_another_time_than_the_store_deletes_nothing_and_leaves_the_day_to_others(

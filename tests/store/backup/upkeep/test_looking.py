@@ -7,7 +7,6 @@ from redis.asyncio import Redis
 from store.backup.archiving.parts import key_of
 from store.backup.archiving.shards import Failed, failed_trees, waiting
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.heads import Heads
 from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.refilling import Refill, Refilled, newest
@@ -47,15 +46,6 @@ async def test_an_export_has_a_line_for_each_turn_and_none_for_those_deleted(bot
     assert str(line["created"]).startswith("20")
 
 
-async def test_an_export_counts_what_it_cannot_read(both: Kept) -> None:
-    _, key = await both.archived("one")
-    await both.overwrite(key, b"damaged")
-    (kept_one,) = await grow(both.store, "two")
-    await both.archive_all()
-    lines, done = await exported(both)
-    assert ([line["id"] for line in lines], done.unreadable) == ([kept_one], 1)
-
-
 async def test_memory_is_filled_up_to_its_caps_and_nothing_is_evicted(
     both: Kept, server_url: str, prefix: str, redis: Redis
 ) -> None:
@@ -88,16 +78,3 @@ async def test_a_tree_that_cannot_be_archived_is_named_until_it_can(both: Kept) 
     await archive.archive_due()
     (shard,) = await waiting(server, keyspace)
     assert (shard.trees, shard.failed, await failed_trees(server, keyspace, 10)) == (0, 0, [])
-
-
-async def test_deletions_of_the_last_minute_and_a_shard_that_is_behind_are_told(both: Kept, redis: Redis) -> None:
-    server, keyspace = both.store.server, both.store.keyspace
-    (id,) = await grow(both.store, "one")
-    await both.store.forget(TENANT, id)
-    await both.archive_all()
-    heads = Heads(server, keyspace, both.archive)
-    (shard,) = await waiting(server, keyspace, heads, fences=True)
-    assert (shard.fences, shard.behind) == (1, False)
-    await redis.delete(keyspace.all_shards()[0].archive_head)
-    (shard,) = await waiting(server, keyspace, heads)
-    assert (shard.fences, shard.behind) == (None, True)

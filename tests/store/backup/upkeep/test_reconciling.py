@@ -7,12 +7,11 @@ from store.backup.heads import Heads, Standing
 from store.backup.upkeep.erasing import clear, forget_all
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ConversationMoved, NotFound
-from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.omissions import ERASED, omission, omitting
 from store.keys import OMISSION_MARK
 from tests.support.archive.back import gone_back, remembered
-from tests.support.archive.kept import Kept, kept, micros
+from tests.support.archive.kept import Kept, micros
 from tests.support.store.audit import complaints
 from tests.support.store.named import SECONDS, add, begun, tip_of, words
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -111,13 +110,6 @@ async def test_what_is_under_way_stays_until_it_has_ended(both: Kept, redis: Red
         await both.store.get(TENANT, one)
 
 
-async def test_a_tree_that_cannot_be_read_is_told_and_stays(both: Kept) -> None:
-    (one,), key = await both.archived("one")
-    await both.overwrite(key, b"damaged")
-    assert (await reconciled(both)).unreadable == 1
-    assert await both.store.get(TENANT, one)
-
-
 def heads_of(both: Kept) -> Heads:
     return Heads(both.store.server, both.store.keyspace, both.archive)
 
@@ -194,22 +186,4 @@ async def test_what_a_conversation_got_since_its_archived_form_stays(both: Kept,
     assert (await reconciled(both)).moved == 2
     assert (await named.get(TENANT, grew), await named.get(TENANT, shown)) == (b"{}", b'{"later":1}')
     assert await words(named, grew) == ["first", "a"]
-    assert await complaints(redis, prefix) == []
-
-
-async def test_a_conversation_without_room_for_the_rest_of_it_leaves_memory(
-    both: Kept, server_url: str, redis: Redis, prefix: str
-) -> None:
-    named = Conversations(both.store)
-    id = await begun(named, text="first")
-    await both.archive_all()
-    before = await remembered(redis, prefix)
-    await add(named, id, "a", "b")
-    await both.archive_all()
-    await gone_back(redis, prefix, before)
-    async with kept(server_url, prefix, both.archive, Caps(responses=2)) as full:
-        assert (await reconciled(full)).moved == 1
-        with pytest.raises(NotFound):
-            await Conversations(full.store).lineage(TENANT, id)
-    assert len(await both.told(id) or ()) == 4
     assert await complaints(redis, prefix) == []

@@ -134,20 +134,3 @@ async def test_what_is_gone_and_readable_in_redis_is_told(both: Kept) -> None:
     with pytest.raises(NotFound):
         await both.store.get(TENANT, id)
     assert await whats(both) == []
-
-
-async def test_what_was_written_and_never_counted_is_no_fault(both: Kept) -> None:
-    _, key = await both.archived("one")
-    await both.overwrite(f"{key[:-1]}1", encode(Part()))
-    report = await verified(both)
-    assert (report.found, report.uncounted) == (0, 1)
-
-
-async def test_an_empty_archive_and_a_store_that_never_had_one_have_no_faults(both: Kept) -> None:
-    assert (await verified(both, most=10)).found == 0
-    (shard,) = both.store.keyspace.all_shards()
-    async with both.store.server.operation() as operation:
-        await operation.command("DEL", shard.archive)
-    await grow(both.store, "one")
-    report = await verified(both)
-    assert (report.found, report.compared, report.unjudged) == (0, 0, [0])

@@ -79,22 +79,6 @@ async def test_an_approval_lasts_as_long_as_a_conversation_may_be_idle(
     assert await complaints(redis, prefix) == []
 
 
-async def test_what_was_used_stays_so_though_nobody_knows_any_more_by_whom(
-    redis: Redis, open_store: OpenStore, prefix: str
-) -> None:
-    """The mark of a use goes first where approvals are kept for longer than at the time of it, or a server evicts."""
-    store = open_store()
-    them, id = Approvals(store), store.new_id()
-    await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is Use.NEW
-    await them.ask(TENANT, id, {0: DIGEST, 1: OTHER})
-    await redis.delete(f"{prefix}:{{00}}:approved:{TENANT}")
-
-    assert await them.use_up(TENANT, id, 0, DIGEST, by=store.new_id(id), run="one") is Use.UNKNOWN
-    assert await them.use_up(TENANT, id, 1, OTHER, by=id, run="one") is Use.NEW
-    assert await complaints(redis, prefix) == []
-
-
 async def test_a_lost_reply_uses_nothing_up(
     lost_replies: None, store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:

@@ -1,16 +1,10 @@
 """Requests with a key: one at a time makes each, as one turn, whoever dies, repeats or comes late."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
-from store.listening import Listening
-from store.redis.connection import connect
-from tests.store.conftest import OpenStore
-from tests.support.store.audit import complaints
 from tests.support.store.sample import TENANT
 from tests.support.waiting import until
 
@@ -30,15 +24,6 @@ def them(store: ConversationHistoryStore) -> KeyedRequests:
 def brief(history: ConversationHistoryStore) -> KeyedRequests:
     """Who isn't heard of for a moment is taken for dead."""
     return KeyedRequests(history, lease_seconds=BRIEFLY)
-
-
-@pytest.fixture
-async def listening(server_url: str) -> AsyncIterator[Listening]:
-    client = connect(server_url)
-    listening = Listening(client)
-    yield listening
-    await listening.close()
-    await client.aclose()
 
 
 async def asked(them: KeyedRequests, key: bytes = b"key", body: bytes = b"{}", tenant: str = TENANT) -> Keyed:
@@ -131,15 +116,6 @@ async def test_nothing_of_a_key_or_a_body_is_stored(them: KeyedRequests, redis: 
     assert not [each for each in stored if b"Ada" in each]
 
 
-async def test_what_is_stored_of_a_body_tells_nobody_whether_another_key_came_with_it(them: KeyedRequests) -> None:
-    assert (await asked(them, b"one")).body != (await asked(them, b"two")).body
-
-
-def test_a_lease_that_outlasts_what_is_known_is_refused(unaudited: ConversationHistoryStore) -> None:
-    with pytest.raises(ValueError, match="lease_seconds"):
-        KeyedRequests(unaudited, lease_seconds=10, kept_seconds=10)
-
-
 async def test_a_lost_reply_changes_nothing(lost_replies: None, store: ConversationHistoryStore) -> None:
     them = KeyedRequests(store)
     request = await asked(them)
@@ -149,16 +125,3 @@ async def test_a_lost_reply_changes_nothing(lost_replies: None, store: Conversat
     assert await them.renew(request, ONE)
     await them.end(request, ONE, made=True)
     assert await them.take(request, TWO) == Taken(Found.MADE, DIGITS)
-
-
-async def test_many_shards_share_them(open_store: OpenStore, redis: Redis, prefix: str) -> None:
-    store = open_store(shards=16)
-    them = KeyedRequests(store)
-    requests = [await asked(them, b"%d" % number) for number in range(200)]
-    for request in requests:
-        assert await them.take(request, ONE) == Taken(Found.MINE)
-    sizes = [await redis.hlen(f"{prefix}:{{{shard:02x}}}:keyed:{TENANT}") for shard in range(16)]
-
-    assert sum(sizes) == 200
-    assert min(sizes) > 0
-    assert await complaints(redis, prefix) == []

@@ -61,17 +61,3 @@ async def test_trees_that_are_forgotten_or_idle_are_not_listed(
     assert [tree.id for tree in await all_of(strict)] == [new]
     assert [place.known for place, _ in await TreeListing(strict, TENANT).some(5)] == [True, False]
     await store.get(TENANT, old)
-
-
-async def test_a_tree_with_more_turns_than_are_counted_says_that_there_are_more(
-    store: ConversationHistoryStore,
-) -> None:
-    (root,) = await grow(store, "root")
-    for number in range(30):
-        await grow(store, *(f"{number} {at}" for at in range(80)), parent=root)
-    few = [(await grow(store, "a", "b"))[0] for _ in range(3)]
-    await grow(store, "newest", parent=root)
-    found = {tree.id: tree for tree in await all_of(store)}
-    assert (found[root].turns, found[root].whole) != (2402, True)
-    assert 500 < found[root].turns < 2402
-    assert all((found[id].turns, found[id].whole) == (2, True) for id in few)

@@ -6,12 +6,10 @@ import time
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.history.tree_turns import SHOWN_BYTES, shown_of, turns_of, under_way
-from store.jobs.jobs import Jobs
+from store.history.tree_turns import SHOWN_BYTES, shown_of, turns_of
 from store.turn import Status, Turn
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow
-from tests.support.store.work import submit
 
 SECONDS_OF_A_THOUSAND = 1.0
 """Many times what our own part of it takes on a quiet machine."""
@@ -76,16 +74,3 @@ async def test_a_thousand_turns_are_told_and_read_in_no_time_and_by_that_not_use
     assert time.thread_time() - began < SECONDS_OF_A_THOUSAND
     assert (len(found.nodes), count) == (1_000, 1_000)
     assert await dump(redis, prefix) == before
-
-
-async def ids(history: ConversationHistoryStore, most: int = 10, tenant: str = TENANT) -> list[tuple[str, str]]:
-    found, _ = await under_way(history, tenant, most)
-    return [(each.id, each.status) for each in found]
-
-
-async def test_no_more_is_told_than_is_wanted(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    made = {await submit(jobs) for _ in range(4)}
-    for most in (1, 3, 4, 5):
-        found, whole = await under_way(history, TENANT, most)
-        assert (len(found), whole) == (min(most, 4), most >= 4)
-        assert {each.id for each in found} <= made
