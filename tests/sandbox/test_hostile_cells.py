@@ -1,10 +1,8 @@
 """What the author of a hostile cell tries on whoever reads its answers, counts its files and runs its next cell."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -59,31 +57,6 @@ async def session(sandbox: LocalSandbox) -> AsyncIterator[str]:
 
 async def ran(sandbox: LocalSandbox, code: str) -> Cell:
     return await sandbox.run("one", f"call-{hash(code)}", code)
-
-
-@pytest.mark.parametrize("code", ["1", "import threading\nthreading.Thread(target=threading.Event().wait).start()"])
-async def test_an_interrupt_that_comes_too_late_for_its_cell_hits_no_other(
-    sandbox: LocalSandbox, session: str, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
-    one = sandbox.session("one")
-    answer, send, sent = one._answer, one._send, asyncio.Event()
-
-    async def answered_when_it_is_stopped() -> Any:
-        ended = await answer()
-        one.stop("late")
-        await sent.wait()
-        return ended
-
-    def noting(number: signal.Signals) -> None:
-        send(number)
-        if number == signal.SIGINT:
-            sent.set()
-
-    with monkeypatch.context() as patched:
-        patched.setattr(one, "_answer", answered_when_it_is_stopped)
-        patched.setattr(one, "_send", noting)
-        assert (await sandbox.run("one", "late", code)).ended == "stopped"
-    assert await ran(sandbox, "6 * 7") == Cell("ok", "42\n")
 
 
 async def test_an_interrupt_that_comes_before_its_cell_has_begun_is_not_lost(
@@ -166,21 +139,6 @@ async def test_files_without_a_name_count_however_they_are_kept(sandbox: LocalSa
     cell = await ran(sandbox, f"{SAY}{HIDDEN}{code}")
     assert cell.ended == "lost"
     assert cell.logs.startswith(f"{LOST}its files took")
-
-
-async def test_locks_take_no_memory_of_the_kernel_and_sqlite_has_its_databases(
-    sandbox: LocalSandbox, session: str
-) -> None:
-    await ran(sandbox, "import fcntl\nfile = open('file', 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)")
-    inode = (sandbox.session("one").folder / "file").stat().st_ino
-    assert f":{inode} " not in _locks()
-    used = "with sqlite3.connect('db') as db: db.execute('create table t(n)'); db.execute('insert into t values(7)')"
-    code = f"import sqlite3\n{used}\nsqlite3.connect('db').execute('select * from t').fetchall()"
-    assert (await ran(sandbox, code)).logs == "[(7,)]\n"
-
-
-def _locks() -> str:
-    return Path("/proc/locks").read_text()
 
 
 async def test_what_is_written_from_outside_never_ends_the_session(sandbox: LocalSandbox, session: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,8 @@ from threading import Event
 import pytest
 import pytest_asyncio
 
-from service.sandbox.folder import Writing
 from service.sandbox.local import FIRST_UIDS, LocalSandbox, Places, take_users
-from service.sandbox.port import Full, Gone, NoFile, Unusable
+from service.sandbox.port import Full, Gone, Limits, Unusable
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, bare
 from tests.support.waiting import until
 
@@ -78,15 +78,6 @@ def test_users_whose_processes_still_die_are_left_alone(tmp_path: Path, monkeypa
     os.close(after[1])
 
 
-def test_a_file_that_can_not_be_begun_keeps_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.sandbox.folder.secrets.token_hex", lambda size: "x" * 300)  # no file has such a name
-    before = os.listdir("/proc/self/fd")
-    for _ in range(3):
-        with pytest.raises(NoFile, match="File name too long"):
-            Writing(tmp_path, "file", None)
-    assert len(os.listdir("/proc/self/fd")) == len(before)
-
-
 async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: AsyncExitStack) -> None:
     sandbox = await started(ending, Places(sessions=4, tenant_sessions=4, idle_seconds=IDLE_SECONDS))
     for name in ("idle", "busy", "used"):
@@ -133,3 +124,16 @@ async def test_whoever_fills_the_threads_of_the_service_delays_no_cell_and_no_lo
 def _uses(sandbox: LocalSandbox, name: str) -> bool:
     sandbox.session(name).touch()
     return True
+
+
+async def test_a_cell_is_interrupted_though_the_service_was_begun_where_interrupts_are_ignored(
+    ending: AsyncExitStack,
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sandbox = await started(ending)
+        await sandbox.open("one", TENANT, Limits(seconds=0.3))
+        cell = await sandbox.run("one", "call", "while True: pass")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert cell.ended == "timeout"

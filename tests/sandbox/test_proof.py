@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from service.sandbox.inside.syscalls import ARCHITECTURES, program
-from service.sandbox.local import FIRST_UIDS, LocalSandbox, Places
-from service.sandbox.port import Limits, Unusable
+from service.sandbox.local import FIRST_UIDS
 from tests.support import ROOT
 from tests.support.sandbox.sandboxes import folder_for_all
 
@@ -82,16 +81,6 @@ def test_without_a_namespace_sessions_are_told_the_path_of_their_folder(base: Pa
     found = tried(base, "as-user", "without-namespaces")
     assert (found["ended"], found["files"]) == ("ok", ["/mnt/data/x"])
     assert found["folder"].startswith(f"{base}/run-")
-
-
-@pytest.mark.parametrize(("name", "why"), [("python", "Permission denied"), ("none", "No such file or directory")])
-async def test_what_can_not_run_python_is_no_sandbox(
-    base: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
-) -> None:
-    (base / "python").touch(0o600)
-    monkeypatch.setattr(sys, "executable", str(base / name))
-    with pytest.raises(Unusable, match=re.escape(f"{base / name} can't be run: {why}")):
-        await LocalSandbox(Places(), Limits(), base / "sandbox").start()
 
 
 @pytest.mark.parametrize(

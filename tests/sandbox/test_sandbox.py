@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from service.sandbox.port import Cell, Full, Gone, Limits, NoFile, Sandbox
+from service.sandbox.port import Cell, Full, Gone, Limits, NoFile, Sandbox, Unusable
 from service.sandbox.remote import RemoteSandbox
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, SandboxProcess, folder_for_all, local, parts
 from tests.support.waiting import until
@@ -412,17 +412,33 @@ async def test_a_session_s_limits_are_no_more_than_the_sandbox_s(sandbox: Sandbo
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a" * 65, "ä"])
-async def test_a_name_that_could_be_none_is_refused(sandbox: Sandbox, name: str, tmp_path: Path) -> None:
+async def test_a_name_that_could_be_none_is_refused(sandbox: Sandbox, name: str) -> None:
     with pytest.raises(ValueError, match="no name of a session"):
         await sandbox.open(name, TENANT, MOST)
 
 
-async def test_a_session_that_may_be_idle_for_less_is_closed_earlier() -> None:
-    with folder_for_all() as base:
-        sandbox = local(base, replace(PLACES, idle_seconds=6))
-        await sandbox.start()
-        await sandbox.open("short", TENANT, Limits(idle_seconds=0.5))
-        await sandbox.open("long", TENANT, Limits())
-        await until(lambda: len(list(base.glob("run-*/s-*"))) == 1)
-        assert await sandbox.files("long") == []
-        await sandbox.aclose()
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("body", [b"<html>", b'{"x":' + b"[" * 100_000, b""], ids=["html", "deep", "none"])
+async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: bytes) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(body=body, status=status)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(application) as server:
+        sandbox = RemoteSandbox(str(server.make_url("")))
+        try:
+            if status == 404:
+                with pytest.raises(Unusable):
+                    await sandbox.start()
+            for action in (
+                lambda: sandbox.open("one", TENANT, MOST),
+                lambda: sandbox.run("one", "call", "1"),
+                lambda: sandbox.files("one"),
+                lambda: sandbox.write("one", "x", parts(b"x")),
+            ):
+                with pytest.raises(Unusable, match=r"what answers at .* is no sandbox"):
+                    await action()
+        finally:
+            await sandbox.aclose()

@@ -1,9 +1,6 @@
 """A folder of documents: found by their words, shown as pages, and nothing beside them."""
 
-import asyncio
 import os
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,33 +73,3 @@ async def test_what_has_changed_is_found(documents: Path) -> None:
     assert [result.title for result in await folder.search(Query("harbour"))] == ["notes.txt"]
     (documents / "notes.txt").unlink()
     assert await folder.search(Query("harbour")) == []
-
-
-async def test_names_that_are_no_text_are_left_out(documents: Path) -> None:
-    for name in (b"tides-caf\xe9.txt", b"caf\xe9"):
-        path = os.fsencode(documents) + b"/" + name
-        if name.endswith(b".txt"):
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
-        else:
-            os.mkdir(path)
-            os.close(os.open(path + b"/tides.txt", os.O_CREAT | os.O_WRONLY))
-    os.mkfifo(documents / "tides.md")
-
-    assert [found.title for found in await Folder(documents).search(Query("tides"))] == ["Tides in Brest", "The moon"]
-
-
-async def test_an_index_that_takes_long_keeps_its_own_threads(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, ready = Folder(documents), threading.Event()
-
-    def files() -> Iterator[tuple[str, tuple[int, int]]]:
-        ready.wait(20)
-        return iter(())
-
-    monkeypatch.setattr(folder, "_files", files)
-    searches = [asyncio.create_task(folder.search(Query("tides"))) for _ in range(40)]
-    try:
-        await asyncio.sleep(0)
-        assert await asyncio.wait_for(asyncio.to_thread(int), 5) == 0
-    finally:
-        ready.set()
-    assert await asyncio.gather(*searches) == [[]] * 40

@@ -83,17 +83,6 @@ def test_those_that_nobody_came_back_to_make_room() -> None:
     assert kept.get(at("huge")) is None
 
 
-def test_a_page_takes_room_though_it_has_no_text() -> None:
-    kept = KeptPages(chars=100 * OWN_CHARS)
-    for number in range(200):
-        kept.put(at(f"{number}"), page(""))
-    linked = page_of("https://tides.example/", "Tides", "x", ["https://tides.example/" + "x" * 1_000] * 100)
-    kept.put(at("linked"), linked)
-
-    assert sum(kept.get(at(f"{number}")) is not None for number in range(200)) < 100
-    assert kept.get(at("linked")) is None
-
-
 async def test_there_are_no_more_places_than_that() -> None:
     crowd = Crowd(Places(at_once=3, each=2))
     async with asyncio.TaskGroup() as group:
@@ -103,10 +92,3 @@ async def test_there_are_no_more_places_than_that() -> None:
         crowd.leave.set()
 
     assert crowd.inside == ["a", "b", "c", "d"]
-
-
-def test_a_page_is_kept_for_a_while() -> None:
-    kept = KeptPages(seconds=-1)
-    kept.put(at("u"), page("x"))
-
-    assert kept.get(at("u")) is None

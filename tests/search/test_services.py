@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from service.browser.page import Result
-from service.search.port import MAX_CONSIDERED, RESULTS, Query, Searcher, SearchFailure
+from service.search.port import Query, Searcher, SearchFailure
 from service.search.services import searcher_of
 from tests.support.search.services import KEY, Services, search_services
 
@@ -35,9 +35,6 @@ async def test_it_finds_pages_and_nothing_that_is_none(searcher: Searcher) -> No
         Result("https://tides.example/brest", "Tides in Brest", "High & low water."),
         Result("https://port.example/fr/", "The <port>", "Quays."),
     ]
-
-
-async def test_it_finds_nothing(searcher: Searcher) -> None:
     assert await searcher(Query("none")) == []
 
 
@@ -46,20 +43,6 @@ async def test_domains_are_told_to_the_service_and_always_hold(searcher: Searche
 
     assert [result.url for result in found] == ["https://port.example/fr/"]
     assert "port.example" in str(services.asked)
-
-
-async def test_of_too_many_results_a_few_are_looked_at(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = 0
-
-    def is_address(url: str) -> bool:
-        nonlocal looked
-        looked += 1
-        return True
-
-    monkeypatch.setattr("service.search.port.is_address", is_address)
-    assert len(await searcher(Query("many"))) == RESULTS
-    assert await searcher(Query("many", ("nowhere.example",))) == []
-    assert looked <= MAX_CONSIDERED + RESULTS
 
 
 @pytest.mark.parametrize("text", ["http 500", "html", "types", "huge", "redirect"])

@@ -1,16 +1,19 @@
 """Pages of the web: which may be opened, how much of one is read, and what an address leads to."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.browser.page import MAX_URL_CHARS, REST
 from service.search.fetcher import FetchLimits
 from service.search.port import SearchFailure
-from service.search.web import Web
+from service.search.web import CODECS, DECODED_BYTES, Web, text_of
 from tests.support.search.services import served
 
 NAMES = {"tides.example": ["127.0.0.1"], "both.example": ["8.8.8.8", "127.0.0.1"], "meta.example": ["169.254.169.254"]}
@@ -47,10 +50,8 @@ def application(never: asyncio.Event) -> web.Application:
         await response.prepare(request)
         while request.path == "/huge":
             await response.write(b"word " * 10_000)
-        for _ in range(1_000 if request.path == "/pieces" else 1):
-            await response.write(b"x")
-        if request.path == "/slow":
-            await never.wait()
+        await response.write(b"x")
+        await never.wait()
         return response
 
     async def to(request: web.Request) -> web.Response:
@@ -60,7 +61,7 @@ def application(never: asyncio.Event) -> web.Application:
 
     made = web.Application()
     made.add_routes([web.get(path, page) for path in PAGES])
-    made.add_routes([web.get(path, poured) for path in ("/huge", "/pieces", "/slow")])
+    made.add_routes([web.get(path, poured) for path in ("/huge", "/slow")])
     made.add_routes([web.get("/to", to), web.get("/again/{n}", to)])
     return made
 
@@ -132,8 +133,9 @@ async def test_what_can_not_be_opened_says_why(port: str, path: str, why: str) -
     ],
 )
 async def test_no_private_address_is_connected_to(port: str, url: str) -> None:
-    with pytest.raises(SearchFailure, match="not a public address"):
+    with pytest.raises(SearchFailure, match="not a public address") as failure:
         await opened().page(url.replace("%s", port))
+    assert "example" not in url or "127.0" not in str(failure.value), "nobody is told what address a name has"
 
 
 @pytest.mark.parametrize(
@@ -158,25 +160,10 @@ async def test_only_addresses_of_pages_are_asked(url: str) -> None:
         await opened().page(url)
 
 
-async def test_nobody_is_told_which_private_address_a_name_has() -> None:
-    with pytest.raises(SearchFailure) as failure:
-        await opened().page("http://meta.example/")
-
-    assert "169.254" not in str(failure.value)
-
-
 async def test_an_endless_page_is_read_up_to_its_bound(port: str) -> None:
     page = await opened("tides.example").page(f"http://tides.example:{port}/huge")
 
     assert LIMITS.bytes - 1_000 < len(page.text) < LIMITS.bytes + len(REST) + 100
-
-
-async def test_a_page_in_tiny_pieces_is_read_up_to_its_bound(port: str) -> None:
-    url = f"http://tides.example:{port}/pieces"
-    few = msgspec.structs.replace(LIMITS, pieces=300)
-
-    assert (await opened("tides.example").page(url)).text.count("x") == 1_000 + url.count("x")
-    assert (await opened("tides.example", limits=few).page(url)).text.count("x") <= 300 + url.count("x")
 
 
 async def test_domains_hold_for_what_is_opened_and_for_redirects(port: str) -> None:
@@ -194,3 +181,47 @@ async def test_a_host_may_be_named_with_its_port(port: str) -> None:
     assert (await opened(f"tides.example:{port}").page(f"http://tides.example:{port}/")).title == "Café"
     with pytest.raises(SearchFailure, match="not a public address"):
         await opened("tides.example:1").page(f"http://tides.example:{port}/")
+
+
+# --- texts in the encodings of the web, and bytes that are none ---
+
+
+@pytest.mark.parametrize(
+    ("text", "codec", "said"),
+    [
+        ("Café, 5 €", "cp1252", "ISO-8859-1"),
+        ("潮汐", "big5", "big5"),
+        ("潮の満ち引き", "cp932", " Shift_JIS"),
+        ("Прилив", "koi8_r", "koi8-r"),
+        ("Café", "utf-16-le", "utf-16"),
+        ("Café", "utf-8", None),
+        ("Café", "utf-8", "nonsense"),
+    ],
+)
+def test_a_text_is_read_as_it_was_said(text: str, codec: str, said: str | None) -> None:
+    assert text_of(text.encode(codec), said, html=False) == text
+    long = text * (DECODED_BYTES // len(text))
+    assert text_of(long.encode(codec), said, html=False) == long
+
+
+def test_html_may_say_it_itself() -> None:
+    page = '<meta http-equiv=x content="text/html; charset=koi8-r"><p>Прилив'
+
+    assert text_of(page.encode("koi8-r"), None, html=True).endswith("Прилив")
+    assert not text_of(page.encode("koi8-r"), None, html=False).endswith("Прилив")
+    assert text_of(b"<meta charset=utf-16>Caf\xc3\xa9", None, html=True).endswith("Café")
+
+
+@given(st.sampled_from(["utf-7", "unicode_escape", "raw_unicode_escape", *CODECS]), st.binary(max_size=60))
+def test_any_bytes_are_a_text_that_can_be_stored(said: str, body: bytes) -> None:
+    text = text_of(b"+2AA- \\ud800 \xed\xa0\x80 \x00\xd8" + body, said, html=True)
+
+    assert text.encode().decode() == text
+
+
+def test_no_encoding_takes_longer_than_its_text() -> None:
+    body = b"a" * 150_000 + b"-" + b"a" * 150_000  # 15 s as Python's punycode, and four times that for each doubling
+    began = time.process_time()
+    text_of(body, "punycode", html=False)
+
+    assert time.process_time() - began < 2.0

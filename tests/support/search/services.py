@@ -1,6 +1,6 @@
 """The services that search, as their documentation has their wire, and some pages: in this process, on a free port.
 
-What is searched for says how the services behave: `http 500`, `html`, `types`, `huge`, `redirect`, `none`, `many`; else
+What is searched for says how the services behave: `http 500`, `html`, `types`, `huge`, `redirect`, `none`; else
 they find two pages, and some whose addresses can't be opened.
 """
 
@@ -18,7 +18,6 @@ FOUND = (
     ("http://evil.example\\@port.example/", "no page of port.example", "x"),
     (None, None, None),
 )
-MANY = 5_000
 
 
 class Services:
@@ -33,7 +32,6 @@ class Services:
 
     def handled(self, text: str, answer: dict[str, Any]) -> web.StreamResponse:
         """What a service answers to a search for this text."""
-        many = [{"url": "http://a.example/"}] * MANY if text == "many" else []
         bad = {
             "http 500": web.Response(status=500, text="secret inside"),
             "html": web.Response(text="<html>", content_type="text/html"),
@@ -41,7 +39,6 @@ class Services:
             "huge": web.Response(body=b'{"results": [' + b" " * (3 << 20) + b"]}", content_type="application/json"),
             "redirect": web.Response(status=302, headers={"location": "http://169.254.169.254/"}),
             "none": web.json_response({}),
-            "many": web.json_response({"results": many, "web": {"results": many}}),
         }
         return bad.get(text) or web.json_response(answer)
 
