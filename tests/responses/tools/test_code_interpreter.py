@@ -1,6 +1,5 @@
 """code_interpreter from a request to its answer: real code in a real sandbox, and the official client."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +14,8 @@ from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import asking
-from tests.support.waiting import until
 
 AUTO: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
-SECONDS = 20.0
 OUTPUTS: Any = ["code_interpreter_call.outputs"]
 ask = asking(tools=[AUTO])
 
@@ -86,20 +83,6 @@ async def test_variables_outlive_a_response_of_one_conversation(settings: Settin
     assert [call.outputs[0].logs for call in ran(second)] == ["21\n", "22\n"]
 
 
-async def test_any_number_of_responses_one_after_the_other_run_code_and_the_oldest_containers_expire(
-    settings: Settings, sandbox: LocalSandbox
-) -> None:
-    script = [part for number in range(30) for part in ([code(f"{number} + 1")], [answer("Yes.")])]
-    async with serving(settings, scripted(*script), sandbox=sandbox) as service, service.client() as client:
-        made = await client.containers.create(name="mine")
-        responses = [await ask(client, input="Add.", include=OUTPUTS) for _ in range(30)]
-        calls = [ran(response)[0] for response in responses]
-        kept = [await client.containers.retrieve(id) for id in (made.id, *(call.container_id for call in calls[-10:]))]
-
-    assert [call.outputs[0].logs for call in calls] == [f"{number}\n" for number in range(1, 31)]
-    assert [each.status for each in kept] == ["running", *["expired"] * 8, *["running"] * 2]
-
-
 async def test_a_container_may_be_named_without_a_stored_history(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("20")], [code("x")], [answer("20")])
     async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
@@ -112,35 +95,6 @@ async def test_a_container_may_be_named_without_a_stored_history(settings: Setti
 
     assert [ran(each)[0].outputs[0].logs for each in (second, third)] == ["20\n", "20\n"]
     assert {ran(each)[0].container_id for each in (second, third)} == {id}
-
-
-@pytest.mark.parametrize("background", [False, True])
-async def test_a_container_that_is_deleted_amid_a_response_is_not_made_anew(
-    settings: Settings, sandbox: LocalSandbox, background: bool
-) -> None:
-    wait = "import time\nwhile True:\n    time.sleep(0.01)"
-    engine = scripted([code("x = 1")], [code(wait)], [code("'x' in globals()")], [answer("Gone.")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
-        containers = client.containers
-        asked = ask(client, input="Wait.", include=OUTPUTS, background=background)
-        response = asyncio.ensure_future(asked)
-        await until(lambda: len(engine.generations) == 2, SECONDS)
-        (used,) = [each async for each in containers.list()]
-        await containers.delete(used.id)
-        made = await response
-        if background:
-            made = await until(
-                lambda: client.responses.retrieve(made.id), SECONDS, wanted=lambda each: each.status == "completed"
-            )
-        with pytest.raises(NotFoundError):
-            await containers.delete(used.id)
-        (left,) = [each.id async for each in containers.list()]
-
-    first, second, third = ran(made)
-    assert [call.status for call in (first, second, third)] == ["completed", "failed", "completed"]
-    assert (first.container_id, second.container_id, third.container_id) == (used.id, used.id, left)
-    assert third.outputs[0].logs == "False\n"
-    assert "The container was lost, with its variables and files." in prompts(engine)[3]
 
 
 async def test_the_file_that_code_wrote_is_cited_in_the_stream(settings: Settings, sandbox: LocalSandbox) -> None:

@@ -12,8 +12,8 @@ from service.api.tools.callee import Hosted
 from service.backoff import Backoff
 from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Opened, Unusable
 from service.settings.settings import Settings
-from service.tools.containers import FRESH_SECONDS, IDLE_MINUTES, Containers
-from service.tools.python import OUTPUTS, PythonRun
+from service.tools.containers import FRESH_SECONDS, Containers
+from service.tools.python import PythonRun
 from store.errors import StoreUnavailable
 from store.history.containers import Containers as Records
 from store.history.history import ConversationHistoryStore
@@ -150,29 +150,6 @@ async def test_where_the_store_is_away_before_no_code_runs(
     assert "was not run" in outcome.told
 
 
-async def test_calls_that_follow_each_other_look_for_their_container_once(
-    containers: Containers, sandbox: Sandbox, records: Away
-) -> None:
-    id, run = containers.new_id(TENANT), PythonRun(containers, TENANT)
-    for _ in range(5):
-        await called(containers, "1", id, run)
-    asked = records.asked
-    sandbox.clock.now += FRESH_SECONDS
-    await called(containers, "1", id, run)
-
-    assert (asked, records.asked, sandbox.runs) == (2, 4, 6)
-
-
-async def test_a_container_was_used_until_its_code_ended(containers: Containers, sandbox: Sandbox) -> None:
-    sandbox.seconds, id = IDLE_MINUTES * 60 - 1, containers.new_id(TENANT)
-    await called(containers, "1", id)
-    sandbox.clock.now += 60
-    record = await containers.find(TENANT, id)
-
-    assert record is not None
-    assert containers.lives(record)
-
-
 async def test_no_session_is_left_that_nobody_knows_of(containers: Containers, records: Away, sandbox: Sandbox) -> None:
     records.away = True
     with pytest.raises(StoreUnavailable):
@@ -211,26 +188,3 @@ async def test_a_sandbox_that_comes_after_the_service_is_used_from_then_on(recor
     await until(lambda: containers.usable)
     assert sandbox.starts == 4
     await containers.aclose()
-
-
-async def test_a_service_that_ends_waits_no_more_for_its_sandbox(records: Away, sandbox: Sandbox) -> None:
-    sandbox.first_good_start = 2
-    containers = Containers(records, sandbox, "there", lambda: 1_000.0, Backoff(3_600.0, 3_600.0))
-    await containers.start()
-    await containers.aclose()
-
-    assert sandbox.starts == 1
-
-
-async def test_the_images_of_a_response_are_shown_up_to_a_bound(containers: Containers, sandbox: Sandbox) -> None:
-    sandbox.images = (Image(b"a" * (2 << 20)), Image(b"b" * (2 << 20)), Image(b"c"))
-    run, id = PythonRun(containers, TENANT), containers.new_id(TENANT)
-    tool = Hosted(id, "python", True, "python", Wanted().encode())
-    shown: list[list[str]] = []
-    for number in range(9):
-        call = HostedCall(f"ci_{number}", tool, "1", include=frozenset((OUTPUTS,)))
-        outputs = (await run.call(call)).shown["outputs"]
-        shown.append([each["type"] for each in outputs])
-        assert "too large to be shown" in outputs[0]["logs"]
-
-    assert shown == [["logs", "image", "image"]] * 7 + [["logs", "image"]] * 2

@@ -12,14 +12,10 @@ from typing import Any
 import openai
 import pytest
 
-from service.api.outcome import HostedCall
-from service.api.tools.callee import Hosted
 from service.api.tools.mcp import Routed
 from service.harmony import tokens
-from service.settings.mcp import BadServers, Connection, read_servers
+from service.settings.mcp import BadServers, read_servers
 from service.settings.settings import Settings
-from service.tools.port import Listing, ToolResult
-from service.tools.toolbox import ToolRun
 from tests.support.documents import blocks, read, section
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.seen import asking, prompts
@@ -144,29 +140,6 @@ async def test_a_search_that_fails_is_shown_as_failed_and_told(
     assert "index is being built" not in caplog.text
 
 
-@pytest.mark.parametrize("arguments", ["", "tides", "{}", '{"queries": []}', '{"queries": [1]}', '{"queries": "x"}'])
-async def test_arguments_that_no_engine_held_to_the_form_are_told_and_nothing_is_searched(arguments: str) -> None:
-    tool = Hosted("library", "search", True, "file_search", '{"vector_store_ids":["vs_1"]}')
-    run = ToolRun({("file_search", "library"): Connection("library", "http://127.0.0.1:9/mcp")}, lambda _: Unasked())
-    outcome = await run.call(HostedCall("fs_1", tool, arguments))
-
-    assert (outcome.status, outcome.shown) == ("failed", {})
-    assert "Error: The arguments are no" in outcome.told
-
-
-class Unasked:
-    """A session with a server that nobody should ask."""
-
-    async def list_tools(self) -> Listing:
-        raise AssertionError("asked for its tools")
-
-    async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
-        raise AssertionError(f"asked for {name}")
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
 async def test_a_text_with_the_results_will_do_and_what_a_tool_does_not_take_is_refused(
     settings: Settings, shelf: McpServer, tmp_path: Path
 ) -> None:
@@ -200,20 +173,6 @@ async def test_a_server_that_can_not_stand_for_it_is_a_424_that_says_why(
     assert refused.value.status_code == 424
     assert "'library'" in refused.value.message
     assert why in refused.value.message
-
-
-async def test_it_is_named_by_its_type_alone_whatever_a_request_labels(
-    searching: Settings, shelf: McpServer, folder: Path
-) -> None:
-    own: Any = {"type": "mcp", "server_label": "library", "require_approval": "never"}
-    allowing = searching.model_copy(update={"mcp_allow": (shelf.url,)})
-    engine = scripted([call("tides")], [answer("At ten.")])
-    async with serving(allowing, engine) as service, service.client() as client:
-        with pytest.raises(openai.BadRequestError, match="no server of this label"):
-            await ask(client, tools=[own])
-        both = await ask(client, tools=[FILES, own | {"server_url": shelf.url}], tool_choice=FILES)
-
-    assert [item.type for item in both.output] == ["mcp_list_tools", "file_search_call", "message"]
 
 
 @pytest.mark.parametrize(
@@ -300,12 +259,6 @@ async def test_the_server_of_the_document_searches_folders(settings: Settings, t
 def test_a_server_that_stands_for_what_it_can_not_is_refused_at_start(table: str, why: str) -> None:
     with pytest.raises(BadServers, match=why):
         read_servers(f'[library]\nurl = "http://127.0.0.1/mcp"\n{table}\n')
-
-
-def test_one_server_stands_for_a_type() -> None:
-    table = 'url = "http://127.0.0.1/mcp"\ntype = "file_search"\ntool = "a"\n'
-    with pytest.raises(BadServers, match=r"\[two\]: \[one\] has the same type"):
-        read_servers(f"[one]\n{table}[two]\n{table}")
 
 
 def test_a_search_is_made_again_where_nobody_knows_whether_it_was() -> None:

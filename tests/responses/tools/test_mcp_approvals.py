@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -16,10 +15,9 @@ from store.errors import StoreUnavailable
 from store.history.approvals import Approvals
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended
-from tests.support.service.inside import CARD, Inside, ScriptedEngine, answer, scripted, serving, then, thought
+from tests.support.service.inside import Inside, ScriptedEngine, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed
-from tests.support.service.sockets import socket
 from tests.support.tools.server import McpServer
 
 CALL = " to=maths.add<|channel|>commentary <|constrain|>json<|message|>"
@@ -177,17 +175,6 @@ async def test_several_calls_are_asked_for_at_once_and_made_in_order(settings: S
     answers = [f"{TOLD}42<|end|>", denied, f"{TOLD}2<|end|>"]
     places = [last.index(each) for each in (*answers, "Two of them.")]
     assert places == sorted(places)
-
-
-async def test_a_call_that_is_cut_short_asks_for_nothing(settings: Settings, fixture: McpServer) -> None:
-    half = call("add", ADD)[:-3]
-    engine = scripted([half], [answer("So.")])
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await made(inside, input="Go.", tools=[asking(fixture)], max_output_tokens=len(half))
-        await client.responses.create(model=MODEL, previous_response_id=first["id"], input="And?")
-
-    assert (first["status"], kinds(first)) == ("incomplete", ["mcp_list_tools"])
-    assert DENIED not in prompts(engine)[-1]
 
 
 # --- once ---
@@ -377,57 +364,6 @@ async def test_another_tenant_can_approve_nothing(settings: Settings, fixture: M
 
 
 # --- everywhere ---
-
-
-async def test_a_conversation_is_shortened_but_for_the_call_that_waits(settings: Settings, fixture: McpServer) -> None:
-    small = msgspec.structs.replace(CARD, context_tokens=4_096)
-    engine = ScriptedEngine(small, [answer("So.")], [call("add", ADD)], [answer("42.")])
-    long = "word " * 2_000
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        zeroth = await client.responses.create(model=MODEL, input=f"Hello. {long}")
-        first = await asked(client, fixture, previous_response_id=zeroth.id)
-        said: Any = {"role": "user", "content": long}
-        second = await goes_on(client, first, fixture, input=[says(first.output[-1]), said], truncation="auto")
-
-    assert kinds(second) == ["mcp_call", "message"]
-    assert f"{ADD}<|call|>{TOLD}42<|end|>" in prompts(engine)[-1]
-    assert "Hello." not in prompts(engine)[-1]
-
-
-async def test_a_compaction_makes_no_call_and_needs_no_approval(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("In short: sums.")], [answer("So.")])
-    trigger: Any = {"type": "compaction_trigger"}
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await asked(client, fixture)
-        error = await refused(goes_on(client, first, fixture, input=[says(first.output[-1]), trigger]))
-        short = await goes_on(client, first, fixture, input=[trigger])
-        late = await refused(goes_on(client, short, fixture, input=[says(first.output[-1])]))
-        items: Any = [*resent(first), *resent(short), says(first.output[-1])]
-        second = await ask(client, fixture, input=items)
-
-    assert "A compaction makes no call" in error["message"]
-    assert kinds(short) == ["compaction"]
-    assert DENIED in prompts(engine)[2]
-    assert "waits for an answer" in late["message"]
-    assert kinds(second) == ["mcp_call", "message"]
-    assert "In short: sums." in prompts(engine)[-1]
-    assert prompts(engine)[-1].endswith(f"{ADD}<|call|>{TOLD}42<|end|><|start|>assistant")
-
-
-async def test_a_warm_up_neither_calls_nor_uses_an_approval(settings: Settings, fixture: McpServer) -> None:
-    engine = scripted([call("add", ADD)], [answer("42.")])
-    tools = [asking(fixture)]
-    before = fixture.began("add")
-    async with serving(allowing(settings, fixture), engine) as inside, socket(inside.url) as ws:
-        first = await ws.answer("2 + 40?", tools=tools)
-        said = [says(first["output"][-1])]
-        await ws.ask(said, tools=tools, generate=False, previous_response_id=first["id"])
-        warm = (await ws.rest())[-1]["response"]
-        began = fixture.began("add")
-        second = await ws.answer(said, tools=tools, previous_response_id=warm["id"])
-
-    assert (warm["output"], began) == ([], before)
-    assert kinds(second) == ["mcp_call", "message"]
 
 
 async def test_a_store_that_is_away_makes_no_call(

@@ -2,28 +2,20 @@
 
 import asyncio
 import json
-from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import pytest
 
-from service.api.outcome import Outcome, ToldPicture
-from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
-from service.settings.mcp import Connection
 from service.settings.settings import Settings, load_settings
-from service.tools.redaction import Redaction
-from service.tools.session import MOST_IMAGES, result_of
 from tests.responses.test_pictures import HELLO, Seeing, seeing
 from tests.support.chaos.storm import QUICK
 from tests.support.chat.standin import answer, chatting, stall
 from tests.support.markup.writing import Turn
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.pictures import png, said, shown_in, url_of
-from tests.support.service.background import ended
+from tests.support.pictures import png, shown_in, url_of
 from tests.support.service.inside import serving
 from tests.support.service.process import WorkerProcess
 from tests.support.tools.server import McpServer
@@ -82,13 +74,6 @@ async def test_a_picture_that_is_none_leaves_its_line(settings: Settings, fixtur
         assert await asked.kept() == []
 
 
-def test_in_an_answer_of_thousands_few_are_looked_for() -> None:
-    image = types.ImageContent(type="image", data=b64encode(CAT).decode(), mime_type="[" * 9)
-    redaction = Redaction(Connection("maths", "https://mcp.example.com"))
-    found = result_of(types.CallToolResult(content=[image] * 5_000), redaction, 32_000).pictures
-    assert len(found) == MOST_IMAGES
-
-
 @pytest.mark.parametrize(
     ("bounds", "most"),
     [({"bytes": 50}, {}), ({"pixels": 1_000}, {}), ({}, {"TOLD_BYTES": 50}), ({}, {"TOLD_PICTURES": 0})],
@@ -101,40 +86,6 @@ async def test_pictures_beyond_the_bounds_leave_their_lines(
     async with calling(settings, fixture, [calls([10]), HELLO], pictures=bounds) as (asked, tools):
         await asked.ask("Look.", **tools)
         assert asked.shown()[-1] == f"here\n{LINE}"
-        assert await asked.kept() == []
-
-
-async def test_servers_fill_no_more_than_a_prompt_may_show(settings: Settings, fixture: McpServer) -> None:
-    turns = [calls([10, 11]), calls([12, 13]), HELLO, HELLO]
-    async with calling(settings, fixture, turns, pictures={"conversation": 4}) as (asked, tools):
-        response = await asked.ask(said("Look.", DOG), **tools)
-        shown = asked.shown()
-        assert [shown.count(url_of(png(grey=grey))) for grey in (200, 10, 11, 12, 13)] == [1, 1, 1, 1, 0]
-        await asked.ask("And?", response)
-        assert sum(each.startswith("data:") for each in asked.shown()) == 4
-
-
-async def test_a_background_response_shows_them_too(settings: Settings, fixture: McpServer) -> None:
-    async with calling(settings, fixture, [calls([10]), HELLO, HELLO]) as (asked, tools):
-        response = await ended(asked.client, (await asked.ask("Look.", background=True, **tools)).id)
-        assert asked.shown()[-2:] == ["here", url_of(CAT)]
-        await asked.ask("And?", response)
-        assert url_of(CAT) in asked.shown()
-        assert len(await asked.kept()) == 1
-
-
-async def test_a_connection_remembers_them_where_nothing_is_stored(settings: Settings, fixture: McpServer) -> None:
-    async with calling(settings, fixture, [calls([10]), HELLO, HELLO]) as (asked, tools):
-        id = None
-        async with asked.client.responses.connect() as socket:
-            for words in ("Look.", "And?"):
-                more: Any = tools | {"store": False, "previous_response_id": id}
-                await socket.response.create(model="llama-4", input=words, **more)
-                async for event in socket:
-                    if event.type == "response.completed":
-                        id = event.response.id
-                        break
-        assert asked.shown()[2:4] == ["here", url_of(CAT)]
         assert await asked.kept() == []
 
 
@@ -181,9 +132,3 @@ async def test_killed_behind_an_answer_with_pictures_its_heir_shows_and_stores_t
             assert len(await asked.kept()) == 2
     pictures = ["Look.", "", "here", url_of(CAT), url_of(DOG)]
     assert [shown_in(each.body) for each in eyes.chats][1:] == [pictures] * 2
-
-
-async def test_an_outcome_has_its_pictures_in_the_log_of_a_response() -> None:
-    outcome = Outcome("completed", f"here\n{LINE}", output="x", pictures=(ToldPicture(CAT, 5, len(LINE)),))
-    blob = encode_batch(Batch([], batch_of([]), 0, outcomes=[outcome]))
-    assert list(decode_sampled(blob).outcomes) == [outcome]

@@ -12,7 +12,6 @@ from redis import Redis
 from service.harmony import tokens
 from service.settings.settings import Settings
 from store.codec import unsqueeze
-from tests.support.service.background import ended
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, prompts, tags
@@ -243,48 +242,6 @@ async def test_an_operators_server_is_named_by_label(settings: Settings, fixture
 
 
 # --- beside all else ---
-
-
-@pytest.mark.parametrize("background", [False, True])
-async def test_a_conversation_that_compacts_itself_calls_tools_behind_that(
-    settings: Settings, fixture: McpServer, background: bool
-) -> None:
-    summary = [*thought("Hm."), *then(answer("Sums were made."))]
-    engine = scripted(
-        [call("add", ADD)], [answer("42.")], [summary], [call("add", ADD)], [answer("Still 42.")], [answer("Yes.")]
-    )
-    compacting: Any = [{"type": "compaction", "compact_threshold": 1}]
-    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client:
-        first = await ask(client, fixture, input="2 + 40?")
-        made = await ask(
-            client,
-            fixture,
-            input="Sure?",
-            previous_response_id=first.id,
-            context_management=compacting,
-            background=background,
-        )
-        second = await ended(client, made.id)
-        third = await ask(client, fixture, input="So?", previous_response_id=second.id)
-
-    assert second.status == "completed"
-    assert kinds(second) == ["compaction", "mcp_call", "message"]
-    assert second.output[1].to_dict()["output"] == "42"
-    assert kinds(third) == ["message"]
-    behind, last = prompts(engine)[-2:]
-    assert "Sums were made." in behind
-    assert last.startswith(behind)
-
-
-async def test_a_warm_up_shows_no_tools_so_that_the_next_response_does(settings: Settings, fixture: McpServer) -> None:
-    tools = [server(fixture)]
-    async with serving(allowing(settings, fixture), scripted([answer("Fine.")])) as inside, socket(inside.url) as ws:
-        for store in (True, False):
-            await ws.ask("Hello.", tools=tools, generate=False, store=store)
-            warm = (await ws.rest())[-1]["response"]
-            then = await ws.answer("And?", tools=tools, store=store, previous_response_id=warm["id"])
-            assert warm["output"] == []
-            assert kinds(then) == ["mcp_list_tools", "message"]
 
 
 async def test_what_is_said_amid_a_call_is_heard_behind_it(settings: Settings, fixture: McpServer) -> None:

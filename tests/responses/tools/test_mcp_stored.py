@@ -31,23 +31,6 @@ async def test_a_call_whose_log_is_full_is_not_made(settings: Settings, fixture:
     assert fixture.began("add") == before
 
 
-async def test_a_log_that_an_outcome_filled_ends_the_response_whole(settings: Settings, fixture: McpServer) -> None:
-    said = [[token] for token in answer(WORDS)]
-    engine = scripted([call("noise", '{"n":30000}')], said)
-    tools = [server(fixture, allowed_tools=["noise"])]
-    full = allowing(settings, fixture, max_log_bytes=15_000)
-    async with serving(full, engine) as inside, inside.client() as client:
-        found = await ended(client, (await submitted(client, tools=tools)).id)
-        again = await client.responses.retrieve(found.id)
-
-    assert found.error is not None
-    assert (found.status, "HARMONIUM_MAX_LOG_BYTES" in found.error.message) == ("failed", True)
-    assert kinds(found)[:2] == ["mcp_list_tools", "mcp_call"]
-    assert len(found.output[1].to_dict()["output"]) == 30_000  # type: ignore[arg-type]
-    assert again.output == found.output
-    assert fixture.began("noise") == 1
-
-
 @pytest.mark.parametrize("handed_over", [False, True])
 async def test_a_call_that_the_store_could_not_keep_is_made_once_it_can(
     settings: Settings, fixture: McpServer, monkeypatch: pytest.MonkeyPatch, handed_over: bool

@@ -6,16 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.api.outcome import HostedCall
-from service.api.tools.builtin import callees
-from service.api.tools.callee import Hosted
 from service.api.tools.mcp import Declaration, declarations
 from service.errors import ApiError
 from service.settings.mcp import Connection
 from service.tools.port import ListedTool, Listing, ToolResult, Unreachable
-from service.tools.toolbox import Toolbox, no_server
+from service.tools.toolbox import Toolbox
 
-CALL = HostedCall("mcp_1", Hosted("maths", "add", False), "{}")
 URL = "https://a.example/mcp"
 
 
@@ -93,27 +89,3 @@ async def test_a_list_is_kept_for_a_tenant_and_for_what_signs_in_and_for_nobody_
         await stubs.toolbox.discover(tenant, declared("maths", **members))
 
     assert len(stubs.opened) == 5
-
-
-BROWSING = callees("browser", "{}")[0].hosted
-assert BROWSING is not None
-
-
-@pytest.mark.parametrize(
-    ("call", "connections", "told"),
-    [
-        (CALL, [Connection("maths", URL)], "This process may ask no server, 'maths' included."),
-        (CALL, [], "no server 'maths' any more"),
-        (HostedCall("ws_1", BROWSING, "{}"), [], "This process can't run browser."),
-    ],
-)
-async def test_a_process_that_can_not_make_a_call_that_another_one_planned_says_so(
-    call: HostedCall, connections: list[Connection], told: str
-) -> None:
-    run = Toolbox({}, (), no_server, allowing="").run("acme", connections)
-    outcome = await run.call(call)
-    await run.aclose()
-
-    assert outcome.status == "failed"
-    assert outcome.told.startswith("Error: ")
-    assert told in outcome.told

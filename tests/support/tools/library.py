@@ -9,9 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import until
-
-HELD_SECONDS = 60.0
 TIDES = {
     "file_id": "file-tides",
     "filename": "tides.md",
@@ -55,7 +52,7 @@ def add_tools(server: Any, folder: Path) -> None:
             file.write(json.dumps(said) + "\n")
 
     @server.tool()
-    async def search(
+    def search(
         queries: list[str],
         vector_store_ids: list[str],
         filters: dict[str, Any] | None = None,
@@ -65,8 +62,6 @@ def add_tools(server: Any, folder: Path) -> None:
         """Searches the library's tables."""
         said = {"filters": filters, "max_num_results": max_num_results, "ranking_options": ranking_options}
         note({"queries": queries, "vector_store_ids": vector_store_ids} | said)
-        if queries[0] == "wait":
-            await until((folder / "go").exists, HELD_SECONDS)
         return found(queries[0])
 
     @server.tool(structured_output=False)
