@@ -201,25 +201,6 @@ async def test_the_model_knows_the_tools_by_the_names_of_its_training(settings: 
 # --- what clients send back ---
 
 
-async def test_items_are_listed_as_they_were_sent(settings: Settings) -> None:
-    engine = scripted([RUN_LOCALLY], [answer("Done.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        first = await alone(inside, input="Go.", tools=[LOCAL])
-        call_id = first["output"][0]["call_id"]
-        sent: Any = {"type": "local_shell_call_output", "id": call_id, "output": "a b"}
-        last = await go_on(client, first["id"], sent, tools=[LOCAL])
-        listed = await anext(aiter(client.responses.input_items.list(last.id)))
-
-    told = listed.to_dict()
-    assert {**told, "id": None} == {
-        "type": "local_shell_call_output",
-        "id": None,
-        "call_id": call_id,
-        "output": "a b",
-        "status": "completed",
-    }
-
-
 async def test_calls_and_outputs_of_openai_s_own_shell_are_read_too(settings: Settings) -> None:
     """A history that was begun at OpenAI goes on here, where nothing of it is declared."""
     place = {"type": "container_reference", "container_id": "cntr_1"}
@@ -298,41 +279,6 @@ async def test_without_room_the_oldest_loaded_tool_goes(settings: Settings, monk
 
     shown = [[name for name in ("f0", "f1", "f2", "f3") if f"type {name} = " in prompt] for prompt in prompts(engine)]
     assert shown[-2:] == [["f1", "f2"], ["f1", "f3"]]
-
-
-def grammars(first: int, last: int) -> list[Any]:
-    """Custom tools, each with a grammar."""
-    form = {"type": "grammar", "syntax": "regex", "definition": "a"}
-    return [{"type": "custom", "name": f"g{number}", "format": form} for number in range(first, last)]
-
-
-async def test_no_loaded_tool_keeps_a_conversation_from_going_on(settings: Settings) -> None:
-    """Those of which there may be one, or so many: the newest counts, and what a request declares."""
-    engine = scripted([LOOK], [answer("Fine.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        first = await alone(inside, input="Go.", tools=[SEARCH])
-        call = first["output"][0]
-        second = await go_on(client, first["id"], found(call, SHELL, *grammars(0, 10)), tools=[SEARCH])
-        again = {**call, "call_id": "again", "id": None}
-        third = await go_on(client, second.id, again, found(again, LOCAL, *grammars(10, 20)), tools=[SEARCH])
-        await go_on(client, third.id, {"role": "user", "content": "So?"}, tools=[SEARCH, SHELL, *grammars(20, 25)])
-
-    whole = [prompt for prompt in prompts(engine) if prompt.endswith("assistant")][1:]
-    assert ["workdir?: string" in prompt for prompt in whole] == [False, True, False]
-    shown = [[number for number in range(25) if f"type g{number} = " in prompt] for prompt in whole[1:]]
-    assert shown == [[*range(4, 20)], [*range(9, 25)]]
-
-
-@pytest.mark.parametrize("label", [None, "", 5, ["x"], {"a": "b"}])
-async def test_a_server_that_was_found_may_have_any_label(settings: Settings, label: Any) -> None:
-    engine = scripted([LOOK], [answer("Fine.")])
-    async with serving(settings, engine) as inside, inside.client() as client:
-        first = await alone(inside, input="Go.", tools=[SEARCH])
-        server = {"type": "mcp", "server_label": label}
-        last = await go_on(client, first["id"], found(first["output"][0], server), tools=[SEARCH])
-
-    assert last.output_text == "Fine."
-    assert "Loaded: mcp." in prompts(engine)[-1]
 
 
 async def test_without_a_search_nothing_is_held_back(settings: Settings) -> None:

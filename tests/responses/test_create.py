@@ -1,12 +1,8 @@
 """Creating a response in one piece: what comes back, what each parameter does, and how others refer to it."""
 
-from typing import Any
-
 import httpx
 import openai
 import pytest
-from openai import OpenAI
-from openai.types.responses import Response
 
 from service.harmony import tokens
 from service.settings.settings import Settings
@@ -100,25 +96,6 @@ def test_every_answer_has_the_headers_that_clients_read(service: ServiceProcess)
     assert raw.parse()._request_id == raw.headers["x-request-id"]
     other = service.client().responses.with_raw_response.create(model=MODEL, input="hi")
     assert other.headers["x-request-id"] != raw.headers["x-request-id"]
-
-
-def ask(client: OpenAI, text: str, after: Response | None = None, **options: Any) -> Response:
-    return client.responses.create(
-        model=MODEL, input=text, previous_response_id=after.id if after else openai.omit, **options
-    )
-
-
-def test_a_fork_never_sees_its_sibling(service: ServiceProcess) -> None:
-    client = service.client()
-    trunk = ask(client, "My name is Ada.")
-    left = ask(client, "The secret word is marmalade.", trunk)
-    right = ask(client, "The secret word is periwinkle.", trunk)
-    assert "marmalade" in ask(client, "What is the secret word?", left).output_text
-    assert "periwinkle" in ask(client, "What is the secret word?", right).output_text
-    neither = ask(client, "What is the secret word?", trunk).output_text
-    assert "marmalade" not in neither
-    assert "periwinkle" not in neither
-    assert "Ada" in ask(client, "What is my name?", left).output_text
 
 
 async def item_ids(http: httpx.AsyncClient, *texts: str) -> list[str]:

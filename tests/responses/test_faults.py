@@ -1,6 +1,5 @@
 """What a caller sees when the engine or the store fails, and what is kept of it."""
 
-import json
 import time
 from collections.abc import Callable
 from itertools import count
@@ -10,17 +9,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import zstandard
 
-from service.engine.port import EngineError, EngineUnavailable, Finish
-from service.harmony.segments import Segmenter
+from service.engine.port import EngineError, EngineUnavailable
 from service.harmony.tokens import RETURN, encode
 from service.responses.output.emitter import MessageEmitter
 from service.responses.output.machine import Machine
 from service.settings.settings import Settings
-from store import codec
-from store.redis.connection import connect
-from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
+from tests.support.engine.scripted import Die, EndWithoutFinish, Stall
 from tests.support.service.inside import Inside, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.streams import Event, parsed
@@ -56,15 +51,6 @@ async def test_an_engine_that_is_away_is_worth_another_try(settings: Settings) -
         answer = await post(inside)
     assert answer.status_code == 503
     assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_stream_whose_engine_fails_at_once_says_so_twice(settings: Settings, fault: str) -> None:
-    async with serving(settings, scripted([FAULTS[fault]])) as inside:
-        events = await streamed(inside)
-    assert [event["type"] for event in events[2:]] == ["error", "response.failed"]
-    assert events[-1]["response"]["error"] == {"code": "server_error", "message": events[-2]["message"]}
-    assert events[-1]["response"]["output"] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -162,47 +148,6 @@ async def test_a_bug_ends_a_stream_as_a_failure_with_what_was_said_and_is_logged
     assert tracebacks(caplog) == [BUG]
 
 
-CUT = FinishWith(Finish.LENGTH)
-ENDS = [(MessageEmitter, "close"), (Segmenter, "end"), (Machine, "end"), (Machine, "result")]
-
-
-@pytest.mark.parametrize(
-    ("broken", "name", "last"),
-    [(MessageEmitter, "close", [RETURN]), *((broken, name, CUT) for broken, name in ENDS)],
-)
-async def test_a_bug_in_the_end_of_an_item_fails_the_response_without_that_item(
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    broken: type,
-    name: str,
-    last: Any,
-) -> None:
-    async with serving(settings, scripted([opened("Hello."), last])) as inside:
-        buggy(monkeypatch, broken, name, 0, 1)
-        blocks = (await post(inside, stream=True)).text.split("\n\n")[:-2]
-        events = [json.loads(block.partition("data: ")[2]) for block in blocks]
-        failed = events[-1]["response"]
-        async with inside.http() as http:
-            assert (await http.get(f"/v1/responses/{failed['id']}")).json() == failed
-    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert failed["error"]["message"].startswith("The service failed")
-    assert tracebacks(caplog) == [BUG]
-
-
-async def test_a_bug_before_anything_was_said_is_a_plain_error(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(Machine, "feed", lambda *_: 1 // 0)
-    async with serving(settings, scripted([opened("Hello."), [RETURN]])) as inside:
-        answer = await post(inside)
-        assert (await usage(inside.store)).responses == 0
-    error = answer.json()["error"]
-    assert (answer.status_code, error["type"], error["code"]) == (500, "server_error", "server_error")
-    assert len(tracebacks(caplog)) == 1
-
-
 async def test_a_bug_costs_a_background_response_its_attempts(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -235,16 +180,3 @@ def test_a_store_that_hangs_is_a_503_that_says_when_to_come_back(start: Callable
             assert answer.json()["error"]["code"] == "service_unavailable"
             assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
     assert service.http().post("/v1/responses", json=body).status_code == 200
-
-
-async def test_a_response_whose_dictionary_came_with_a_later_release_is_a_500_that_says_so(settings: Settings) -> None:
-    theirs = zstandard.train_dictionary(1024, [b"The number is %d." % n for n in range(2_000)], dict_id=40_000)
-    blob = bytes([codec.FORMAT, codec.ZSTD]) + zstandard.ZstdCompressor(dict_data=theirs).compress(b"again " * 100)
-    async with serving(settings, scripted([[*opened("Hello."), RETURN]])) as inside, inside.http() as http:
-        made = (await post(inside)).json()
-        redis = connect(settings.redis_url)
-        await redis.set(inside.store.keyspace.turn("default", made["id"]).key("response"), blob)
-        await redis.aclose()
-        refused = await http.get(f"/v1/responses/{made['id']}")
-    assert refused.status_code == 500
-    assert "was stored by a later release than the one that answers" in refused.json()["error"]["message"]

@@ -12,9 +12,9 @@ from openai import BadRequestError
 
 from service.api.content import IMAGE
 from service.settings.settings import Settings
-from tests.responses.test_pictures import CAT, DOG, HELLO, TOOL, Seeing, seeing
-from tests.support.chat.standin import Say, answer
-from tests.support.pictures import gif, part, png, said, url_of
+from tests.responses.test_pictures import CAT, DOG, TOOL, Seeing, seeing
+from tests.support.chat.standin import Say
+from tests.support.pictures import gif, png, said, url_of
 from tests.support.search.services import served
 from tests.support.service.background import ended
 from tests.support.waiting import until
@@ -114,15 +114,6 @@ async def test_outputs_of_functions_and_items_by_hand_show_pictures_at_urls(sett
         with pytest.raises(BadRequestError) as refused:
             await asked.client.conversations.items.create(conversation.id, items=site.said("none"))
         assert refused.value.param == "items[0].content[0].image_url"
-
-
-async def test_a_websocket_shows_pictures_at_urls(settings: Settings, site: Site) -> None:
-    async with fetching(settings, site) as asked, asked.client.responses.connect() as socket:
-        await socket.response.create(model="llama-4", input=site.said("cat.png"))
-        async for event in socket:
-            if event.type == "response.completed":
-                break
-        assert asked.shown() == [url_of(CAT)]
 
 
 async def test_other_dialects_show_pictures_at_urls_and_a_known_history_is_not_fetched_again(
@@ -238,22 +229,6 @@ async def test_requests_wait_for_room_for_what_is_fetched(
     assert site.asked["slow"] == 2
 
 
-async def test_the_room_that_a_picture_does_not_need_is_free_while_it_is_shown(
-    settings: Settings, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.process.FETCHED_BYTES", 10 << 20)
-    at_once, gate = [0], asyncio.Event()
-
-    async def wait() -> None:
-        at_once[0] += 1
-        if at_once[0] == 4:
-            gate.set()
-        await gate.wait()
-
-    async with fetching(settings, site, lambda _: (wait, *answer(HELLO))) as asked:
-        await asyncio.wait_for(asyncio.gather(*(asked.ask(site.said("cat.png")) for _ in range(4))), 20)
-
-
 async def test_a_file_id_is_refused_by_name(settings: Settings) -> None:
     image = {"type": "input_image", "file_id": "file_1", "detail": "low"}
     async with seeing(settings) as asked, asked.client.responses.connect() as socket:
@@ -271,17 +246,3 @@ async def test_a_file_id_is_refused_by_name(settings: Settings) -> None:
             assert event.type == "error"
             assert event.to_dict()["error"]["param"] == "input[0].content[0].file_id"
             break
-
-
-async def test_a_large_request_that_waits_for_a_picture_keeps_no_other_large_one_waiting(
-    settings: Settings, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.web.admission.slots.PREPARED_BYTES", 150_000)
-    large = part(png(comment=bytes(80_000)))
-    async with fetching(settings, site) as asked, asked.service.http() as http:
-        body = {"model": "llama-4", "input": [{"role": "user", "content": [large, site.at("slow")]}]}
-        waiting = [asyncio.create_task(http.post("/v1/responses", json=body)) for _ in range(2)]
-        await until(lambda: site.asked["slow"] == 2)
-        await asyncio.wait_for(asked.ask([{"role": "user", "content": [large]}]), 10)
-        site.gate.set()
-        assert [each.status_code for each in await asyncio.gather(*waiting)] == [400, 400]  # what came is no picture

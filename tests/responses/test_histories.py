@@ -1,9 +1,8 @@
 """A client that sends its whole history goes on in the conversation that it means, where an operator wants that."""
 
 import re
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,8 +19,6 @@ from tests.support.service.inside import Inside, answer, called, opened, scripte
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import socket
 from tests.support.store.audit import dump
-from tests.support.store.servers import PLAIN, server
-from tests.web.test_health import stopped
 
 Items = list[dict[str, Any]]
 
@@ -79,31 +76,6 @@ async def test_a_history_is_the_next_turn_of_its_conversation(settings: Settings
         assert [item["content"][0]["text"] for item in listed][-1] == "What is my name?"
 
 
-async def test_a_known_call_that_comes_back_without_an_id_is_refused(settings: Settings) -> None:
-    arguments = '{"at":"sky"}'
-    async with remembering(settings, called("look", arguments)) as (_, _, http):
-        await post(http, [heard("Hi.")], tools=[LOOK])
-        call = {"type": "function_call", "name": "look", "arguments": arguments}
-        items = [heard("Hi."), call, {"type": "function_call_output", "output": "blue"}]
-        reply = await http.post("/v1/responses", json={"model": MODEL, "input": items, "tools": [LOOK]})
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "input[1].call_id")
-
-
-async def test_a_refusal_names_the_item_of_the_whole_history(settings: Settings) -> None:
-    part = {"role": "user", "content": [{"type": "text"}]}
-    async with remembering(settings, answer("Hello.")) as (_, _, http):
-        await post(http, "Hi.")
-        history = [heard("Hi."), said("Hello."), heard("And?")]
-        for path, body, name in (
-            ("responses", {"input": [*history, part]}, "input[3]"),
-            ("chat/completions", {"messages": [{"role": "system", "content": "x"}, *history, part]}, "messages[4]"),
-        ):
-            reply = await http.post(f"/v1/{path}", json={"model": MODEL, **body})
-            error = reply.json()["error"]
-            assert (reply.status_code, error["param"]) == (400, f"{name}.content[0].text")
-            assert f"'{name}.content[0].text'" in error["message"]
-
-
 @pytest.mark.parametrize("gone", ["deleted", "erased", "words"])
 async def test_a_turn_that_is_gone_is_continued_no_longer(settings: Settings, gone: str) -> None:
     async with remembering(settings, answer("Hello.")) as (_, engine, http):
@@ -155,18 +127,6 @@ async def test_a_turn_that_was_cut_is_continued_unless_it_failed(settings: Setti
     assert next_one["previous_response_id"] == (None if status == "failed" else cut["id"])
 
 
-async def test_a_history_goes_on_from_the_turn_before_a_compaction(settings: Settings) -> None:
-    long = "My name is Ada. " * 300
-    async with remembering(settings, answer("Hello."), answer("She is Ada."), answer("Ada.")) as (_, _, http):
-        first = await post(http, long)
-        history = [heard(long), said("Hello."), heard("Who am I?")]
-        managed = [{"type": "compaction", "compact_threshold": 1000}]
-        second = await post(http, history, context_management=managed)
-        assert [item["type"] for item in second["output"]] == ["compaction", "message"]
-        for sent, known in (([said("Ada.")], first["id"]), (second["output"], None)):
-            assert (await post(http, [*history, *sent, heard("So?")]))["previous_response_id"] == known
-
-
 APIS: dict[str, tuple[str, dict[str, Any]]] = {
     "responses": ("input", {}),
     "chat/completions": ("messages", {}),
@@ -204,19 +164,6 @@ async def test_a_connection_goes_on_from_a_turn_that_was_recognised(settings: Se
         third = await ws.answer("Who am I?", store=store, previous_response_id=second["id"])
         assert [each["previous_response_id"] for each in (second, third)] == [first["id"], second["id"]]
         assert "My name is Ada." in decode(engine.generations[-1].prompt)
-
-
-async def test_what_is_not_to_be_stored_is_answered_while_the_store_is_away(tmp_path: Path, settings: Settings) -> None:
-    history = [heard("Hi."), said("Hello."), heard("And?")]
-    with server(tmp_path, *PLAIN) as redis:
-        away = {"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 0.3}
-        async with remembering(settings, answer("Hello."), **away) as (_, _, http):
-            await post(http, "Hi.")
-            with stopped(redis.process.pid):
-                for path, (name, more) in APIS.items():
-                    body = {"model": MODEL, **more, name: history}
-                    replies = [await http.post(f"/v1/{path}", json=body | {"store": store}) for store in (False, True)]
-                    assert [reply.status_code for reply in replies] == [200, 503]
 
 
 async def test_a_client_that_stores_nothing_reads_what_is_known_and_leaves_it_as_it_was(settings: Settings) -> None:
@@ -262,19 +209,6 @@ def of_two_tenants(settings: Settings) -> Settings:
     return load_settings(**own, api_keys="acme:sk-acme,other:sk-other")
 
 
-async def commands(settings: Settings, work: Coroutine[Any, Any, object]) -> list[str]:
-    """The commands for the keys of a store while some work is done."""
-    lines: list[str] = []
-    async with Redis.from_url(settings.redis_url, protocol=2) as redis, redis.monitor() as monitor:
-        await work
-        await redis.echo("it is done")
-        async for each in monitor.listen():
-            if "it is done" in each["command"]:
-                break
-            lines.append(each["command"])
-    return [line for line in lines if settings.key_prefix in line]
-
-
 async def parent_of(http: httpx.AsyncClient, history: Items, way: tuple[str, str] = PATHS[0]) -> str | None:
     """The parent of the response to a history."""
     path, name = way
@@ -294,24 +228,3 @@ async def test_tenants_with_the_same_words_never_continue_each_other(settings: S
         assert await parent_of(http, history, way) is None
         http.headers["authorization"] = "Bearer sk-acme"
         assert await parent_of(http, history, way) == first["id"]
-
-
-async def test_the_reasoning_before_a_call_of_a_chat_completion_is_in_the_prompts_after_it(settings: Settings) -> None:
-    calls = [[*thought(f"Thought {n}."), *then(called("look", f'{{"at": "{n}"}}'))] for n in range(3)]
-    function: Any = {"type": "function", "function": {"name": "look", "strict": False}}
-    async with remembering(settings, *calls, answer("Blue.")) as (inside, engine, _), inside.client() as client:
-        messages: list[Any] = [heard("What colour?")]
-        made: Any = None
-        for n in range(4):
-            told = [{"role": "system", "content": f"It is {n} o'clock."}, *messages]
-            made = await client.chat.completions.create(model=MODEL, messages=told, tools=[function])
-            message = made.choices[0].message
-            messages.append(message.model_dump(exclude_none=True))
-            outputs = [{"tool_call_id": call.id, "content": f"seen {n}"} for call in message.tool_calls or []]
-            messages += [{"role": "tool", **output} for output in outputs]
-        whole = decode(engine.generations[-1].prompt)
-        assert [f"Thought {n}." in whole for n in range(3)] == [True] * 3
-        assert "It is 3 o'clock." in whole
-        assert "It is 0 o'clock." not in whole
-        last = await client.responses.retrieve(made.id.replace("chatcmpl-", "resp_"))
-        assert (last.previous_response_id, last.instructions) != (None, None)

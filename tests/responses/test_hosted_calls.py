@@ -3,21 +3,24 @@
 The engine goes by a script, and the tools answer at once with what was asked of them.
 """
 
-import asyncio
-from collections.abc import Callable
-
 import msgspec
+import pytest
 
+from service.api.approval import Answer, Answers, ApprovalRequest
 from service.api.events import Event
 from service.api.outcome import HostedCall, Outcome
 from service.api.response import Response
 from service.api.tools.callee import Callee, Hosted
 from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony import tokens
+from service.harmony.render import message
 from service.responses.drive import UseUp
-from service.responses.output.machine import Ending, Machine
+from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
+from service.responses.plan import Plan, decode, encode
 from service.responses.run import Taken
+from service.steps import in_one_go
+from store.history.approvals import Use
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
@@ -38,32 +41,16 @@ THREE = Outcome("completed", "3", output="3")
 class Tools:
     """Tools that answer in turn, and what they were asked."""
 
-    def __init__(self, *outcomes: Outcome, during: Callable[[], None] | None = None) -> None:
+    def __init__(self, *outcomes: Outcome) -> None:
         self.calls: list[HostedCall] = []
-        self.cancelled = 0
         self._outcomes = list(outcomes)
-        self._during = during
 
     async def call(self, call: HostedCall) -> Outcome:
         self.calls.append(call)
-        if self._during is not None:
-            asyncio.get_running_loop().call_soon(self._during)
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-                raise
         return self._outcomes.pop(0)
 
     async def aclose(self) -> None:
         """There is nothing to let go of."""
-
-
-def began(rules: Rules = RULES, said: str = "") -> tuple[Machine, list[Event]]:
-    """A machine that was fed so far, and its events."""
-    machine = samples.machine(rules)
-    told = machine.begin()
-    return machine, told + machine.feed(harmony(said))
 
 
 async def made(
@@ -78,7 +65,8 @@ async def made(
     engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
     told: list[Event] = []
     if machine is None:
-        machine, told = began(rules)
+        machine = samples.machine(rules)
+        told = machine.begin()
     sampling = Sampler(engine, whole, machine, tools, use_up=use_up, seconds=60)
     steps = [step async for step in sampling.steps()]
     told += [event for step in steps for event in step.events]
@@ -141,13 +129,47 @@ async def test_a_required_call_is_made_once() -> None:
     assert generations[1].sampling.structural_tag is None
 
 
-async def test_a_response_that_was_stopped_before_calls_nothing() -> None:
-    tools = Tools(THREE)
-    machine, _ = began(said=CALL)
-    sampling = Sampler(
-        ScriptedEngine(ModelCard("scripted", NOW, 131_072), [harmony(FINAL)]), WHOLE, machine, tools, seconds=60
-    )
-    sampling.stop()
-    steps = [step async for step in sampling.steps()]
+# --- calls that somebody has approved ---
 
-    assert (tools.calls, steps, sampling.ending) == ([], [], Ending.ABORT)
+
+def approved(repeatable: bool) -> Rules:
+    """The rules of a response that begins with a call that somebody has approved."""
+    tool = Hosted("bank", "pay", repeatable=repeatable, approval=True)
+    request = ApprovalRequest(f"mcpr_{'0' * 48}0003", "bank", "pay", '{"to":"Bob"}', "commentary")
+    callee = Callee("pay", namespace="bank", hosted=tool)
+    answers = Answers((Answer(request, callee.recipient, tool=tool),), (message("Thanks.", "user"),))
+    return Rules((callee, OWN), parallel=4, hosted_calls=64, answers=answers)
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "use", "calls", "status"),
+    [
+        (False, Use.NEW, 1, "completed"),  # nobody can have made it
+        (False, Use.AGAIN, 1, "completed"),  # this run alone has begun it
+        (False, Use.BEGUN, 0, "failed"),
+        (True, Use.NEW, 1, "completed"),
+        (True, Use.BEGUN, 1, "completed"),
+        (True, Use.GONE, 0, "failed"),
+    ],
+)
+async def test_of_a_call_that_was_begun_its_approval_says_whether_it_can_have_been_made(
+    repeatable: bool, use: Use, calls: int, status: str
+) -> None:
+    async def use_up(request: ApprovalRequest) -> Use:
+        return use
+
+    rules, tools = approved(repeatable), Tools(THREE)
+    machine = samples.machine(rules)
+    machine.begin()
+    in_one_go(machine.replay(b"", None, []))
+    response, _, _, _ = await made(tools, FINAL, rules=rules, machine=machine, use_up=use_up)
+
+    assert (len(tools.calls), kinds(response)[0]) == (calls, f"mcp_call {status}")
+
+
+async def test_a_plan_keeps_its_rules_whatever_they_approve() -> None:
+    base = samples.machine(RULES).snapshot()
+    generation = Generation(base.id, PROMPT, Sampling(10))
+    for rules in (approved(False), RULES, Rules((OWN,))):
+        plan = Plan(base=base, generation=generation, parent=None, stored=True, messages=(), items=b"[]", rules=rules)
+        assert (await decode(await encode(plan))).rules == rules

@@ -15,7 +15,6 @@ from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, Stall, Step
-from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import answer, called, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import until
@@ -74,13 +73,6 @@ def test_what_is_not_stored_reads_and_does_not_join(service: ServiceProcess) -> 
     id = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}]).id
     assert "Ada" in ask(client, "What is my name?", id, store=False).output_text
     assert len(kinds(client, id)) == 1
-
-
-def test_a_service_that_stores_nothing_has_no_conversations_to_read(beside: Callable[..., ServiceBeside]) -> None:
-    client = beside(store=False).client()
-    with pytest.raises(openai.BadRequestError) as refusal:
-        ask(client, "hi", "conv_1")
-    assert (refusal.value.code, refusal.value.param) == ("unsupported_parameter", "conversation")
 
 
 # --- what can't be caused from outside ---

@@ -65,11 +65,6 @@ def test_the_sdk_counts_and_needs_no_model_for_it(service: ServiceProcess) -> No
     assert counted.input_tokens == count(service, input="Count to 3.")["input_tokens"]
 
 
-def test_parameters_that_do_not_change_the_prompt_do_not_change_the_count(service: ServiceProcess) -> None:
-    options = {"stream": True, "background": True, "store": True, "temperature": 0, "metadata": {"a": "b"}}
-    assert count(service, input="hi", **options) == count(service, input="hi")
-
-
 @pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
 def test_it_refuses_what_creating_refuses_in_the_same_words(service: ServiceProcess, body: Json) -> None:
     body = {"model": MODEL, **body}

@@ -64,16 +64,6 @@ async def test_a_demo_engine_that_is_named_answers_by_its_own_name_alone(setting
     assert "HARMONIUM_ENGINE" in refusal.value.message
 
 
-async def test_a_count_needs_no_model_and_a_create_request_does(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
-        counted = await http.post("/v1/responses/input_tokens", json={"input": "Hi"})
-        refused = await http.post("/v1/responses", json={"input": "Hi"})
-        named = await http.post("/v1/responses/input_tokens", json={"input": "Hi", "model": MODEL + "x"})
-    assert counted.status_code == 200
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
-    assert named.status_code == 404
-
-
 async def test_hosted_tools_are_refused_where_a_setting_says_so(settings: Settings) -> None:
     strict = settings.model_copy(update={"unsupported": "refuse"})
     body = {"model": MODEL, "input": "Hi", "tools": [{"type": "web_search"}]}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from service.api.tools.callee import Callee
 from service.engine.port import Finish, Generation, ModelCard, Sampling
-from service.grammar.grammars import enforced_grammar
-from service.grammar.tags import HeaderState, grammar_content, schema_content
+from service.grammar.tags import HeaderState, schema_content
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import (
@@ -82,21 +81,16 @@ OPEN_ANSWER = "<|channel|>final<|message|>"
     [
         (THOUGHT, WHOLE, True, None, None),
         (THOUGHT, WHOLE, True, Finish.STOP, End(Ending.STOP)),
-        (THOUGHT, WHOLE, True, Finish.LENGTH, End(Ending.LENGTH)),
         (THOUGHT, WHOLE, True, Finish.ABORT, End(Ending.ABORT)),
         ("<|channel|>commentary<|message|>Hm.<|return|>", WHOLE, True, None, None),
         (STRANGER, WHOLE, True, None, GiveFeedback()),
-        (STRANGER, WHOLE, True, Finish.STOP, GiveFeedback()),
         (OPEN_ANSWER, WHOLE, True, None, Ask),
-        (OPEN_ANSWER, WHOLE, True, Finish.STOP, Ask),
-        (OPEN_ANSWER, WHOLE, False, None, None),
         (OPEN_ANSWER, WHOLE, False, Finish.STOP, End(Ending.STOP)),
         (LOOK, WHOLE, True, None, None),
         (LOOK, WHOLE, True, Finish.STOP, Ask),
         (LOOK, WHOLE, False, Finish.STOP, End(Ending.STOP)),
         (LOOK, PLAIN, True, Finish.STOP, End(Ending.STOP)),
         (LOOK + NEXT + LOOK, WHOLE, True, None, End(Ending.STOP)),
-        (LOOK + NEXT + LOOK, WHOLE, True, Finish.LENGTH, End(Ending.STOP)),
     ],
 )
 def test_what_comes_next_depends_on_the_machine_and_on_the_generation_under_way(
@@ -146,29 +140,6 @@ def test_amid_a_header_or_a_constrained_content_it_goes_on_without_a_constraint(
     assert (sampling.structural_tag, sampling.stop_ids) == (None, tokens.ENDS)
 
 
-PAIRS = grammar_content('start: "ab"+', in_one_go(enforced_grammar('start: "ab"+', "format")))
-
-
-@pytest.mark.parametrize(("rest", "fault"), [("ab", False), ("a", True), ("ba", True)])
-def test_what_is_gone_on_with_amid_a_grammar_is_checked_in_the_end(rest: str, fault: bool) -> None:
-    head = "<|channel|>commentary to=functions.pair<|message|>ab"
-    machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
-    in_one_go(machine.replay(tokens.pack(harmony(head))))
-    machine.feed(harmony(f"{rest}<|call|>"))
-
-    assert (machine.fault is not None) == fault
-    assert shown(machine) == [("custom_tool_call", "incomplete" if fault else "completed")]
-
-
-def test_what_an_engine_constrained_to_a_grammar_all_along_is_not_checked() -> None:
-    said = harmony("<|channel|>commentary to=functions.pair<|message|>abba<|call|>")
-    machine = began(Rules((Callee("pair", "custom", content=PAIRS),)))
-    while machine.stretches.sampled < len(said):
-        machine.feed(said[machine.stretches.sampled :])
-
-    assert machine.fault is None
-
-
 # --- several calls ---
 
 
@@ -182,29 +153,7 @@ async def test_what_is_no_call_is_not_shown_behind_one(behind: str) -> None:
     assert len(machine.messages) == 1
 
 
-async def test_a_call_without_the_mark_before_its_content_is_taken_whole_though_nothing_constrained_it() -> None:
-    said = '<|channel|>commentary to=functions.count<|constrain|>json{"n":1}<|call|>' + NEXT + LOOK
-    machine, ending, generations = await made(Rules(TOOLS, parallel=5), said)
-
-    assert (ending, [item.name for item in machine.output]) == (Ending.STOP, ["count", "look"])  # type: ignore[union-attr]
-    assert (machine.stretches.sampled, len(generations)) == (len(harmony(said)), 1)
-
-
 # --- undeclared tools ---
-
-
-async def test_feedback_counts_as_the_tool_s_output_and_the_stretches_apart() -> None:
-    machine, ending, _ = await made(Rules(TOOLS, harmony=True), STRANGER, FINAL)
-    usage = machine.result(ending, now=NOW).usage
-    assert usage is not None
-    told = len(machine.messages[1].tokens) // tokens.BYTES_A_TOKEN + len(harmony(NEXT))
-    prompts = [samples.PROMPT_TOKENS, samples.PROMPT_TOKENS + len(harmony(STRANGER)) + told]
-
-    assert usage.input_tokens_details.input_tokens_per_turn == prompts
-    assert usage.output_tokens_details.output_tokens_per_turn == [len(harmony(STRANGER)), len(harmony(FINAL))]
-    assert usage.output_tokens_details.tool_output_tokens_per_turn == [0, told]
-    assert usage.output_tokens == len(harmony(STRANGER + FINAL))
-    assert usage.total_tokens == sum(prompts) + usage.output_tokens
 
 
 @pytest.mark.parametrize("ending", [Ending.ABORT, Ending.LENGTH])
@@ -213,13 +162,6 @@ def test_a_call_without_feedback_before_the_end_is_answered_in_the_history(endin
     machine.end(ending)
 
     assert [message.role for message in machine.messages] == ["assistant", "tool"]
-
-
-def test_a_bare_name_means_a_tool_only_where_it_is_its_own() -> None:
-    rules = Rules((Callee("f", namespace="a"), Callee("f", namespace="b"), Callee("g", namespace="a")))
-
-    assert rules.callee_of("functions.f", "commentary") == "functions.f"
-    assert rules.callee_of("functions.g", "commentary") == rules.callees[2]
 
 
 async def test_a_model_that_had_to_call_a_tool_and_did_not_has_failed() -> None:

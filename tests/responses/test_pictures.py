@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,16 +17,13 @@ from service.api.content import IMAGE
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
-from service.responses.remembered import Remembered, remember
-from service.settings.settings import Settings
+from service.settings.settings import Settings, load_settings
 from tests.support.chat.standin import ChatStandin, Say, answer, chatting
 from tests.support.markup.writing import Turn
-from tests.support.pictures import part, png, said, url_of
+from tests.support.pictures import part, png, said, shown_in, url_of
 from tests.support.service import inside
 from tests.support.service.background import ended
 from tests.support.service.inside import Inside
-from tests.support.service.process import MODEL
-from tests.support.waiting import until
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.02, engine_away=Backoff(0.01, 0.02)))
 
@@ -48,12 +46,7 @@ class Seeing(NamedTuple):
 
     def shown(self) -> list[str]:
         """The pictures and texts of the last prompt, a picture as its data URL."""
-        found: list[str] = []
-        for message in self.server.chats[-1].body["messages"]:
-            content = message["content"]
-            parts = [{"text": content}] if isinstance(content, str) else content
-            found += [each["image_url"]["url"] if "image_url" in each else each["text"] for each in parts]
-        return found
+        return shown_in(self.server.chats[-1].body)
 
     async def listed(self, id: str) -> list[str]:
         """The URLs of the images that a response was given."""
@@ -175,45 +168,6 @@ async def test_items_by_hand_show_pictures_until_they_are_erased(settings: Setti
         assert asked.shown() == ["What is it?", "A cat.", "And now?"]
 
 
-async def test_a_picture_among_instructions_is_a_line_and_the_header_says_so(settings: Settings) -> None:
-    async with seeing(settings) as asked:
-        words = [{**said("Look", CAT)[0], "role": "developer"}, *said("What?", DOG)]
-        raw = await asked.client.responses.with_raw_response.create(model="llama-4", input=words)  # type: ignore[arg-type]
-        assert asked.shown() == [f"Look\n{IMAGE}", "What?", url_of(DOG)]
-        assert raw.headers["x-harmonium-items-left-out"] == "input_image"
-        assert set(await asked.listed(raw.parse().id)) == {url_of(CAT), url_of(DOG)}
-
-
-async def test_pictures_of_items_that_are_referred_to_count_as_those_of_the_request(settings: Settings) -> None:
-    shades = [png(grey=grey) for grey in range(12)]
-    async with seeing(settings, sees=False, pictures={"request": 10}) as asked:
-        first = await asked.ask(said(*shades[:6]))
-        (item,) = (await asked.client.responses.input_items.list(first.id)).data
-        with pytest.raises(BadRequestError, match="Too many pictures"):
-            await asked.ask([*said(*shades[6:]), {"type": "item_reference", "id": item.id}])
-
-
-async def test_prompts_wait_for_room_for_their_pictures(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    shades = [png(grey=grey, comment=bytes(1 << 10)) for grey in range(3)]
-    monkeypatch.setattr("service.process.ROOM_BYTES", len(shades[0]) * 5 // 2)
-    at_once, gate = [0], asyncio.Event()
-
-    async def wait() -> None:
-        at_once[0] += 1
-        await gate.wait()
-
-    async with seeing(settings, lambda _: (wait, *answer(HELLO))) as asked:
-        asking = [asyncio.create_task(asked.ask(said("Look", each))) for each in shades]
-        await until(lambda: at_once[0] == 2)
-        words = await asyncio.gather(*(asked.ask("No picture", stream=True) for _ in range(2)))
-        await until(lambda: at_once[0] == 4)  # these need no room
-        assert [task.done() for task in asking] == [False] * 3
-        gate.set()
-        assert [each.output_text for each in await asyncio.gather(*asking)] == ["A cat."] * 3
-        for stream in words:
-            await stream.close()
-
-
 @pytest.mark.parametrize("role", ["developer", "system", "user"])
 async def test_what_is_erased_takes_no_picture_that_another_item_lists(settings: Settings, role: str) -> None:
     async with seeing(settings, lambda _: answer(Turn("", "Short.", []))) as asked, asked.service.http() as http:
@@ -240,42 +194,11 @@ async def test_an_item_is_referred_to_with_its_picture(settings: Settings) -> No
         assert asked.shown() == ["One", url_of(CAT)]
 
 
-async def test_a_client_that_sends_back_what_is_listed_shows_the_same(settings: Settings) -> None:
-    async with seeing(settings) as asked:
-        first = await asked.ask(said("One", CAT), store=True)
-        items = [each.to_dict() for each in (await asked.client.responses.input_items.list(first.id)).data]
-        await asked.ask(items, store=False)
-        assert asked.shown() == ["One", url_of(CAT)]
-        assert len(await asked.kept()) == 1
-
-
 async def test_a_picture_that_is_not_stored_is_shown_and_nothing_is_kept(settings: Settings) -> None:
     async with seeing(settings) as asked:
         await asked.ask(said("One", CAT), store=False)
         assert asked.shown() == ["One", url_of(CAT)]
         assert await asked.kept() == []
-
-
-async def test_a_connection_remembers_the_pictures_of_what_is_not_stored_each_once(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[int] = []
-
-    def noted(*told: Any, **named: Any) -> Remembered:
-        kept.append(len((ended := remember(*told, **named)).pictures))
-        return ended
-
-    monkeypatch.setattr("service.web.socket.lane.remember", noted)
-    async with seeing(settings) as asked, asked.client.responses.connect() as socket:
-        ids = [None]
-        for words in (said("One", CAT), said("And?", CAT), "So?"):
-            await socket.response.create(model="llama-4", input=words, store=False, previous_response_id=ids[-1])  # type: ignore[arg-type]
-            async for event in socket:
-                if event.type == "response.completed":
-                    ids.append(event.response.id)  # type: ignore[arg-type]
-                    break
-        assert asked.shown() == ["One", url_of(CAT), "A cat.", "And?", url_of(CAT), "A cat.", "So?"]
-        assert kept == [1, 1, 1]
 
 
 async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
@@ -285,19 +208,6 @@ async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
             await asked.ask(said("Two", CAT), first)
         assert refused.value.code == "invalid_image"
         await asked.ask("Two", first)
-
-
-async def test_a_picture_counts_in_a_prompt_as_often_as_it_is_shown(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.responses.prepare.MOST_SHOWN_BYTES", len(CAT) * 3)
-    async with seeing(settings) as asked:
-        second = await asked.ask(said("Two", CAT), await asked.ask(said("One", CAT)))
-        with pytest.raises(BadRequestError) as refused:
-            await asked.ask(said("Three", CAT, CAT), second)
-        assert refused.value.code == "invalid_image"
-        await asked.ask(said("Three", CAT), second)
-        assert asked.shown().count(url_of(CAT)) == 3
 
 
 async def test_a_compaction_keeps_the_newest_pictures_and_lines_for_the_others(settings: Settings) -> None:
@@ -312,13 +222,6 @@ async def test_a_compaction_keeps_the_newest_pictures_and_lines_for_the_others(s
         await asked.ask("Three", second)
         assert url_of(DOG) in asked.shown()
         assert url_of(CAT) not in asked.shown()
-
-
-async def test_the_demo_engine_lists_a_picture_as_it_was_sent(settings: Settings) -> None:
-    async with serving(settings) as service, service.client() as client:
-        response = await client.responses.create(model=MODEL, input=said("Look", CAT))  # type: ignore[arg-type]
-        (item,) = (await client.responses.input_items.list(response.id)).data
-    assert json.loads(item.to_json())["content"][1]["image_url"] == url_of(CAT)
 
 
 async def test_messages_of_anthropics_api_show_pictures(settings: Settings) -> None:
@@ -342,3 +245,21 @@ async def test_chat_completions_show_pictures(settings: Settings) -> None:
         await asked.client.chat.completions.create(model="llama-4", messages=words)  # type: ignore[arg-type]
         assert asked.shown() == ["Look", url_of(CAT)]
         assert len(await asked.kept()) == 1
+
+
+async def test_models_that_see_and_that_do_not_go_on_from_each_other(settings: Settings, tmp_path: Path) -> None:
+    async with (
+        chatting(lambda _: answer(HELLO), model="eyes", sees=True) as eyes,
+        chatting(lambda _: answer(HELLO), model="blind") as blind,
+    ):
+        listed = [{"name": each.model, "kind": "chat", "urls": [each.url], "sees": each.sees} for each in (eyes, blind)]
+        path = tmp_path / "engines.json"
+        path.write_text(json.dumps({"engines": listed}))
+        two = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+        async with serving(two) as service, service.client() as client:
+            previous: Any = None
+            for model, words in (("eyes", said("One", CAT)), ("blind", said("Two", DOG)), ("eyes", "Three")):
+                made = await client.responses.create(model=model, input=words, previous_response_id=previous)  # type: ignore[arg-type]
+                previous = made.id
+    assert shown_in(blind.chats[-1].body) == [f"One\n{IMAGE}", "A cat.", f"Two\n{IMAGE}"]
+    assert shown_in(eyes.chats[-1].body) == ["One", url_of(CAT), "A cat.", "Two", url_of(DOG), "A cat.", "Three"]

@@ -1,7 +1,6 @@
 """Recognition: the digest with which a turn ends is found in the history that any client makes of it."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from service.api.response import FunctionCall, Message, OutputText, Reasoning, R
 from service.responses.recognise import Seen, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
-from store.history.history import MOST_DIGESTS
 
 Items = list[dict[str, Any]]
 
@@ -143,39 +141,6 @@ def test_no_text_stands_for_a_part_of_another_kind_or_in_another_place(others: t
     assert len({seen([{"role": "user", "content": parts}]).said for parts in others}) == len(others)
 
 
-FILE = {"type": "input_file", "file_data": "aGk=", "filename": "auto"}
-
-
-def test_images_and_files_are_the_same_over_all_apis() -> None:
-    """Their members have another order in each, and null or a default where a client said nothing."""
-    same = IMAGE | {"detail": None}, IMAGE | {"detail": "auto"}, dict(reversed(IMAGE.items())) | {"file_id": None}
-    assert {seen([{"role": "user", "content": [part]}]).said for part in same} == {
-        seen([{"role": "user", "content": [IMAGE]}]).said
-    }
-    others = IMAGE, IMAGE | {"detail": "low"}, IMAGE | {"image_url": "https://example.com/b"}, FILE
-    others += FILE | {"filename": None}, FILE | {"filename": "a"}, FILE | {"file_data": "aGk"}, FILE | {"file_id": "a"}
-    assert len({seen([{"role": "user", "content": [part]}]).said for part in others}) == len(others)
-
-
-@pytest.mark.parametrize(
-    "items",
-    [
-        pytest.param([said("a" * 2000)] * 4096, id="many texts of one answer"),
-        pytest.param([CALLED[1] | {"arguments": json.dumps(["\n"] * 1_000_000)}], id="many strings"),
-        pytest.param([CALLED[1] | {"arguments": json.dumps("a\n" * 2_000_000)}], id="many escapes"),
-    ],
-)
-def test_a_history_that_is_long_in_one_place_takes_no_longer_than_in_many(items: Items) -> None:
-    """Joining what was said so far with each text, or matching each string alone, took a minute for 8 MB."""
-    raw = Raw(json.dumps(items).encode())
-    began = time.process_time()
-    in_one_go(seen_of(Sealer("acme", [b"k" * 32]), raw))
-    assert time.process_time() - began < 0.25
-
-
-MB = 1_000_000
-
-
 @given(st.text(st.sampled_from('a7Fu\\\n"é春😀 '), max_size=40), st.booleans())
 def test_a_text_that_is_read_in_pieces_is_the_same(text: str, escaped: bool) -> None:
     """Cut anywhere, it would lose half an escape or half a character."""
@@ -238,15 +203,6 @@ def test_tenants_with_the_same_words_share_no_digest() -> None:
 )
 def test_an_input_without_a_visible_form_is_not_recognised(item: dict[str, Any]) -> None:
     assert unseen([*ADA, item])
-
-
-def test_the_last_ends_of_a_long_history_are_asked_for_newest_first() -> None:
-    turns: Items = [
-        item for turn in range(MOST_DIGESTS + 5) for item in ({"role": "user", "content": str(turn)}, said("ok"))
-    ]
-    ends = seen([*turns, *ADA]).ends
-    assert len(ends) == MOST_DIGESTS
-    assert [place for _, place in ends[:2]] == [len(turns), len(turns) - 2]
 
 
 _words = st.text(max_size=20)

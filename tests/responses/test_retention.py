@@ -187,20 +187,6 @@ def test_a_response_is_erased_and_its_descendants_go_on_without_it(beside: Start
     assert known(client, [first, second, third.id]) == [third.id]
 
 
-def test_a_conversation_goes_on_though_the_output_of_a_tool_was_erased(beside: Start) -> None:
-    client = (service := beside()).client()
-    tools: Any = [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}]
-    called = client.responses.create(model=MODEL, input="What is the weather?", tools=tools)
-    (call_id,) = [item.call_id for item in called.output if item.type == "function_call"]
-    output: Any = [{"type": "function_call_output", "call_id": call_id, "output": "It is 18 degrees."}]
-    told = client.responses.create(model=MODEL, input=output, tools=tools, previous_response_id=called.id).id
-    after = created(client, "Thank you.", after=told)
-    service.http().delete(f"/v1/responses/{told}?erase=true")
-    assert created(client, "My name is Ada.", after=after)
-    with pytest.raises(openai.BadRequestError, match="No tool output"):
-        created(client, "Something else.", after=called.id)
-
-
 def test_a_whole_conversation_is_deleted_with_all_its_forks(beside: Start) -> None:
     service = beside()
     client = service.client()

@@ -9,7 +9,7 @@ from service.settings.core import parse_api_keys
 from service.settings.settings import Settings, load_settings
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import answer, scripted, serving, then, thought
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY
 from tests.support.service.seen import ask, made, streamed
 
 ASKED: dict[str, Any] = {
@@ -122,20 +122,6 @@ async def test_nobody_goes_before_other_tenants_but_those_who_may(settings: Sett
     assert found == ["priority", "priority", "flex", "default", "default", "flex"]
     assert [generation.priority for generation in engine.generations] == [-1, -1, 1, 0, 0, 1, -9, 9]
     assert (refusal.value.code, refusal.value.param) == ("invalid_value", "priority")
-
-
-async def test_a_request_s_own_id_is_told_to_the_engine_and_is_never_the_response_s(settings: Settings) -> None:
-    engine = scripted([answer("Fine.")])
-    async with serving(settings, engine) as inside, inside.http() as http:
-        found = [await made(inside, input="Hi", request_id="resp_mine") for _ in range(2)]
-        assert (await http.get("/v1/responses/resp_mine")).status_code == 404
-        for bad in ("", "a b", "x" * 129, 7):
-            refused = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi", "request_id": bad})
-            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "request_id")
-
-    assert len({response["id"] for response in found}) == 2
-    for response, generation in zip(found, engine.generations, strict=True):
-        assert generation.id == f"{response['id']}-resp_mine"
 
 
 async def test_turns_of_one_conversation_go_to_one_server_unless_a_cache_key_says_which(settings: Settings) -> None:

@@ -13,7 +13,6 @@ from tests.support.service.seen import ask
 
 ASKED, THOUGHT = "Tell me a joke.", "The user wants a joke."
 SEALED: Any = ["reasoning.encrypted_content"]
-OLD, NEW = "o" * 32, "n" * 32
 
 
 def engine() -> ScriptedEngine:
@@ -82,14 +81,3 @@ async def test_a_key_that_the_store_made_is_that_of_all_who_share_it(settings: S
     elsewhere = load_settings(redis_url=settings.redis_url, key_prefix=f"{settings.key_prefix}-other")
     async with serving(elsewhere, engine()) as stranger:
         await refused(stranger, item)
-
-
-async def test_keys_are_changed_without_anybody_noticing(settings: Settings) -> None:
-    async with serving(with_keys(settings, seal_keys=OLD), engine()) as service:
-        old = await reasoning(service, ACME_KEY, include=SEALED)
-    async with serving(with_keys(settings, seal_keys=f"{NEW},{OLD}"), engine()) as service:
-        await send_back(service, old, ACME_KEY)
-        new = await reasoning(service, ACME_KEY, include=SEALED)
-    async with serving(with_keys(settings, seal_keys=NEW), engine()) as service:
-        await send_back(service, new, ACME_KEY)
-        await refused(service, old, ACME_KEY)

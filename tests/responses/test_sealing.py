@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from service.responses.output import sealed
 from service.responses.output.sealed import COMPACTION, MAX_PAYLOAD_BYTES, REASONING, TooLong, Unsealable
-from service.responses.seal import MAX_KIND_BYTES, MAX_TENANTS, TAG, Sealer, Seals
+from service.responses.seal import MAX_KIND_BYTES, TAG, Sealer, Seals
 from store.errors import ArchiveUnavailable, StoreUnavailable
 from store.turn import StoredMessage
 
@@ -105,24 +105,10 @@ def test_the_most_that_can_be_sealed_can_be_opened_and_no_more_is_sealed() -> No
         sealer().seal(kind, most + b"x")
 
 
-@pytest.mark.parametrize("kind", ["", "k" * (MAX_KIND_BYTES + 1), "a\0b"])
-def test_a_kind_that_could_not_be_told_from_the_payload_is_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="can't be sealed"):
-        sealer().seal(kind, b"")
-
-
 def test_a_refusal_shows_nothing_of_what_was_sent() -> None:
     with pytest.raises(Unsealable) as caught:
         sealer().open("my secret thoughts")
     assert "thoughts" not in str(caught.value)
-
-
-async def test_keys_that_are_set_are_all_there_is() -> None:
-    seals = Seals([OLD.decode(), NEW.decode()], nobody)
-
-    assert (await seals.of("acme")).seal("r", b"") == sealer("acme", OLD).seal("r", b"")
-    assert (await seals.of("acme")).open(sealer("acme", NEW).seal("r", b"x")) == ("r", b"x")
-    assert await seals.of("acme") is await seals.of("acme")
 
 
 async def test_without_keys_the_store_is_asked_once_by_however_many() -> None:
@@ -157,27 +143,6 @@ async def test_a_store_that_is_down_harms_those_alone_who_need_a_key_and_is_aske
             use()
     answers.append(OLD)
     assert (await seals.of("acme")).open(sealer().seal("r", b"x")) == ("r", b"x")
-
-
-async def test_all_who_wait_for_a_key_in_vain_are_told_at_the_same_time() -> None:
-    asked: list[int] = []
-
-    async def fetch() -> bytes:
-        asked.append(1)
-        await asyncio.sleep(0)
-        raise ArchiveUnavailable("down")
-
-    seals = Seals([], fetch)
-    await asyncio.gather(*(seals.of("acme") for _ in range(10)))
-    assert len(asked) == 1
-
-
-async def test_only_so_many_tenants_are_remembered() -> None:
-    seals = Seals([OLD.decode()], nobody)
-    first = await seals.of("0")
-    for tenant in range(MAX_TENANTS + 1):
-        await seals.of(str(tenant))
-    assert await seals.of("0") is not first
 
 
 class Clear:

@@ -96,24 +96,6 @@ async def test_what_is_deleted_is_no_longer_in_effect(settings: Settings) -> Non
             assert (await ask(client, made.id)).reasoning.effort == left
 
 
-async def test_what_is_not_stored_leaves_nothing_in_effect(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
-        id = await begun(client)
-        assert (await ask(client, id, update("low"), store=False)).reasoning.effort == "low"
-        assert (await ask(client, id)).reasoning.effort == "medium"
-
-
-async def test_beside_a_conversation_it_holds_for_one_response(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:
-        sent: Any = [update("low"), {"role": "user", "content": "hi"}]
-        first = await client.responses.create(model=MODEL, input=sent)
-        again = await client.responses.create(model=MODEL, input="hi", previous_response_id=first.id)
-        assert (first.reasoning and first.reasoning.effort, again.reasoning and again.reasoning.effort) == (
-            "low",
-            "medium",
-        )
-
-
 @pytest.mark.parametrize("form", [{"type": "poem"}, {"type": "json_schema", "name": "x"}, 5])
 async def test_a_format_that_can_not_be_is_refused_at_once(settings: Settings, form: Any) -> None:
     async with serving(settings, scripted([answer("Yes.")])) as inside, inside.client() as client:

@@ -11,7 +11,6 @@ from service.settings.settings import Settings
 from store.redis.confirm import Safety
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
-from tests.support.service.scraped import Scraped
 from tests.support.service.streams import parsed
 from tests.support.store.servers import PLAIN, in_step, server
 from tests.support.store.servers import until as wait
@@ -74,13 +73,3 @@ async def test_a_response_that_replicas_lack_is_told_as_it_is_there_and_says_so(
         assert (await safe.http.get("/ready")).json()["store"] == "unconfirmed"
     assert (await safe.http.get("/ready")).json()["store"] == "ok"
     assert (await safe.post(previous_response_id=told["id"])).json()["status"] == "completed"
-
-
-async def test_waits_are_counted(safe: Safe) -> None:
-    await safe.post()
-    with stopped(safe.replica_pid):
-        await safe.post()
-    found = Scraped((await safe.http.get("/metrics")).text)
-    for outcome in ("met", "unmet"):
-        assert found.value("harmonium_store_confirms_total", outcome=outcome) > 0
-    assert found.value("harmonium_store_errors_total", kind="unconfirmed") > 0

@@ -5,15 +5,14 @@
 
 import enum
 import uuid
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime
 from decimal import Decimal
-from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
 import pytest
 from openai import OpenAI
-from pydantic import AnyUrl, BaseModel, Field, HttpUrl, SecretStr, create_model
+from pydantic import BaseModel, Field, HttpUrl, create_model
 
 from tests.support.service.process import MODEL, ServiceProcess
 
@@ -47,44 +46,27 @@ class Tree(BaseModel):
 
 
 TYPES: dict[str, Any] = {
-    "a text": str,
-    "an integer": int,
     "a number": float,
     "a boolean": bool,
-    "nothing": None,
     "what may be nothing": int | None,
-    "one of two types": int | str,
     "constants": Literal["a", "b"],
     "an enum": Colour,
     "a list": list[int],
-    "a set": set[str],
     "a set of several": Annotated[frozenset[int], Field(min_length=3, max_length=5)],
     "a pair": tuple[int, str],
-    "a tuple": tuple[int, ...],
     "a dict": dict[str, int],
-    "a model": Cat,
     "models told apart": Annotated[Cat | Dog, Field(discriminator="kind")],
     "a recursion": Tree,
     "a day": date,
     "a moment": datetime,
-    "an hour": time,
-    "a while": timedelta,
     "a UUID": uuid.UUID,
     "an address": IPv4Address,
-    "a long address": IPv6Address,
     "a link": HttpUrl,
-    "any link": AnyUrl,
-    "a path": Path,
     "a decimal": Decimal,
-    "a secret": SecretStr,
     "a text of a length": Annotated[str, Field(min_length=2, max_length=20)],
-    "a long text": Annotated[str, Field(max_length=5_000)],
     "a pattern": Annotated[str, Field(pattern=r"^\d{3}-\d{4}$")],
     "a pattern and a length": Annotated[str, Field(pattern="^[a-z]+$", min_length=3, max_length=10)],
     "a bounded integer": Annotated[int, Field(ge=1, le=10)],
-    "a bounded number": Annotated[float, Field(gt=0, le=1)],
-    "multiples": Annotated[int, Field(multiple_of=5, ge=20)],
-    "multiples of a part": Annotated[float, Field(multiple_of=0.01)],
     "multiples between bounds": Annotated[float, Field(multiple_of=0.25, ge=0.1, le=1)],
 }
 

@@ -17,7 +17,6 @@ from service.responses import templates
 from service.responses.templates import Filled, fill
 from service.settings.settings import Settings, load_settings
 from tests.support.service.inside import answer, scripted, serving
-from tests.support.service.process import MODEL
 from tests.support.service.seen import ask
 
 SHOP = """
@@ -137,18 +136,6 @@ async def test_a_service_without_stored_prompts_says_so() -> None:
     assert (caught.value.param, caught.value.code) == ("prompt", "unsupported_parameter")
 
 
-async def test_a_file_that_changes_is_read_again_and_another_is_not(folder: Path) -> None:
-    templates._decode.cache_clear()
-    for _ in range(3):
-        assert (await fill(prompt(version="1"), str(folder))).instructions == "You sell."
-    (folder / "shop@1.toml").write_text('instructions = "You buy."')
-    assert (await fill(prompt(version="1"), str(folder))).instructions == "You buy."
-    (folder / "shop@1.toml").unlink()
-    with pytest.raises(InvalidRequest):
-        await fill(prompt(version="1"), str(folder))
-    assert templates._decode.cache_info().misses == 3
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -207,20 +194,6 @@ async def test_messages_of_a_stored_prompt_come_before_the_input(greeting: Path)
     assert await applied(greeting, prompt=GREETING, input='"Hi"') == ("Be kind.", [ANN, message("user", '"Hi"')])
 
 
-async def test_instructions_of_the_request_replace_those_of_the_stored_prompt(greeting: Path) -> None:
-    assert (await applied(greeting, prompt=GREETING, instructions="Be rude."))[0] == "Be rude."
-    assert (await applied(greeting, prompt=GREETING, instructions=""))[0] == ""
-    assert await applied(greeting, prompt={"id": "shop", "version": "1"}, input="Hi") == ("You sell.", "Hi")
-
-
-async def test_a_stored_prompt_without_messages_needs_an_input_or_a_response_to_continue(folder: Path) -> None:
-    bare = {"id": "bare"}
-    with pytest.raises(InvalidRequest, match="so the request needs some") as caught:
-        await applied(folder, prompt=bare)
-    assert caught.value.param == "input"
-    assert await applied(folder, prompt=bare, previous_response_id="resp_1") == (None, [])
-
-
 TEAS = """
 version = "2"
 instructions = "You sell {{goods}}."
@@ -257,9 +230,3 @@ async def test_a_stored_prompt_is_what_somebody_who_sent_its_text_would_get(shop
     assert made.prompt is not None
     assert made.prompt.to_dict() == named(goods="tea")
     assert (made.instructions, alone.output_text) == ("You sell tea.", "Green tea.")
-
-
-async def test_a_stored_prompt_needs_no_model(shop: Settings) -> None:
-    async with serving(shop, scripted([answer("Green tea.")])) as service, service.client() as client:
-        made = await client.responses.create(prompt=named(goods="tea"))
-    assert (made.model, made.output_text) == (MODEL, "Green tea.")

@@ -10,21 +10,16 @@ from service.api.outcome import Outcome
 from service.api.response import Message
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Callee
-from service.browser.browser import displays_of, note_of
-from service.browser.page import Display, Result, page_of, results_page
-from service.grammar.tags import HeaderState
+from service.browser.page import Display, page_of
 from service.harmony import tokens
-from service.responses.output.next_step import header_tag
 from service.responses.output.rules import Rules
 from tests.responses.test_hosted_calls import Tools, kinds, made
-from tests.support.engine.constrained import ends
 from tests.support.responses.samples import harmony
 
 OWN = Callee("own")
 (PYTHON,) = callees("python", "{}")
 RULES = Rules((PYTHON, *callees("browser", "{}"), OWN), parallel=4, hosted_calls=64)
 CODE = "<|channel|>analysis to=python code<|message|>print(2)<|call|>"
-SEARCH = '<|channel|>analysis to=browser.search code<|message|>{"query":"tides"}<|call|>'
 FINAL = "<|channel|>final<|message|>It is 2.<|return|>"
 TWO = Outcome("completed", "2\n", shown={"container_id": "cntr_1", "outputs": [{"type": "logs", "logs": "2\n"}]})
 FOUND = Outcome("completed", "[0] tides", shown={"action": {"type": "search", "query": "tides", "sources": []}})
@@ -76,29 +71,6 @@ async def test_a_function_that_the_caller_declared_by_the_same_name_is_the_calle
     assert kinds(ours) == ["code_interpreter_call completed", "message completed"]
 
 
-@pytest.mark.parametrize(
-    ("said", "through"),
-    [
-        (CODE, True),
-        ("<|channel|>commentary to=python<|message|>print(2)<|call|>", True),
-        (" to=python<|channel|>analysis code<|message|>print(2)<|call|>", True),
-        (SEARCH, True),
-        ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" + SEARCH, True),
-        ('<|channel|>commentary to=browser.open <|constrain|>json<|message|>{"id":1}<|call|>', True),
-        ("<|channel|>commentary to=functions.own <|constrain|>json<|message|>{}<|call|>", True),
-        ("<|channel|>analysis to=functions.own <|constrain|>json<|message|>{}<|call|>", False),
-        ("<|channel|>final to=python code<|message|>print(2)<|call|>", False),
-        (FINAL, False),
-    ],
-)
-def test_a_required_call_may_be_one_of_theirs_as_the_model_was_trained_to_write_it(said: str, through: bool) -> None:
-    tag = header_tag(msgspec.structs.replace(RULES, choice="required"), HeaderState.NEXT)
-    ids = harmony(said)
-
-    assert tag is not None
-    assert any(end == len(ids) - 1 for end in ends(msgspec.json.decode(tag)["format"], ids, 0)) == through
-
-
 # --- what the browser shows ---
 
 TIDES = page_of("https://tides.example/", "Tides", "High water at ten.")
@@ -121,13 +93,3 @@ async def test_displays_number_on_behind_those_of_the_conversation() -> None:
     assert message.content[0].text == f"At ten {LINK}, and {LINK}."
     assert [note["start_index"] for note in message.content[0].annotations] == [7, 13 + len(LINK)]
     assert "【0†L2】" in tokens.decode(tokens.unpack(machine.messages[-1].tokens))
-
-
-def test_a_conversation_s_newest_pages_are_whole_and_older_ones_keep_their_address() -> None:
-    pages = [page_of(f"https://tides.example/{number}", "Tides", "x" * 400_000) for number in range(4)]
-    search = results_page("tides", [Result("https://tides.example/0", "Tides", "said")])
-    shown = displays_of([note_of(Display(page)) for page in (search, *pages)])
-
-    assert [display.page and display.page.whole for display in shown] == [True, False, False, True, True]
-    assert [display.page.url for display in shown[1:] if display.page] == [page.url for page in pages]
-    assert shown[0] == Display(search)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.port import Finish, ModelCard
+from service.engine.port import Finish
 from service.harmony import tokens
 from service.responses.prompt.compaction import INSTRUCTION
 from service.settings.settings import Settings
@@ -76,24 +76,6 @@ async def test_a_stored_conversation_is_compacted_by_its_last_response(settings:
     assert [words(item) for item in more["output"][:-1]] == ["My boat is called Vesper.", "And she is green."]
 
 
-async def test_what_outgrew_the_context_is_compacted_where_truncation_is_allowed(settings: Settings) -> None:
-    engine = ScriptedEngine(ModelCard(MODEL, 0, 2000), [answer(SUMMARY)])
-    turns = [
-        {"role": role, "content": f"{role} {number} " + "word " * 150}
-        for number in range(8)
-        for role in ("user", "assistant")
-    ]
-    async with serving(settings, engine) as inside, inside.http() as http:
-        refused = await http.post("/v1/responses/compact", json={"model": MODEL, "input": turns})
-        window = (await compacted(http, input=turns, truncation="auto"))["output"]
-        again = await http.post(
-            "/v1/responses", json={"model": MODEL, "input": [*window, {"role": "user", "content": "?"}]}
-        )
-    assert refused.json()["error"]["code"] == "context_length_exceeded"
-    assert [words(item)[:6] for item in window[:-1]] == ["user 5", "user 6", "user 7"]
-    assert again.status_code == 200
-
-
 async def test_a_trigger_compacts_and_the_conversation_goes_on_from_there(settings: Settings) -> None:
     engine = scripted([answer("A fine heron.")], [answer(SUMMARY)], [answer("In the harbour.")])
     async with serving(settings, engine) as inside, inside.client() as client:
@@ -124,14 +106,6 @@ def test_the_sdk_compacts_and_goes_on(service: ServiceProcess) -> None:
     window: Any = [item.to_dict(warnings=False) for item in given.output]
     asked: Any = [*window, {"role": "user", "content": "What is my boat called?"}]
     assert "Vesper" in client.responses.create(model=MODEL, input=asked).output_text
-
-
-async def test_a_file_without_a_name_has_none_in_either_dialect(settings: Settings) -> None:
-    unnamed = {"type": "input_file", "file_data": "data:text/plain;base64,aGVsbG8="}
-    sent = [{"role": "user", "content": [unnamed]}, {"role": "assistant", "content": "Hello."}]
-    async with serving(settings, scripted([answer(SUMMARY)])) as inside, inside.http() as http:
-        given = [await compacted(http, path, input=sent) for path in ("/v1", "/open-responses/v1")]
-    assert [each["output"][0]["content"] for each in given] == [[unnamed], [unnamed]]
 
 
 AT_ONCE: Any = [{"type": "compaction", "compact_threshold": 1}]

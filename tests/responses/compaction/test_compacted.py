@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.api.items import CompactionItem, InputItem, MessageItem
+from service.api.items import MessageItem
 from service.api.response import Compaction
 from service.errors import InvalidRequest
 from service.harmony.render import message
@@ -22,8 +22,6 @@ KEPT = (message("My cat is Tom.", "user"), message("Feed him.", "user"))
 TRIGGER: Json = {"type": "compaction_trigger"}
 OLD: list[Json] = [{"role": "user", "content": "Old words."}, {"role": "assistant", "content": "Old answer."}]
 NOW: Json = {"role": "user", "content": "And now?"}
-CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "feed", "arguments": "{}"}
-ANSWER: Json = {"type": "function_call_output", "call_id": "call_1", "output": "Fed."}
 
 
 def compaction(*kept: StoredMessage) -> Json:
@@ -48,21 +46,6 @@ def test_the_newest_compaction_holds() -> None:
 
     assert "Tom" not in text
     assert "A later summary." in text
-
-
-def test_what_comes_after_a_compaction_may_answer_a_call_before_it() -> None:
-    made = prompt(input=[*OLD, CALL, compaction(), ANSWER, NOW])
-
-    assert made.messages[1].name == "functions.feed"
-
-
-def test_truncation_takes_the_oldest_words_of_a_compaction_before_any_turn() -> None:
-    long = tuple(message(f"{number} " + "word " * 300, "user") for number in range(3))
-    text = shown(compaction(*long), *OLD, NOW, limit=1000, truncation="auto")
-
-    assert ("0 word" in text, "1 word" in text, "2 word" in text) == (False, False, True)
-    assert "Old answer." in text
-    assert "Tom was fed." in text
 
 
 # --- asking for one ---
@@ -150,10 +133,6 @@ def said(text: str, role: Any = "user") -> MessageItem:
     return MessageItem(role=role, content=[{"type": "input_text", "text": text}])
 
 
-def texts(shown: list[InputItem | Compaction]) -> list[str]:
-    return [item.text for item in shown if isinstance(item, MessageItem)]
-
-
 @given(items, st.integers(0, 4))
 def test_a_trigger_stands_behind_the_items_however_they_are_written(given: list[object], indent: int) -> None:
     raw = msgspec.json.format(msgspec.json.encode(given), indent=indent)
@@ -165,9 +144,3 @@ def test_a_window_shows_what_was_sent_as_it_was_sent() -> None:
     own = [said("Ahoy."), said("Be brief.", "developer"), seen]
     carried = [message("Ahoy.", "user"), message("(an image)", "user")]
     assert window(RESPONSE_ID, own, carried, WINDOWED) == [own[0], seen, WINDOWED]
-
-
-def test_a_window_shows_no_message_twice_where_a_compaction_has_it_already() -> None:
-    own = [said("One."), CompactionItem("sealed"), said("Two.")]
-    shown = window(RESPONSE_ID, own, [message(text, "user") for text in ("One.", "Two.")], WINDOWED)
-    assert texts(shown) == ["One.", "Two."]

@@ -10,7 +10,6 @@ from service.harmony import tokens
 from service.harmony.render import message
 from service.responses.output import compaction as compacted
 from service.responses.output import sealed
-from service.responses.output.rules import Rules
 from service.responses.prompt.compaction import INSTRUCTION, PARTLY, newest_input
 from store.turn import StoredMessage
 from tests.responses.compaction.test_compaction_turns import (
@@ -19,12 +18,10 @@ from tests.responses.compaction.test_compaction_turns import (
     CALL,
     NEXT,
     OUTPUT,
-    SUMMARY,
     USER,
     outgrown,
     texts,
 )
-from tests.support.responses import samples
 from tests.support.responses.requests import Json, prompt
 
 
@@ -71,13 +68,6 @@ def test_there_is_nothing_to_compact_before_the_model_has_spoken(items: list[Jso
     assert outgrown(*items).rules.after_compaction is None
 
 
-def test_what_is_compacted_already_is_not_compacted_again() -> None:
-    shut = Rules(compacting=True)
-    machine = samples.sampled(SUMMARY, rules=shut)
-
-    assert outgrown(NEXT, chain=machine.messages).rules.after_compaction is None
-
-
 def test_an_output_stays_with_its_call_and_the_thought_before_it() -> None:
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "I look."}]}
     made = outgrown(USER, ANSWER, NEXT, thought, CALL, OUTPUT)
@@ -85,19 +75,6 @@ def test_an_output_stays_with_its_call_and_the_thought_before_it() -> None:
 
     assert made.rules.after_compaction.newest == tuple(made.messages[3:])
     assert made.rules.kept_messages == (made.messages[0], made.messages[2])
-
-
-def test_a_trigger_comes_before_a_threshold() -> None:
-    made = prompt(input=[USER, ANSWER, {"type": "compaction_trigger"}], context_management=AT_ONCE)
-
-    assert (made.rules.compacting, made.rules.after_compaction) == (True, None)
-
-
-def test_what_no_longer_fits_can_still_be_compacted() -> None:
-    long = {"role": "user", "content": "word " * 600}
-    body: Json = {"input": [USER, {**ANSWER, "content": "word " * 900}, long], "context_management": AT_ONCE}
-
-    assert prompt((), 1500, **body, max_output_tokens=16).rules.after_compaction is not None
 
 
 def test_where_the_user_s_own_words_are_too_long_the_oldest_are_left_to_the_summary() -> None:
@@ -126,21 +103,6 @@ def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_eve
     assert compactions[10:].count(True) <= len(compactions[10:]) // 2
     assert any(compactions[-4:])
     assert " ".join(texts(made.shown)).count("38 word") == 1
-
-
-def test_what_is_not_worth_a_summary_is_not_compacted() -> None:
-    items = [{**USER, "content": "word " * 400}, ANSWER, NEXT]
-    managing = [{"type": "compaction", "compact_threshold": 450}]
-
-    assert prompt(input=items, context_management=managing).rules.after_compaction is not None
-    items = [USER, ANSWER, {**NEXT, "content": "word " * 400}]
-    assert prompt(input=items, context_management=managing).rules.after_compaction is None
-
-
-def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:
-    items = [USER, ANSWER, {**NEXT, "content": "word " * 1200}]
-
-    assert prompt((), 1500, input=items, context_management=AT_ONCE).rules.after_compaction is None
 
 
 ROLES = st.lists(st.sampled_from(["user", "final", "analysis", "call", "output", "unnamed", "answered"]), max_size=14)

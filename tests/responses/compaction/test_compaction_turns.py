@@ -109,16 +109,6 @@ def test_a_budget_spans_both_turns() -> None:
     assert made(SUMMARY, FINAL, budget=len(harmony(SUMMARY)))[1].status == "incomplete"
 
 
-def test_an_answer_has_no_more_room_than_the_context_leaves() -> None:
-    assert ONWARD is not None
-    onward = msgspec.structs.replace(ONWARD, context_tokens=1000)
-    _, _, generations = made(
-        SUMMARY, FINAL, rules=msgspec.structs.replace(MADE.rules, after_compaction=onward), budget=5000
-    )
-
-    assert [len(each.prompt) + each.sampling.max_tokens for each in generations] == [1000, 1000]
-
-
 def test_a_summary_that_could_not_be_sealed_fails_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compacted, "MAX_SUMMARY_BYTES", 6)
     machine, response, _ = made(SUMMARY, FINAL)

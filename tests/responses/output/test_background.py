@@ -5,8 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.events import Event
-from service.harmony import tokens
-from service.responses.output import machine as machines
 from service.responses.output.journal import batch_of
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
@@ -48,13 +46,6 @@ def test_but_for_its_beginning_it_is_the_stream_of_any_response(ids: list[int], 
     assert [event["type"] for event in stream[3:]] == [event["type"] for event in foreground[2:]]
 
 
-def test_one_that_ends_before_it_began_has_no_progress() -> None:
-    machine = samples.machine()
-    stream = machine.queue() + machine.end(Ending.ABORT) + machine.terminal(machine.result(Ending.ABORT, now=NOW))
-
-    assert check_stream([as_json(event) for event in stream])["status"] == "cancelled"
-
-
 # --- replays ---
 
 
@@ -69,24 +60,6 @@ def test_a_machine_goes_on_where_another_stopped(ids: list[int], places: list[in
 
         assert machine.stretches.sampled == place
         assert rest(machine, ids[place:], ending) == whole[number:]
-
-
-def test_a_replay_takes_few_ids_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "REPLAY_IDS", 3)
-    ids = harmony("<|channel|>final<|message|>one two three four five")
-    machine = samples.machine()
-    machine.queue()
-    machine.start()
-    fed = [machine.stretches.sampled for _ in machine.replay(tokens.pack(ids))]
-
-    assert fed == [*range(3, len(ids), 3), len(ids)]
-
-
-def test_ids_that_no_vocabulary_has_are_replayed_as_what_they_were_taken_for() -> None:
-    ids = [*harmony("<|channel|>final<|message|>4"), -1, 2**31, 2**32, tokens.LAST_LEGAL + 7, *harmony("2<|return|>")]
-    whole = run(samples.machine(), [ids], background=True)
-
-    assert restarted(ids).next_number == len(whole) - 1
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from msgspec.structs import replace
 
-from service.api.outcome import Outcome
-from service.api.response import Message
 from service.responses.output.citing import FileCiting
-from tests.responses.test_hosted_calls import Tools, made
-from tests.responses.test_trained_calls import CODE, RULES
 
 PLOT = {"container_id": "cntr_1", "file_id": "cfile_1", "filename": "plot.png"}
 NAMES = (
@@ -24,7 +19,6 @@ NAMES = (
 FILES = {
     f"/mnt/data/{name}": PLOT if name == "plot.png" else {**PLOT, "file_id": name, "filename": name} for name in NAMES
 }
-WROTE = Outcome("completed", "", cites={"files": FILES})
 
 
 def escaped(name: str) -> str:
@@ -87,14 +81,3 @@ def test_a_long_text_with_many_links_takes_little_time() -> None:
             citing.take(piece)
 
     assert process_time() - begun < 5
-
-
-async def test_an_answer_in_a_format_of_the_callers_cites_nothing() -> None:
-    final = '<|channel|>final<|message|>"sandbox:/mnt/data/plot.png"<|return|>'
-    response, _, _, _ = await made(
-        Tools(WROTE), CODE, final, rules=replace(RULES, answer='{"type":"json_schema","json_schema":{"type":"string"}}')
-    )
-
-    answer = response.output[-1]
-    assert isinstance(answer, Message)
-    assert answer.content[0].annotations == []

@@ -14,7 +14,6 @@ from service.api.events import Event
 from service.api.outcome import Outcome
 from service.api.response import ResponseStatus, decode_response
 from service.api.tools.callee import Callee, Hosted
-from service.engine.port import TokenLogprobs
 from service.responses.output.calls import (
     ApplyPatchCallEmitter,
     LocalShellCallEmitter,
@@ -22,12 +21,12 @@ from service.responses.output.calls import (
     ToolSearchCallEmitter,
 )
 from service.responses.output.emitter import Emitter
-from service.responses.output.fold import LOGPROBS_A_STEP, Fold, unfold
+from service.responses.output.fold import Fold, unfold
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, HostedCallEmitter, listing_events
 from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules, ServerTools
 from tests.support.responses import samples
-from tests.support.responses.samples import as_json, harmony, run
+from tests.support.responses.samples import as_json, run
 
 endings = st.sampled_from(Ending)
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+a\n*** End Patch"
@@ -88,18 +87,6 @@ def test_the_events_of_a_stored_response_are_those_of_its_stream_with_each_text_
 
     assert in_one_delta(again) == in_one_delta(stream)
     assert [event.sequence_number for event in again] == list(range(len(again)))
-
-
-def test_log_probabilities_come_with_the_delta_and_with_what_is_done() -> None:
-    rules = msgspec.structs.replace(samples.RULES, top_logprobs=1)
-    ids = harmony("<|channel|>final<|message|>" + "Hello there" * LOGPROBS_A_STEP)
-    machine = samples.machine(rules)
-    known = [TokenLogprobs(-0.5, ((token, -0.5),)) for token in ids]
-    stream = [*machine.begin(), *machine.feed(ids, known), *machine.end(Ending.STOP)]
-    stream += machine.terminal(machine.result(Ending.STOP, now=samples.NOW))
-    again = [event for batch in unfold(stored(terminal(stream)), -1) for event in batch]
-
-    assert in_one_delta(again) == in_one_delta(stream)
 
 
 def called(emitter: HostedCallEmitter) -> list[Event]:

@@ -2,20 +2,43 @@
 included.
 """
 
-import msgspec
 import pytest
 
-from service.api.response import Reasoning
-from service.harmony.header import Header
+from service.api.response import (
+    CodeInterpreterCall,
+    CustomToolCall,
+    FunctionCall,
+    Item,
+    McpCall,
+    Message,
+    Reasoning,
+    WebSearchCall,
+)
 from service.harmony.tokens import END, encode
 from service.responses.output.hosted import action_of
 from service.responses.output.machine import Ending
-from service.responses.output.open_message import Making, emitter_for
-from service.responses.output.rules import Rules
-from service.responses.output.sealed import TooLong, read_reasoning
 from tests.support.responses import samples
-from tests.support.responses.samples import ANSWER, RESPONSE_ID, RULES, as_json, harmony, run, sampled
-from tests.support.responses.shown import short
+from tests.support.responses.samples import ANSWER, as_json, harmony, run, sampled
+
+
+def short(item: Item) -> tuple[str, ...]:
+    """An item in a line: its kind, for a call its name, and its text."""
+    match item:
+        case FunctionCall():
+            return "call", item.name, item.arguments
+        case CustomToolCall():
+            return "custom", item.name, item.input
+        case McpCall():
+            return "mcp", item.server_label, item.name, item.arguments
+        case CodeInterpreterCall():
+            return "python", item.code
+        case WebSearchCall():
+            return "web", *map(str, as_json(item)["action"].values())
+        case Message() | Reasoning():
+            kind = item.phase if isinstance(item, Message) else "reasoning"
+            return kind, "".join(part.text for part in item.content)
+        case _:
+            raise AssertionError(item)
 
 
 def items(text: str) -> list[tuple[str, ...]]:
@@ -24,86 +47,37 @@ def items(text: str) -> list[tuple[str, ...]]:
 
 
 CALLED = [("call", "lookup", "{}")]
+THINKING, CALLING = "<|channel|>analysis<|message|>Hm.", "<|channel|>commentary to=functions.lookup"
+BOTH = [("reasoning", "Hm."), ("final_answer", "42")]
 MALFORMED = {
-    "the start between messages is missing": (
-        f"<|channel|>analysis<|message|>Hm.<|end|>{ANSWER}",
-        [("reasoning", "Hm."), ("final_answer", "42")],
-    ),
-    "the role between messages is missing": (
-        f"<|channel|>analysis<|message|>Hm.<|end|><|start|>{ANSWER}",
-        [("reasoning", "Hm."), ("final_answer", "42")],
-    ),
-    "the end between messages is missing": (
-        f"<|channel|>analysis<|message|>Hm.<|start|>assistant{ANSWER}",
-        [("reasoning", "Hm."), ("final_answer", "42")],
-    ),
-    "end and start between messages are missing": (
-        f"<|channel|>analysis<|message|>Hm.{ANSWER}",
-        [("reasoning", "Hm."), ("final_answer", "42")],
-    ),
-    "an end is doubled": (
-        f"<|channel|>analysis<|message|>Hm.<|end|><|end|><|start|>assistant{ANSWER}",
-        [("reasoning", "Hm."), ("final_answer", "42")],
-    ),
-    "the role is doubled": (f"assistant{ANSWER}", [("final_answer", "42")]),
+    "the start between messages is missing": (f"{THINKING}<|end|>{ANSWER}", BOTH),
+    "the role between messages is missing": (f"{THINKING}<|end|><|start|>{ANSWER}", BOTH),
+    "the end between messages is missing": (f"{THINKING}<|start|>assistant{ANSWER}", BOTH),
+    "end and start between messages are missing": (f"{THINKING}{ANSWER}", BOTH),
+    "an end is doubled": (f"{THINKING}<|end|><|end|><|start|>assistant{ANSWER}", BOTH),
     "the whole opening is doubled": (f"<|start|>assistant{ANSWER}", [("final_answer", "42")]),
-    "a type and no recipient": (
-        '<|channel|>commentary<|constrain|>json<|message|>{"a":1}<|end|>',
-        [("commentary", '{"a":1}')],
-    ),
-    "the type as the recipient": (
-        "<|channel|>commentary to=<|constrain|>json<|message|>{}<|call|>",
-        [("commentary", "{}")],
-    ),
+    "the type as the recipient": ("<|channel|>commentary to=<|constrain|>json<|message|>a", [("commentary", "a")]),
     "the recipient in the channel's place": ("<|channel|>functions.lookup<|message|>{}<|call|>", CALLED),
-    "the recipient with its to= in the channel's place": (
-        "<|channel|>to=functions.lookup<|message|>{}<|call|>",
-        CALLED,
-    ),
     "a declared name in the channel's place": ("<|channel|>lookup <|constrain|>json<|message|>{}<|call|>", CALLED),
     "the recipient in the role": (
-        f"{ANSWER}<|start|>functions.lookup<|message|>{{}}<|call|>",
-        [("final_answer", "42"), *CALLED],
+        f"{THINKING}<|end|><|start|>functions.lookup<|message|>{{}}<|call|>",
+        [BOTH[0], *CALLED],
     ),
     "the recipient without its to=": ("<|channel|>commentary functions.lookup<|message|>{}<|call|>", CALLED),
-    "a call on the analysis channel": ("<|channel|>analysis to=functions.lookup code<|message|>{}<|call|>", CALLED),
     "a call without a channel": (" to=functions.lookup<|message|>{}<|call|>", CALLED),
-    "functions. is missing": ("<|channel|>commentary to=lookup<|message|>{}<|call|>", CALLED),
-    "functions. is doubled": ("<|channel|>commentary to=functions.functions.lookup<|message|>{}<|call|>", CALLED),
-    "the type is glued to the name": ("<|channel|>commentary to=functions.lookupjson<|message|>{}<|call|>", CALLED),
-    "the channel is glued to the name": (
-        " to=functions.lookup<|channel|>commentary<|channel|>commentary<|message|>{}<|call|>",
-        CALLED,
-    ),
-    "a call is ended by end": ("<|channel|>commentary to=functions.lookup<|message|>{}<|end|>", CALLED),
-    "a call is ended by return": ("<|channel|>commentary to=functions.lookup<|message|>{}<|return|>", CALLED),
-    "the call's message mark is missing": ("<|channel|>commentary to=functions.lookup{}<|call|>", CALLED),
-    "the call's message mark is missing after its type": (
-        "<|channel|>commentary to=functions.lookup <|constrain|>json{}<|call|>",
-        CALLED,
-    ),
-    "a call without arguments": ("<|channel|>commentary to=functions.lookup<|call|>", [("call", "lookup", "")]),
-    "arguments that are not JSON": (
-        "<|channel|>commentary to=functions.lookup<|message|>{city: Oslo<|call|>",
-        [("call", "lookup", "{city: Oslo")],
-    ),
+    "the channel is doubled": (f" to=functions.lookup{'<|channel|>commentary' * 2}<|message|>{{}}<|call|>", CALLED),
+    "a call is ended by end": (f"{CALLING}<|message|>{{}}<|end|>", CALLED),
+    "the call's message mark is missing": (f"{CALLING} <|constrain|>json{{}}<|call|>", CALLED),
+    "a call without arguments": (f"{CALLING}<|call|>", [("call", "lookup", "")]),
+    "arguments that are not JSON": (f"{CALLING}<|message|>{{a: b<|call|>", [("call", "lookup", "{a: b")]),
     "an unknown channel": ("<|channel|>comment<|message|>Hi<|end|>", [("commentary", "Hi")]),
     "no channel at all": ("<|message|>Hi<|return|>", [("final_answer", "Hi")]),
-    "an empty final": ("<|channel|>final<|message|><|return|>", [("final_answer", "")]),
-    "text before any header": (
-        f"Hi there<|end|><|start|>assistant{ANSWER}",
-        [("final_answer", "Hi there"), ("final_answer", "42")],
-    ),
     "text alone": ("Hi there", [("final_answer", "Hi there")]),
     "text after the end": (f"{ANSWER}More", [("final_answer", "42"), ("final_answer", "More")]),
     "the final's message mark is missing": ('<|channel|>final{"a":1}<|return|>', [("final_answer", '{"a":1}')]),
     "the analysis' message mark is missing": ("<|channel|>analysis The user<|end|>", [("reasoning", " The user")]),
     "the analysis' channel mark is missing": ("analysis<|message|>Secret<|end|>", [("reasoning", "Secret")]),
-    "the channel is glued to the role": (
-        f"{ANSWER}<|start|>assistantanalysis<|message|>Secret<|end|>",
-        [("final_answer", "42"), ("reasoning", "Secret")],
-    ),
-    "analysis alone": ("<|channel|>analysis<|message|>Hm.<|return|>", [("reasoning", "Hm.")]),
+    "the channel is glued to the role": (f"{THINKING}<|start|>assistantfinal<|message|>42<|return|>", BOTH),
     "marks inside the text": ("<|channel|>final<|message|>4<|constrain|>2<|return|>", [("final_answer", "42")]),
     "marks alone": ("<|end|><|start|>assistant<|end|>", []),
 }
@@ -115,26 +89,6 @@ def test_malformed_output_becomes_sane_items(text: str, expected: list[tuple[str
 
 
 # --- what a request asks for besides ---
-
-
-def test_malformed_reasoning_is_sealed_as_text() -> None:
-    item = sampled("analysis<|message|>Hm<|end|>", rules=msgspec.structs.replace(RULES, sealed=True)).output[0]
-    assert isinstance(item, Reasoning)
-
-    assert read_reasoning(bytes.fromhex(str(item.encrypted_content).partition(":")[2])) == "Hm"
-
-
-def test_a_thought_too_long_to_be_sealed_goes_as_its_text_alone() -> None:
-    def full(kind: str, payload: bytes) -> str:
-        raise TooLong
-
-    making = Making(RESPONSE_ID, Rules(sealed=True), full)
-    emitter = emitter_for(making, Header("assistant", "analysis", None, None, None, "", True), None, 0)
-    emitter.text("Hm.")
-    item = as_json(emitter.close("completed")[0])
-
-    assert (item["status"], item["content"][0]["text"]) == ("completed", "Hm.")
-    assert "encrypted_content" not in item
 
 
 def test_a_custom_tool_without_wrapping_gets_what_was_sampled() -> None:
@@ -153,31 +107,23 @@ def test_an_id_that_does_not_exist_loses_no_text() -> None:
 RECIPIENTS = {
     "functions.lookup": ("call", "lookup", "{}"),
     "lookup": ("call", "lookup", "{}"),
-    "functions.functions.lookup": ("call", "lookup", "{}"),
     "functions.lookupjson": ("call", "lookup", "{}"),
     "crm.find": ("call", "find", "{}"),
     "find": ("call", "find", "{}"),
     "functions.patch": ("custom", "patch", "{}"),
-    "functions.note": ("custom", "note", "{}"),
     "functions.other": ("mcp", "functions", "other", "{}"),
-    "functions.functions.other": ("mcp", "functions", "other", "{}"),
     "crm.other": ("mcp", "crm", "other", "{}"),
     "other": ("mcp", "other", "other", "{}"),
     "mcp.docs.search": ("mcp", "docs", "search", "{}"),
-    "docs.search": ("mcp", "docs", "search", "{}"),
     "docs.look.up": ("mcp", "docs", "look.up", "{}"),
     "mcp.docs": ("mcp", "docs", "docs", "{}"),
     "container.exec": ("mcp", "container", "exec", "{}"),
     "python": ("python", "{}"),
-    "pythonjson": ("python", "{}"),
     "browser.search": ("web", "search", "{}"),
-    "browser.searchjson": ("web", "search", "{}"),
     "browser.open": ("web", "open_page", ""),
     "browser.find": ("web", "find_in_page", "", ""),
     "browser": ("web", "search", "{}"),
     "mcp.": ("mcp", "mcp.", "mcp.", "{}"),
-    "functions.": ("mcp", "functions", "functions", "{}"),
-    ".": ("mcp", ".", ".", "{}"),
 }
 
 
@@ -212,25 +158,15 @@ def test_a_call_that_nobody_runs_failed_unless_it_was_cut_short(recipient: str, 
     assert as_json(call)["status"] == status
 
 
-def test_a_failed_call_of_another_s_tool_says_why() -> None:
-    (call,) = sampled("<|channel|>commentary to=docs.search<|message|>{}<|call|>").output
-
-    assert as_json(call)["error"] == {"type": "mcp_protocol_error", "code": -32601, "message": "There is no such tool."}
-
-
 BROWSED = {
     ("search", '{"query": "cats", "topn": 5}'): ("search", "cats"),
-    ("search", "cats"): ("search", "cats"),
     ("search", "[1"): ("search", "[1"),
-    ("search", '{"query": 5}'): ("search", '{"query": 5}'),
     ("search", "[" * 5000): ("search", "[" * 5000),
     ("search", '{"query": "\\ud800"}'): ("search", '{"query": "\\ud800"}'),
     ("open", '{"id": "https://example.com", "cursor": 1}'): ("open_page", "https://example.com"),
-    ("open", '{"id": 7, "cursor": 1}'): ("open_page", "cursor:1,id:7"),
     ("open", '{"cursor": 2, "loc": 30}'): ("open_page", "cursor:2"),
     ("open", "nonsense"): ("search", "nonsense"),
     ("find", '{"pattern": "fur", "cursor": 1}'): ("find_in_page", "cursor:1", "fur"),
-    ("find", '{"pattern": null}'): ("find_in_page", "", ""),
     ("screenshot", '{"query": "cats"}'): ("search", "cats"),
 }
 

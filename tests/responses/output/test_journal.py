@@ -16,10 +16,9 @@ from service.harmony import tokens
 from service.markup.chat import Piece
 from service.responses.output import journal
 from service.responses.output.journal import Batch, batch_of, decode_batch, decode_sampled, encode_batch
-from service.responses.output.machine import Ending
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
-from tests.support.responses.samples import RESPONSE_ID, harmony
+from tests.support.responses.samples import RESPONSE_ID
 
 MESSAGE_ID = f"msg_{RESPONSE_ID[5:]}0000"
 
@@ -84,16 +83,6 @@ def test_a_delta_takes_two_bytes_beyond_its_text_and_token() -> None:
     grown = [after - before for before, after in pairwise(sizes)]
 
     assert all(added <= len(text.encode()) + 4 + 2 for added, text in zip(grown, texts[1:], strict=True))
-
-
-def test_a_long_text_that_is_done_is_written_about_once() -> None:
-    text = "".join(map(str, range(3000)))
-    machine = samples.machine()
-    machine.begin()
-    machine.feed(harmony(f"<|channel|>final<|message|>{text}"))
-    done = machine.end(Ending.STOP)
-
-    assert len(encode_batch(Batch(done))) < len(text)
 
 
 # --- what is refused ---

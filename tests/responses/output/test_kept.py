@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.response import Message
-from service.harmony.tokens import CALL, END, START, encode, unpack
+from service.harmony.tokens import CALL, END, START, unpack
 from service.responses.output.machine import Ending
+from tests.responses.output.test_items import short
 from tests.support.oracles.harmony import Oracle, Said
 from tests.support.responses import samples
 from tests.support.responses.samples import OPENING, Sampled, as_json, generation, harmony, run, sampled
-from tests.support.responses.shown import short
 
 endings = st.sampled_from(Ending)
 
@@ -68,17 +67,6 @@ def test_a_call_cut_short_is_shown_and_not_kept(ending: Ending) -> None:
 )
 def test_a_malformed_message_is_kept_as_openai_harmony_renders_it(oracle: Oracle, text: str, said: Said) -> None:
     assert kept(text) == rendered(oracle, said)
-
-
-def test_a_malformed_message_of_any_length_is_kept() -> None:
-    spaces = encode(" " * 64)
-    machine = samples.machine()
-    run(machine, [[*harmony("<|message|>"), *spaces * 20_000]], Ending.LENGTH)
-    (item,), (message,) = machine.output, machine.messages
-
-    assert isinstance(item, Message)
-    assert len(item.content[0].text) == 64 * 20_000
-    assert len(message.tokens) > 0
 
 
 @given(ids=samples.wild | samples.mutated, ending=endings)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.responses.output import machine as machines
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import OutOfOrder
 from tests.support.lengths import lengths
@@ -34,15 +33,6 @@ def test_events_do_not_depend_on_how_the_engine_chunks(ids: list[int], places: l
 
     assert run(samples.machine(), [[token] for token in ids], ending) == whole
     assert run(samples.machine(), split(ids, places), ending) == whole
-
-
-def test_items_beyond_those_that_ids_can_name_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "MAX_OUTPUT_ITEMS", 2)
-    machine = samples.machine()
-    response = check_stream([as_json(event) for event in run(machine, [harmony(ANSWER) * 3])])
-
-    assert len(response["output"]) == 2
-    assert response["usage"]["output_tokens"] == 3 * len(harmony(ANSWER))
 
 
 # --- how it ends ---

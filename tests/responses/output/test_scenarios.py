@@ -14,7 +14,3 @@ def test_a_transcript_comes_out_as_it_is_written(path: Path) -> None:
     written = path.read_text("utf-8")
 
     assert transcript(written) == written
-
-
-def test_there_are_transcripts() -> None:
-    assert FILES

@@ -11,8 +11,7 @@ from service.api import events
 from service.engine.port import LEAST_LOGPROB, TokenLogprobs
 from service.harmony import tokens
 from service.harmony.tokens import encode
-from service.responses.output.emitter import MAX_LOGPROB_BYTES
-from service.responses.output.logprobs import shown_logprob, without_bytes
+from service.responses.output.logprobs import shown_logprob
 from service.responses.output.machine import Ending
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Stall
@@ -68,17 +67,6 @@ async def test_without_the_include_there_are_none(settings: Settings, body: Any)
     assert logprobs(found) == []
     assert found["top_logprobs"] == body.get("top_logprobs", 0)
     assert engine.generations[0].sampling.logprobs is None
-
-
-async def test_an_answer_that_is_held_has_them_too(settings: Settings) -> None:
-    schema = {"type": "object", "properties": {"bird": {"type": "string"}}, "required": ["bird"]}
-    form = {"format": {"type": "json_schema", "name": "bird", "schema": schema, "strict": True}}
-    engine = scripted([[*thought("Hm."), *then(answer('{"bird":"鶴"}'))]])
-    async with serving(settings, engine) as inside:
-        found = await made(inside, input="hi", text=form, **SHOWN)
-
-    check_aligned(logprobs(found), '{"bird":"鶴"}')
-    assert len(engine.generations) == 2
 
 
 async def test_a_stop_ends_them_where_it_ends_the_text(settings: Settings) -> None:
@@ -147,24 +135,6 @@ def test_no_probability_at_all_is_the_least(logprob: float) -> None:
     assert msgspec.json.decode(msgspec.json.encode(found))["logprob"] == LEAST_LOGPROB
 
 
-@pytest.mark.parametrize("logprob", [0.0, 1e-7, math.inf])
-def test_nothing_is_likelier_than_certain(logprob: float) -> None:
-    assert shown_token(0, logprob)[1] == 0.0
-
-
-def test_alternatives_keep_their_order_and_events_have_no_bytes() -> None:
-    found = shown_logprob(0, TokenLogprobs(-1.5, ((1, -0.5), (0, -1.5))))
-
-    assert [each.token for each in found.top_logprobs] == [shown_token(1)[0], shown_token(0)[0]]
-    assert as_json(without_bytes([found])) == [
-        {
-            "token": found.token,
-            "logprob": -1.5,
-            "top_logprobs": [{"token": each.token, "logprob": each.logprob} for each in found.top_logprobs],
-        }
-    ]
-
-
 # --- beside the text ---
 
 
@@ -185,16 +155,3 @@ def test_a_character_cut_short_keeps_the_log_probabilities_of_its_pieces() -> No
     (part,) = response["output"][0]["content"]
 
     assert (part["text"], len(part["logprobs"])) == ("a\ufffd", 4)
-
-
-def test_beyond_what_an_item_shows_tokens_have_no_log_probabilities() -> None:
-    top = tuple((token, -1.0) for token in range(1_000, 1_020))
-    ids = content_of(tokens.encode("word " * 5_000))
-    machine = samples.machine(msgspec.structs.replace(samples.RULES, top_logprobs=20))
-    stream = machine.begin() + samples.fed(machine, ids, [TokenLogprobs(-0.5, top)] * len(ids))
-    stream += machine.end(Ending.STOP)
-    response = check_stream([as_json(event) for event in stream + machine.terminal(machine.result(Ending.STOP, now=1))])
-    (part,) = response["output"][0]["content"]
-
-    assert part["text"] == "word " * 5_000
-    assert MAX_LOGPROB_BYTES < len(msgspec.json.encode(part["logprobs"])) < MAX_LOGPROB_BYTES + 10_000

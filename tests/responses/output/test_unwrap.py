@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.responses.output.calls import MAX_OPENING_CHARS, Unwrapper
+from service.responses.output.calls import Unwrapper
 
 odd = st.sampled_from(
     ['"', "\\", "{", "}", "\n", "\\u", "d83d", "\\ude00", "\\ud83d", " ", '{"input":"', '"}', "🙂", "n"]
@@ -31,24 +31,18 @@ def test_any_text_is_itself_again(text: str, escaped: bool, indent: int | None) 
     ("text", "expected"),
     [
         ("ls -l", "ls -l"),
-        ("", ""),
         ("{}", "{}"),
         ('{"input": 5}', '{"input": 5}'),
-        ('{"command": "ls"}', '{"command": "ls"}'),
-        ('"ls"', '"ls"'),
         ('{"inp', '{"inp'),
         ('{"input": "a\nb"}', "a\nb"),
         ('{"input": "say "hi" now"}', 'say "hi" now'),
         ('{"input": "C:\\dir \\u12 \\x"}', "C:\\dir \\u12 \\x"),
         ('{"input": "a", "more": 1}', 'a", "more": 1}'),
         ('{"input": "cut', "cut"),
-        ('{"input": "cut\\', "cut\\"),
         ('{"input": "cut"', "cut"),
-        ('{"input": "a"}\n', "a"),
         ('{"input": "\\ud83d\\ude42"}', "🙂"),
         ('{"input": "\\ud83d"}', "\ufffd"),
         ('{"input": "\\ud83d!\\ude42"}', "\ufffd!\ufffd"),
-        ('{"input": "\\ud83d\\ud83d\\ude42"}', "\ufffd🙂"),
     ],
 )
 def test_what_is_no_such_object_loses_nothing(text: str, expected: str) -> None:
@@ -70,10 +64,3 @@ def test_the_input_comes_as_soon_as_it_is_known() -> None:
         "",
     ]
     assert unwrapper.rest() == ""
-
-
-def test_an_opening_that_never_comes_is_waited_for_no_longer_than_its_limit() -> None:
-    unwrapper = Unwrapper()
-    given_out = [unwrapper.take(" ") for _ in range(MAX_OPENING_CHARS + 1)]
-
-    assert given_out == [""] * MAX_OPENING_CHARS + [" " * (MAX_OPENING_CHARS + 1)]

@@ -1,6 +1,5 @@
 """The prompt: which analysis it shows, what of a request outlives it, and what it is refused for."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from service.errors import InvalidRequest
 from service.harmony.render import message
 from service.harmony.tokens import decode
-from store.turn import StoredMessage
 from tests.support.responses.requests import prompt
 
 Json = dict[str, Any]
@@ -16,30 +14,9 @@ Json = dict[str, Any]
 
 # --- which analysis a prompt shows ---
 
-THOUGHT = message("Hm.", "assistant", channel="analysis")
 CALLING = message("{}", "assistant", channel="commentary", recipient="functions.lookup", call_id="call_1")
 ANSWER = message("42", "assistant", channel="final")
 OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "5"}
-
-
-def text_after(chain: Sequence[StoredMessage], *items: Json) -> str:
-    """What a prompt shows of a chain and items, without the system message."""
-    return decode(prompt(chain, input=[*items, {"role": "user", "content": "Go on."}]).tokens).partition("message.")[2]
-
-
-def test_a_call_on_the_analysis_channel_outlives_the_final_answer() -> None:
-    call = message("{}", "assistant", channel="analysis", recipient="functions.lookup", call_id="call_1")
-    output = message(
-        "5", "tool", name="functions.lookup", channel="commentary", recipient="assistant", call_id="call_1"
-    )
-
-    assert "to=functions.lookup" in text_after([call, output, ANSWER])
-
-
-def test_a_call_on_the_final_channel_is_no_final_answer() -> None:
-    call = message("{}", "assistant", channel="final", recipient="functions.lookup", call_id="call_1")
-
-    assert "Hm." in text_after([THOUGHT, call], OUTPUT)
 
 
 # --- what belongs to this request alone ---

@@ -49,14 +49,6 @@ def test_room_is_left_for_the_answer() -> None:
     assert len(shown.tokens) <= CONTEXT - 400
 
 
-def test_what_is_not_shown_is_kept_in_the_chain() -> None:
-    shown = made(*turn(1), *turn(2), *turn(3), {"role": "user", "content": "Now?"})
-
-    assert len(shown.messages) == 7
-    assert len(shown.shown) == 3
-    assert shown.partial
-
-
 def test_instructions_and_a_developer_s_opening_words_stay() -> None:
     opening = {"role": "developer", "content": "Be kind."}
     text = text_of(made(opening, *turn(1), *turn(2), *turn(3), *turn(4), instructions="Be brief."))
@@ -66,36 +58,11 @@ def test_instructions_and_a_developer_s_opening_words_stay() -> None:
     assert "Question 1." not in text
 
 
-def test_a_call_is_never_shown_without_its_output_nor_an_output_without_its_call() -> None:
-    call = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
-    answer = {"type": "function_call_output", "call_id": "call_1", "output": "5"}
-    late = [
-        {"role": "user", "content": "First."},
-        call,
-        *turn(1),
-        *turn(2),
-        *turn(3),
-        {"role": "user", "content": "!"},
-        answer,
-    ]
-    with pytest.raises(InvalidRequest) as caught:
-        made(*late)
-
-    assert caught.value.code == "context_length_exceeded"
-    assert "functions.f" not in text_of(made(*late, *turn(4, "short"), {"role": "user", "content": "Now?"}))
-
-
 def test_the_newest_turn_stays_and_is_refused_if_it_alone_is_too_long() -> None:
     with pytest.raises(InvalidRequest) as caught:
         made(*turn(1), {"role": "user", "content": "word " * CONTEXT})
 
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
-
-
-def test_a_newest_turn_that_fits_only_without_the_reserve_is_taken() -> None:
-    words = "word " * (CONTEXT - 200)
-
-    assert len(made(*turn(1), {"role": "user", "content": words}).tokens) > CONTEXT - reserve(CONTEXT, None)
 
 
 def test_truncation_is_disabled_unless_asked_for() -> None:
