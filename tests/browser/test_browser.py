@@ -21,11 +21,6 @@ def shown(displays: list[Display], page: Page, wanted: Asked) -> str:
     return text
 
 
-@pytest.mark.parametrize("number", ["1" * 5_000, "9" * 10, "²", "\u0661", "-1", "0x1"])
-def test_a_number_that_is_no_links_is_an_address(number: str) -> None:
-    assert request_of("open", f'{{"id": "{number}"}}', [Display(PAGE)]) == Fetch(number, 0, -1, fresh=True)
-
-
 @pytest.mark.parametrize("number", ["1" * 5_000, "1e400", "1.0", "-1e3", "null", "[0]", "true"])
 @pytest.mark.parametrize("member", ["id", "cursor", "loc", "num_lines"])
 def test_a_number_has_to_be_one(member: str, number: str) -> None:
@@ -76,11 +71,3 @@ def test_a_long_line_is_wrapped_as_a_short_one(line: str) -> None:
     page = Page("page", URL, "", line)
 
     assert lines_of(page.text) == textwrap.wrap(line, width=WIDTH, replace_whitespace=False, drop_whitespace=False)
-
-
-def test_what_was_found_is_no_larger_for_its_links() -> None:
-    long = page_of(f"{URL}/{'x' * 1_900}", "Tides", "water\n" * 400)
-    displays: list[Display] = []
-    shown(displays, long, Find(0, "water"))
-
-    assert displays[0].size < 10_000

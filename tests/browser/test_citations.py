@@ -106,16 +106,6 @@ def test_a_page_leads_to_itself_and_what_was_found_in_it_does_too() -> None:
     assert [source_of(displays, cursor, 2) for cursor in (0, 1, 2, 3)] == [BREST, BREST, BREST, None]
 
 
-def test_a_line_of_a_search_leads_to_the_link_in_it() -> None:
-    assert [source_of([Display(RESULTS)], 0, line) for line in (4, 5, 7, 99)] == [
-        Source("https://tides.example/brest", "Tides"),
-        Source("https://tides.example/brest", "Tides"),
-        Source("https://b.example/", "B"),
-        Source("https://b.example/", "B"),
-    ]
-    assert source_of([Display(RESULTS)], 0, 0) is None
-
-
 def test_an_answer_of_many_marks_takes_no_longer_for_them() -> None:
     results = results_page("tides", [Result(f"https://{n}.example/", "Tides " * 40, "x " * 250) for n in range(20)])
     began = time.process_time()
@@ -123,10 +113,3 @@ def test_an_answer_of_many_marks_takes_no_longer_for_them() -> None:
 
     assert len(set(led)) == 21
     assert time.process_time() - began < 2.0  # 6 s where the lines are counted for each mark
-
-
-def test_a_mark_that_never_ends_is_held_back_no_longer_than_a_mark() -> None:
-    citations = Citations[str](source)
-    out = [piece.text for _ in range(300) for piece in citations.take("【3†" if not _ else "x")]
-
-    assert len("".join(out)) > 250

@@ -30,40 +30,22 @@ def text_of(html: str) -> str:
         ("<p>See <a href='/help'> help</a>.", "See 【0†help】."),
         ("<a href=https://other.example/x>other</a>", "【0†other†other.example】"),
         ("<a href=x>one</a> <a href=y>two</a> <a href=x>three</a>", "【0†one】 【1†two】 【0†three】"),
-        ("<base href=https://b.example/d/><a href=e>e</a>", "【0†e†b.example】"),
         ("<a href='#top'>top</a> <a href='mailto:a@b.c'>mail</a> <a href='javascript:x()'>run</a>", "top mail run"),
         ("<a href=x><div>a</div><div>b†c</div></a>", "【0†a b‡c】"),
         ("<a href=x><img alt='A map'></a>", "[Image 0: A map]"),
-        ("<img><img title=two>", "[Image 0][Image 1: two]"),
         ("<ul><li>a<li>b<ul><li>c</ul></ul>d", "  * a\n  * b\n\n  * c\n\nd"),
         ("<table><tr><th>High<th>Low<tr><td>1<td>2</table>", "High | Low\n1 | 2"),
-        ("a<br>b<hr>c", "a\nb\n\n* * *\n\nc"),
         ("<pre>one\n  two</pre>", "one\n  two"),
-        ("x<sup>2</sup> y<sub>i</sub> <sup>a b</sup>", "x^{2} y_{i} a b"),
         ("a<script>s()</script><style>t</style><nav>n</nav><p hidden>h</p>b", "a\n\nb"),
-        ("<form>kept <button>b</button></form>", "kept"),
         ("&lt;|end|&gt; 【1†L2】\u200b", "<|end|> 〖1†L2〗"),
         ("&#12304;1&dagger;L2&#x3011;<a href=x>&#12304;9&dagger;y&#12305;</a>", "〖1†L2〗【0†〖9‡y〗】"),
         ("<img alt='&#12304;3&dagger;z&#12305;'>&#8203;", "[Image 0: 〖3†z〗]"),
         ("<a href='http://evil.example\\\\@tides.example/'>x</a>", "x"),
-        ("<base href=/b/><base href=https://c.example/><a href=e>e</a>", "【0†e】"),
-        ("", ""),
         ("<", "<"),
     ],
 )
 def test_what_a_reader_sees_is_the_text(html: str, text: str) -> None:
     assert text_of(html) == text
-
-
-@pytest.mark.parametrize(
-    ("html", "title"),
-    [
-        ("<title> Tides\n in Brest【 </title><title>no</title>", "Tides in Brest〖"),
-        ("<p>x<svg><title>icon</title></svg>", "tides.example"),
-    ],
-)
-def test_a_page_has_its_title_or_its_host(html: str, title: str) -> None:
-    assert page_of(html).title == title
 
 
 def test_a_page_has_no_more_text_and_links_than_there_may_be() -> None:
@@ -76,31 +58,16 @@ def test_a_page_has_no_more_text_and_links_than_there_may_be() -> None:
     assert linked.text.endswith(f" {MAX_LINKS + 9}")
 
 
-@pytest.mark.parametrize(("attributes", "shown"), [(10_000, True), (100_000, False)])
-def test_a_page_ends_in_front_of_a_tag_with_more_attributes_than_any_page_needs(attributes: int, shown: bool) -> None:
-    many = " ".join(f"a{n:x}='>'" if n % 2 else f"b{n:x}" for n in range(attributes))
-    text = page_of(f"<p>before</p><p {many}>behind</p>").text
-    assert ("before" in text, "behind" in text) == (True, shown)
-
-
 WORST = {
     "nested blocks": "<div>" * 100_000,
-    "nested lists": "<ul><li>" * 60_000,
-    "nested forms": "<form><div>" * 50_000,
     "fonts that differ": "".join(f"<font size={n}><p>" for n in range(20_000)),
     "attributes": "<p " + " ".join(f"a{n}=1" for n in range(60_000)) + ">x",
     "links": "<a href=x>" * 50_000,
-    "tables": "<table>x" * 50_000,
     "marks": "<" * 500_000,
     "comments": "<!--" * 120_000,
-    "scripts": "<script>" * 60_000,
-    "entities": "&amp;" * 100_000,
     "ends": "<b>" * 2_000 + "<div></b>" * 20_000,
     "a line": "x" * 500_000,
-    "tabs": "\t" * 300_000,
     "brackets": "【" * 300_000,
-    "bases": "<base href=a>" * 40_000,
-    "a link of images": "<a href=x>" + "<img>" * 100_000,
 }
 
 

@@ -9,10 +9,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from pydantic import SecretStr
 
-from service.engine.port import EngineError, EngineOverloaded, EngineRefused, EngineUnavailable, Finish
+from service.engine.port import EngineError, EngineOverloaded
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
-from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, Stall
+from tests.support.engine.scripted import Die, EndWithoutFinish, Stall
 from tests.support.service.inside import Inside, answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess, raw_request
 from tests.support.service.scraped import Scraped, scraped
@@ -114,27 +114,15 @@ async def test_a_background_response_and_who_follows_it_are_counted(settings: Se
     assert found.value("harmonium_log_entries_total") > 2
 
 
-async def test_cached_tokens_are_counted_as_the_engine_says(settings: Settings) -> None:
-    engine = scripted([answer("hi"), FinishWith(Finish.STOP, cached_tokens=17)])
-    async with serving(settings, engine) as inside, inside.http() as http:
-        await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
-        usage = (await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})).json()["usage"]
-        assert (await seen(http)).value("harmonium_cached_tokens_total") == 2 * usage["input_tokens_details"][
-            "cached_tokens"
-        ]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
         (Die(EngineError("out of memory")), "failed"),
-        (Die(EngineUnavailable("restarting")), "unavailable"),
         (Die(EngineOverloaded("busy")), "overloaded"),
-        (Die(EngineRefused("no")), "refused"),
         (EndWithoutFinish(), "failed"),
     ],
-    ids=["death", "away", "busy", "refusal", "silence"],
+    ids=["death", "busy", "silence"],
 )
 async def test_a_failure_of_the_engine_is_counted_once_by_its_kind(
     settings: Settings, fault: Die | EndWithoutFinish, kind: str, stream: bool
@@ -145,15 +133,6 @@ async def test_a_failure_of_the_engine_is_counted_once_by_its_kind(
     assert found.counted("harmonium_engine_errors_total") == {(kind,): 1}
     assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", "failed"): 1}
     assert sum(found.values("harmonium_time_to_first_token_seconds_count")) == 0
-
-
-async def test_a_response_that_takes_too_long_is_no_failure_of_the_engine(settings: Settings) -> None:
-    hurried = settings.model_copy(update={"request_seconds": 1.0})
-    async with serving(hurried, scripted([opened("Slow"), Stall()])) as inside, inside.http() as http:
-        await http.post("/v1/responses", json={"model": MODEL, "input": "hi"})
-        found = await seen(http)
-    assert found.counted("harmonium_engine_errors_total") == {}
-    assert found.counted("harmonium_responses_total") == {("plain", "failed"): 1}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -187,16 +166,12 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-def keyed(settings: Settings, metrics_key: str = METRICS_KEY) -> Settings:
-    """Settings with a key of a tenant, and one for the metrics."""
-    keys = parse_api_keys(f"acme:{ACME_KEY}")
-    return settings.model_copy(update={"api_keys": keys, "metrics_key": SecretStr(metrics_key)})
-
-
-async def test_the_metrics_key_opens_the_metrics_and_nothing_else(settings: Settings) -> None:
-    async with serving(keyed(settings)) as inside, inside.http() as http:
+@pytest.mark.parametrize("keys", [f"acme:{ACME_KEY}", ""])
+async def test_the_metrics_key_opens_the_metrics_and_nothing_else(settings: Settings, keys: str) -> None:
+    keyed = settings.model_copy(update={"api_keys": parse_api_keys(keys), "metrics_key": SecretStr(METRICS_KEY)})
+    async with serving(keyed) as inside, inside.http() as http:
         assert (await http.get("/metrics", headers=bearer(METRICS_KEY))).status_code == 200
-        assert (await http.get("/v1/models", headers=bearer(METRICS_KEY))).status_code == 401
+        assert (await http.get("/v1/models", headers=bearer(METRICS_KEY))).status_code == (401 if keys else 200)
         for key in (None, ACME_KEY, METRICS_KEY[:-1], f"{METRICS_KEY}0", "é"):
             headers = [] if key is None else [(b"authorization", b"Bearer " + key.encode())]
             refused = await http.get("/metrics", headers=headers)
@@ -204,12 +179,11 @@ async def test_the_metrics_key_opens_the_metrics_and_nothing_else(settings: Sett
             assert refused.headers["www-authenticate"] == "Bearer"
 
 
-async def test_with_api_keys_and_no_metrics_key_nobody_is_let_in_and_told_why(settings: Settings) -> None:
-    async with serving(keyed(settings, "")) as inside, inside.http() as http:
+async def test_with_api_keys_and_no_metrics_key_nobody_is_let_in(settings: Settings) -> None:
+    keyed = settings.model_copy(update={"api_keys": parse_api_keys(f"acme:{ACME_KEY}")})
+    async with serving(keyed) as inside, inside.http() as http:
         for headers in ({}, bearer(ACME_KEY)):
-            refused = await http.get("/metrics", headers=headers)
-            assert refused.status_code == 401
-            assert "HARMONIUM_METRICS_KEY" in refused.json()["error"]["message"]
+            assert (await http.get("/metrics", headers=headers)).status_code == 401
 
 
 def test_without_keys_this_machine_alone_may_ask(service: ServiceProcess) -> None:
@@ -217,16 +191,10 @@ def test_without_keys_this_machine_alone_may_ask(service: ServiceProcess) -> Non
     assert service.http().get("/metrics", headers={"host": "evil.example"}).status_code == 403
 
 
-async def test_a_metrics_key_is_wanted_without_api_keys_too(settings: Settings) -> None:
-    alone = settings.model_copy(update={"metrics_key": SecretStr(METRICS_KEY)})
-    async with serving(alone) as inside, inside.http() as http:
-        assert (await http.get("/metrics")).status_code == 401
-        assert (await http.get("/metrics", headers=bearer(METRICS_KEY))).status_code == 200
-
-
 async def test_no_tenant_id_word_or_path_is_told(settings: Settings) -> None:
     said = {"model": MODEL, "input": "marmalade", "metadata": {"team": "quince"}, "prompt_cache_key": "medlar"}
-    async with serving(keyed(settings)) as inside, inside.http() as http:
+    keyed = {"api_keys": parse_api_keys(f"acme:{ACME_KEY}"), "metrics_key": SecretStr(METRICS_KEY)}
+    async with serving(settings.model_copy(update=keyed)) as inside, inside.http() as http:
         http.headers.update(bearer(ACME_KEY))
         id = (await http.post("/v1/responses", json=said)).json()["id"]
         await http.get(f"/v1/responses/{id}")
@@ -245,9 +213,8 @@ def test_openmetrics_is_told_to_whoever_asks_for_it(service: ServiceProcess) -> 
     answer = service.http().get("/metrics", headers={"accept": accept})
     assert answer.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert "harmonium_requests" in {family.name for family in parse_openmetrics(answer.text)}
-    for other in ("text/plain; version=abc", "*/*", "application/json"):
-        plain = service.http().get("/metrics", headers={"accept": other})
-        assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    plain = service.http().get("/metrics", headers={"accept": "*/*"})
+    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 def test_a_scrape_is_answered_while_the_store_hangs_and_tells_what_failed(start: Start) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.settings.core import LIMITS, parse_limits
-from service.tenants.limits import Allowance, KnownLimits, Limit, duration, fill_limit, refusal_of, spoken
+from service.tenants.limits import Allowance, KnownLimits, Limit, refusal_of, spoken
 from store.limits import Admission, Check, Left, Refused
 
 NOW = 1_790_000_000.0  # 2026-09-21T13:33:20Z
@@ -23,22 +23,6 @@ def test_limits_of_project_and_key_all_hold() -> None:
         Check("key_1", "parallel", "", 2),
     ]
     assert Allowance("acme").checks(Limit()) == []
-
-
-def test_a_projects_own_limit_takes_the_place_of_the_default() -> None:
-    default = Limit(max_requests_per_1_minute=5, max_tokens_per_1_month=100)
-    assert fill_limit(None, default) == default
-    own = fill_limit(Limit(max_requests_per_1_minute=9), default)
-    assert (own.max_requests_per_1_minute, own.max_tokens_per_1_month) == (9, 100)
-    assert fill_limit(None, Limit()) == Limit()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0s"), (0.0001, "1ms"), (0.12, "120ms"), (1, "1s"), (8.64, "8.64s"), (360, "6m0s"), (3661.5, "1h1m1.5s")],
-)
-def test_durations_are_gos(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @given(st.floats(0.0001, 5_000_000))
@@ -71,13 +55,6 @@ def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:
     assert (error.retry_after, error.retry_after_ms, error.retry) == (42, 41_724, True)
     error = refusal_of(allowance, "m", [TPM._replace(scope="key_1")], found, NOW)
     assert "for m with API key key_1 on" in error.message
-
-
-def test_who_would_wait_for_longer_than_a_minute_is_not_to_try_again() -> None:
-    owed = Admission([Left(0, 7260)], Refused(0, 7200.0, 1))
-    error = refusal_of(Allowance("acme"), "m", [Check("all", "requests", "minute", 5)], owed, NOW)
-    assert "Please try again in 7200s." in error.message
-    assert (error.type, error.retry, error.retry_after) == ("requests", False, 7200)
 
 
 def test_a_quota_that_is_gone_says_when_it_begins_anew() -> None:

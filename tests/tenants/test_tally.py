@@ -19,11 +19,9 @@ class Outage(Spending):
     def __init__(self) -> None:
         self.counted: list[str] = []
         self.away = False
-        self.tries = 0
 
     async def count(self, tenant: str, id: str, expense: Expense) -> None:
         """Count it, unless this is away."""
-        self.tries += 1
         if self.away:
             raise StoreUnavailable("away")
         self.counted.append(id)
@@ -45,30 +43,6 @@ async def test_what_the_store_misses_is_counted_once_that_is_back(store: Outage)
     await known.settle()
     await known.settle()
     assert store.counted == ["one", "two"]
-
-
-async def test_the_next_answer_that_is_counted_takes_some_that_wait_along(
-    store: Outage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(usage, "SETTLED_AT_ONCE", 2)
-    known = Tally(store, lambda: False)
-    store.away = True
-    for id in ("one", "two", "three"):
-        await known.count("acme", id, SPENT)
-    store.away = False
-    await known.count("acme", "four", SPENT)
-    assert store.counted == ["four", "one", "two"]
-
-
-async def test_a_store_that_is_known_to_be_away_is_not_asked(store: Outage) -> None:
-    known = Tally(store, lambda: store.away)
-    store.away = True
-    await known.count("acme", "one", SPENT)
-    await known.settle()
-    assert store.tries == 0
-    store.away = False
-    await known.settle()
-    assert store.counted == ["one"]
 
 
 async def test_only_so_many_wait_and_not_for_ever(

@@ -14,7 +14,6 @@ class Hours(Spending):
 
     def __init__(self, *shards: Sequence[HourSpent]) -> None:
         self.spent = shards
-        self.asked: list[tuple[int, int, int]] = []
 
     @property
     def shards(self) -> int:
@@ -22,7 +21,6 @@ class Hours(Spending):
 
     async def sums(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
         """What one hour has, and the next one that has something."""
-        self.asked.append((shard, first, last))
         hours = sorted({row.hour for row in self.spent[shard] if first <= row.hour <= last})
         if not hours:
             return [], last + 1
@@ -88,10 +86,3 @@ async def test_a_bucket_with_too_much_counts_the_rest_as_nobodys() -> None:
     (bucket,) = (await usage_of(hours, UsageScope(0, 1, by=ALL), 5)).buckets
     assert len(bucket.results) == 6
     assert sum(sums.requests for sums in bucket.results.values()) == 51
-
-
-async def test_no_hour_is_asked_for_that_is_in_no_bucket() -> None:
-    hours = Hours([], [])
-    found = await usage_of(hours, UsageScope(first=5, end=5_000_000, width=24, most=2))
-    assert found.goes_on == 48
-    assert hours.asked == [(0, 5, 47), (1, 5, 47)]

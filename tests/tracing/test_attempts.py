@@ -55,26 +55,6 @@ async def test_an_attempt_is_a_trace_of_its_own_that_is_linked_to_the_submission
     assert [span.name for span in receiver.below(attempt)] == ["claim", f"chat {MODEL}", "store.append"]
 
 
-async def test_a_background_response_in_a_tree_is_of_its_session(traced: Settings, receiver: Receiver) -> None:
-    async with serving(traced, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        root = await client.responses.create(model=MODEL, input="hi")
-        await ended(client, (await submitted(client, after=root.id)).id)
-        (attempt,) = await receiver.until("attempt")
-    assert attempt.facts["session.id"] == root.id
-
-
-async def test_what_was_submitted_under_a_trace_that_nobody_keeps_has_attempts_that_nobody_keeps(
-    traced: Settings, receiver: Receiver
-) -> None:
-    unsampled = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-00"}
-    async with serving(traced, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        quiet = await ended(client, (await submitted(client, extra_headers=unsampled)).id)
-        kept = await ended(client, (await submitted(client)).id)
-        await receiver.until("attempt")
-    (attempt,) = receiver.named("attempt")
-    assert attempt.facts["gen_ai.response.id"] == kept.id != quiet.id
-
-
 @pytest.mark.timeout(120)
 def test_the_attempts_of_a_worker_that_was_killed_and_of_the_next_one_are_linked_to_one_submission(
     start: Start, receiver: Receiver

@@ -94,43 +94,22 @@ async def test_the_same_ids_of_two_tenants_are_two_traces_and_of_one_the_same(
     assert first.id == third.id != second.id
 
 
-async def test_what_was_written_is_passed_on_where_a_setting_wants_that(traced: Settings, receiver: Receiver) -> None:
-    async with serving(traced.model_copy(update={"traces_contents": True}), scripted([])) as inside:
-        await posted(inside, {"data": TOLD})
-        (chat,) = await receiver.until("chat m")
-        (tool,) = await receiver.until("execute_tool look_up")
-    assert json.loads(chat.facts["input.value"]) == [{"content": "x"}]
-    assert (tool.facts["input.value"], "output.value" in tool.facts) == ('"{}"', False)
-
-
 async def test_where_nothing_is_traced_it_is_accepted_and_dropped(settings: Settings) -> None:
     async with serving(settings, scripted([])) as inside:
         assert (await posted(inside, {"data": TOLD})).status_code == 204
         assert (await posted(inside, {"data": [{"object": "trace"}]})).status_code == 400
 
 
-async def test_of_traces_the_same_share_is_kept_as_of_our_own(traced: Settings, receiver: Receiver) -> None:
-    async with serving(traced.model_copy(update={"traces_ratio": 0.0}), scripted([])) as inside:
-        assert (await posted(inside, {"data": TOLD})).status_code == 204
-    assert not receiver.spans
-
-
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        (b"", None),
-        (b"[]", None),
         (b"{}", "data"),
-        ({"data": {}}, "data"),
-        ({"data": None}, "data"),
         ({"data": [TRACE] * (MAX_TOLD + 1)}, "data"),
         ({"data": [TRACE, 1]}, "data[1]"),
         ({"data": [{"object": "other"}]}, "data[0].object"),
-        ({"data": [{"object": "trace", "id": ""}]}, "data[0].id"),
         ({"data": [{"object": "trace", "id": "x" * 257}]}, "data[0].id"),
         ({"data": [{"object": "trace.span", "id": "s"}]}, "data[0].trace_id"),
         ({"data": [{**span("s", type="agent"), "started_at": "yesterday"}]}, "data[0].started_at"),
-        ({"data": [{**span("s", type="agent"), "ended_at": "0001-01-01T00:00:00Z"}]}, "data[0].ended_at"),
         ({"data": [{**span("s", type="agent"), "ended_at": "9999-01-01T00:00:00Z"}]}, "data[0].ended_at"),
         ({"data": [span("s", name="x")]}, "data[0].span_data.type"),
         (b'{"data":[{"object":"trace","id":"\\ud800"}]}', None),
@@ -142,14 +121,3 @@ async def test_what_is_no_trace_is_refused(settings: Settings, body: Any, param:
     assert answered.status_code == 400, answered.text
     if param is not None:
         assert answered.json()["error"]["param"] == param
-
-
-async def test_a_span_that_ends_before_it_began_has_no_length(traced: Settings, receiver: Receiver) -> None:
-    backwards = {**span("s", type="agent", name="x"), "started_at": ENDED, "ended_at": STARTED}
-    naive = {**span("t", type="agent", name="y"), "started_at": "2026-11-22T10:00:00.250000", "ended_at": None}
-    async with serving(traced, scripted([])) as inside:
-        await posted(inside, {"data": [backwards, naive]})
-        (one,) = await receiver.until("invoke_agent x")
-        (two,) = await receiver.until("invoke_agent y")
-    assert one.start == one.end
-    assert two.start == 1_795_341_600_250_000_000

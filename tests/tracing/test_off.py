@@ -59,12 +59,9 @@ async def test_a_clients_trace_goes_on_to_the_engine_as_it_came(settings: Settin
     [
         (ENDPOINT, "http://collector:4318/v1/traces"),
         (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://other/x"}, "http://other/x"),
-        (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "http://collector:4318/v1/traces"),
         (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, None),
-        (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, None),
         (ENDPOINT | {"OTEL_SDK_DISABLED": "True"}, None),
         (ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"}, None),
-        ({"OTEL_SERVICE_NAME": "x"}, None),
     ],
 )
 def test_opentelemetrys_own_variables_stand_in_for_the_url(variables: dict[str, str], url: str | None) -> None:

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from pydantic import SecretStr
 
 from service.settings.settings import Settings
-from service.tracing import CLOSE_SECONDS, SAID_SECONDS, Bounds, OtelTracer, Sending
+from service.tracing import CLOSE_SECONDS, Bounds, OtelTracer
 from tests.support.ports import free_port
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -91,20 +91,3 @@ async def test_of_too_many_spans_the_oldest_are_dropped(monkeypatch: pytest.Monk
     await tracer.close()
     whole.end()
     assert exporter.names == ["part 0", "part 1", "part 2", "part 3"]
-
-
-def test_lost_spans_are_counted_until_it_is_said_again(caplog: pytest.LogCaptureFixture) -> None:
-    now = [0.0]
-    exporter = Kept()
-    sending = Sending(exporter, "http://phoenix", lambda: now[0])
-    caplog.set_level(logging.INFO)
-    exporter.result = SpanExportResult.FAILURE
-    spans = [ReadableSpan("x")] * 3
-    for at in (0.0, 1.0, 2.0, SAID_SECONDS):
-        now[0] = at
-        sending.export(spans)
-    exporter.result = SpanExportResult.SUCCESS
-    for _ in range(2):
-        sending.export(spans)
-    said = [(each.getMessage(), fields(each).get("spans")) for each in caplog.records]
-    assert said == [("spans could not be sent", 3), ("spans could not be sent", 9), ("spans are sent again", None)]

@@ -1,7 +1,5 @@
 """The spans of a request, over HTTP with the official SDK: which there are, below which, and what each says."""
 
-import asyncio
-
 import openai
 import pytest
 from pydantic import SecretStr
@@ -11,7 +9,6 @@ from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, Stall
 from tests.support.engine.standin import standing_in
-from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, opened, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, MODEL
 from tests.support.tools.server import McpServer
@@ -89,24 +86,6 @@ async def test_what_continues_a_tree_is_a_session_with_its_root_and_its_forks(
     assert parts(receiver, requests[1]) == ["store.chain", "prompt", CHAT, "store.append"]
 
 
-async def test_waiting_for_a_slot_is_a_part_of_what_waits(traced: Settings, receiver: Receiver) -> None:
-    full = traced.model_copy(update={"max_concurrent_requests": 1})
-    release = asyncio.Event()
-    async with serving(full, scripted([Stall(release), answer("Hello.")])) as inside, inside.client() as client:
-        first, second = [
-            asyncio.create_task(client.responses.create(model=MODEL, input="hi", stream=False)) for _ in range(2)
-        ]
-        async with inside.http() as http:
-            await until(
-                lambda: http.get("/metrics"), wanted=lambda found: "harmonium_requests_waiting 1.0" in found.text
-            )
-        release.set()
-        await asyncio.gather(first, second)
-        requests = await receiver.until(CREATE, 2)
-    found = sorted([parts(receiver, request) for request in requests], key=len)
-    assert found == [["prompt", CHAT, "store.append"], ["admission", "prompt", CHAT, "store.append"]]
-
-
 async def test_a_websocket_has_a_span_for_each_response(traced: Settings, receiver: Receiver) -> None:
     engine = scripted([answer("Hello.")])
     async with serving(traced, engine) as inside, inside.client() as client, client.responses.connect() as connection:
@@ -150,34 +129,16 @@ async def test_a_clients_traceparent_says_whether_a_trace_is_kept(
     assert engine.generations[0].trace == (("traceparent", f"00-{TRACE}-{PARENT}-00"),)
 
 
-async def test_what_is_sampled_out_tells_the_engine_so(traced: Settings, receiver: Receiver) -> None:
-    engine = scripted([answer("Hello.")])
-    async with serving(traced.model_copy(update={"traces_ratio": 0.0}), engine) as inside, inside.client() as client:
-        await client.responses.create(model=MODEL, input="hi")
-        assert (await ended(client, (await submitted(client)).id)).status == "completed"
-    assert not receiver.spans
-    for generation in engine.generations:
-        ((name, value),) = generation.trace
-        assert (name, int(value[-2:], 16) & 1) == ("traceparent", 0)
-
-
 async def test_getting_a_response_is_a_fetch(traced: Settings, receiver: Receiver) -> None:
     async with serving(traced, scripted([answer("Hello.")])) as inside, inside.client() as client:
         response = await client.responses.create(model=MODEL, input="hi")
         await client.responses.retrieve(response.id)
         (request,) = await receiver.until("GET /v1/responses/{response_id}")
         fetch = receiver.one("fetch_response")
-        job = await submitted(client, stream=True)
-        async for event in job:  # type: ignore[attr-defined]
-            last = event
-        async for _ in await client.responses.retrieve(last.response.id, stream=True, starting_after=1):
-            pass
-        followed = (await receiver.until("fetch_response", 2))[-1]
     assert parts(receiver, request) == ["fetch_response"]
     assert fetch.facts["gen_ai.operation.name"] == "fetch_response"
     assert fetch.facts["gen_ai.response.id"] == response.id
     assert fetch.facts["gen_ai.response.status"] == "completed"
-    assert followed.facts["gen_ai.request.stream_cursor"] == 1
 
 
 async def test_calls_of_tools_are_parts_of_their_response(
@@ -214,16 +175,6 @@ async def test_an_engine_that_fails_is_the_error_of_its_span_and_of_the_request(
     assert b"secret words" not in receiver.text
 
 
-async def test_a_stream_that_fails_is_an_error_though_its_status_was_200(traced: Settings, receiver: Receiver) -> None:
-    engine = scripted([opened("Hel"), Die(EngineBroke("gone"))])
-    async with serving(traced, engine) as inside, inside.client() as client:
-        async for _ in await client.responses.create(model=MODEL, input="hi", stream=True):
-            pass
-        (request,) = await receiver.until(CREATE)
-    assert (request.facts["http.response.status_code"], request.facts["error.type"]) == (200, "server_error")
-    assert (request.failed, request.facts["gen_ai.response.status"]) == (True, "failed")
-
-
 async def test_a_request_that_is_refused_is_its_own_fault(traced: Settings, receiver: Receiver) -> None:
     async with serving(traced, scripted([])) as inside, inside.client() as client:
         with pytest.raises(openai.NotFoundError):
@@ -244,19 +195,6 @@ async def test_a_client_that_disconnects_ends_all_spans(traced: Settings, receiv
     assert (request.failed, request.facts["error.type"]) == (False, "client_gone")
     assert (receiver.one(CHAT).failed, receiver.one(CHAT).facts["error.type"]) == (False, "cancelled")
     assert request.facts["gen_ai.response.status"] == "cancelled"
-
-
-async def test_cancelling_ends_the_spans_of_the_attempt(traced: Settings, receiver: Receiver) -> None:
-    engine = scripted([opened("Hel"), Stall()])
-    async with serving(traced, engine) as inside, inside.client() as client:
-        job = await submitted(client)
-        await until(lambda: len(engine.generations) == 1)
-        await client.responses.cancel(job.id)
-        (attempt,) = await receiver.until("attempt")
-        (cancel,) = await receiver.until("POST /v1/responses/{response_id}/cancel")
-    assert (attempt.failed, attempt.facts["error.type"]) == (False, "lost")
-    assert "store.append" in parts(receiver, cancel)
-    assert receiver.one(CHAT).facts["error.type"] == "cancelled"
 
 
 async def test_who_may_not_enter_has_no_span_and_neither_have_probes(traced: Settings, receiver: Receiver) -> None:
