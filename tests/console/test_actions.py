@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -97,16 +96,6 @@ def test_a_background_response_is_followed_over_a_restart(start: START, visit: O
     expect(page.locator(".here .item.assistant")).to_contain_text("59")
 
 
-def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
-    id = said(service, "Count to 500.", background=True)
-    page = visit(service, f"#/c/{id}")
-    page.get_by_role("button", name="Cancel", exact=True).click()
-    expect(page.locator(".here .about .status")).to_have_text("cancelled")
-    expect(page.locator(".row .status")).to_have_text("cancelled")
-    assert service.client().responses.retrieve(id).status == "cancelled"
-
-
 def test_something_is_said_to_a_background_response(start: START, visit: Open) -> None:
     service = start(demo_tokens_per_second=20)
     id = said(service, "Count to 500.", background=True)
@@ -159,26 +148,6 @@ def test_two_turns_stand_side_by_side_with_what_they_share_dimmed(service: Servi
         expect(page.get_by_label(side).locator(".own .item.assistant")).to_contain_text(own)
     page.get_by_role("link", name="← Back").click()
     expect(page.locator(".row.selected")).to_contain_text("What is my name?")
-    page.goto(f"{service.url}/console#/compare/{left}/{said(service, 'Another.')}")
-    expect(page.get_by_role("alert")).to_contain_text("aren't turns of one conversation")
-
-
-def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProcess, visit: Open) -> None:
-    root = said(service, "My name is Ada.")
-    leaf = said(service, "What is my name?", root)
-    page = visit(service, f"#/c/{root}", permissions=["clipboard-read", "clipboard-write"])
-    page.locator(".here").get_by_role("button", name="Delete…").click()
-    page.get_by_role("dialog").get_by_title("Copy").click()
-    expect(page.locator("[aria-live=polite]")).to_have_text("Copied")
-    page.get_by_role("button", name="Cancel").click()
-    assert service.client().responses.retrieve(root).id == root
-    page.locator(".here").get_by_role("button", name="Delete…").click()
-    page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.locator("dialog")).to_have_count(0)
-    expect(page.locator(".row").first).to_contain_text("Deleted")
-    with pytest.raises(NotFoundError):
-        service.client().responses.retrieve(root)
-    assert service.client().responses.retrieve(leaf).output_text == "Your name is Ada."
 
 
 def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, visit: Open) -> None:
@@ -222,13 +191,3 @@ def test_a_conversation_is_begun_with_what_was_chosen(service: ServiceProcess, v
     page.get_by_role("link", name="← Conversations").click()
     page.get_by_role("link", name="New conversation").click()
     expect(page.get_by_label("Message")).to_have_value("")
-
-
-def test_an_empty_console_shows_how_to_begin_here_and_by_a_shell(start: START, visit: Open) -> None:
-    service = start()
-    page = visit(service)
-    line = page.locator(".empty .code .text").inner_text()
-    answer = json.loads(subprocess.run(["bash", "-c", line], capture_output=True, check=True, timeout=30).stdout)
-    assert answer["status"] == "completed"
-    page.get_by_role("button", name="Refresh").click()
-    expect(page.locator(".trees li")).to_contain_text("Hello!")

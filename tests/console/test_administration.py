@@ -1,13 +1,11 @@
 """The part of the console that takes an administrator's key: projects, keys, limits, usage and the audit log."""
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import RateLimitError
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Open
 from tests.console.test_accessible import complaints
@@ -47,15 +45,6 @@ def entered(visit: Open, service: ServiceProcess, place: str = "", key: str = AD
     opened(page, key)
     expect(page.get_by_role("navigation", name="Administration")).to_be_visible()
     return page
-
-
-def answered(page: Page, path: str, body: dict[str, Any], status: int = 200) -> None:
-    """Have the browser be answered like this, whatever the service says."""
-
-    def answer(route: Route) -> None:
-        route.fulfill(status=status, json=body)
-
-    page.route(re.compile(re.escape(path)), answer)
 
 
 def row(page: Page, table: str, text: str) -> Any:
@@ -99,37 +88,22 @@ def test_a_project_shows_its_keys_accounts_limits_and_usage(
     expect(row(page, "Usage in all", "Secret Key").locator("td").first).to_have_text("3")
 
 
-@pytest.mark.parametrize(("period", "bars"), [("the last day", 24), ("the last week", 7), ("the last month", 31)])
 def test_usage_is_bars_and_the_same_numbers_in_tables(
-    administered: tuple[ServiceProcess, Administered], visit: Open, period: str, bars: int
+    administered: tuple[ServiceProcess, Administered], visit: Open
 ) -> None:
     page = entered(visit, administered[0], "#/usage")
-    page.get_by_label("Period").select_option(period)
+    page.get_by_label("Period").select_option("the last day")
     page.get_by_label("Show").select_option("requests")
-    chart = page.get_by_role("img", name=f"Requests of {period}")
-    expect(chart.locator("g")).to_have_count(bars)
+    chart = page.get_by_role("img", name="Requests of the last day")
+    expect(chart.locator("g")).to_have_count(24)
     expect(chart.locator("rect")).to_have_count(2)
     expect(row(page, "Usage in all", "Letters").locator("td").first).to_have_text("3")
     expect(row(page, "Usage in all", "Travel").locator("td").first).to_have_text("1")
     heights = chart.locator("rect").evaluate_all("all => all.map((each) => +each.getAttribute('height'))")
     assert heights[0] == pytest.approx(3 * heights[1])
     page.get_by_text("in numbers (UTC)").click()
-    name = "Usage by hours" if bars == 24 else "Usage by days"
-    requests = page.get_by_role("region", name=name).locator("tbody td:nth-child(2)").all_inner_texts()
-    assert (len(requests), sum(map(int, requests))) == (bars, 4)
-
-
-def test_health_shows_how_full_the_store_is_and_the_engines(start: START, visit: Open) -> None:
-    service = start(admin_key=ADMIN_KEY, api_keys=f"acme:{ACME_KEY}", max_responses=4, archive_url="none")
-    for _ in range(10):
-        service.client(ACME_KEY).responses.create(model=MODEL, input="Hi")
-    page = entered(visit, service, "#/health")
-    shards = page.get_by_role("region", name="Shards").locator("tbody tr")
-    expect(shards.first.locator("td").first).to_have_text(re.compile(r"^[0-4] of 4 \d+%$"))
-    evicted = row(page, "Evicted", "limit of responses").locator("td")
-    expect(evicted).to_have_text(re.compile(r"[1-9]"))
-    expect(row(page, "Evicted", "idle for too long").locator("td")).to_have_text("0")
-    expect(page.get_by_role("heading", name="Engines")).to_be_visible()
+    requests = page.get_by_role("region", name="Usage by hours").locator("tbody td:nth-child(2)").all_inner_texts()
+    assert (len(requests), sum(map(int, requests))) == (24, 4)
 
 
 def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty: ServiceProcess, visit: Open) -> None:
@@ -187,9 +161,7 @@ def test_an_account_is_deleted_and_a_project_archived(empty: ServiceProcess, vis
     expect(page.get_by_role("button", name="New key")).to_have_count(0)
 
 
-def test_what_two_administrators_did_is_in_the_audit_log_by_type_and_by_pages(
-    empty: ServiceProcess, visit: Open
-) -> None:
+def test_what_two_administrators_did_is_in_the_audit_log_by_type(empty: ServiceProcess, visit: Open) -> None:
     with admin(empty) as client:
         other = client.admin.organization.admin_api_keys.create(name="Grace")
         client.admin.organization.projects.create(name="One")
@@ -207,17 +179,6 @@ def test_what_two_administrators_did_is_in_the_audit_log_by_type_and_by_pages(
     expect(rows.nth(1)).to_contain_text("settings")
     page.get_by_label("Type").select_option("api_key.created")
     expect(rows).to_have_count(1)
-    page.get_by_label("Type").select_option("")
-    with admin(empty) as client:
-        for number in range(50):
-            client.admin.organization.projects.create(name=f"Number {number}")
-    page.get_by_role("button", name="Refresh").click()
-    expect(rows).to_have_count(50)
-    expect(rows.first).to_contain_text("Number 49")
-    page.get_by_role("button", name="Older").click()
-    expect(rows).to_have_count(3)
-    page.get_by_role("button", name="Newer").click()
-    expect(rows.first).to_contain_text("Number 49")
 
 
 def test_names_of_strangers_are_text_everywhere(empty: ServiceProcess, visit: Open) -> None:
@@ -246,28 +207,15 @@ def test_names_of_strangers_are_text_everywhere(empty: ServiceProcess, visit: Op
     untouched(page)
 
 
-def test_a_key_that_was_revoked_meanwhile_is_forgotten_and_says_why(empty: ServiceProcess, visit: Open) -> None:
-    with admin(empty) as client:
-        other = client.admin.organization.admin_api_keys.create(name="Grace")
-        assert other.value is not None
-        page = entered(visit, empty, key=other.value)
-        expect(page.get_by_role("heading", name="No projects yet")).to_be_visible()
-        client.admin.organization.admin_api_keys.delete(other.id)
-    page.get_by_role("link", name="Audit log").click()
-    expect(page.get_by_label("API key")).to_be_visible()
-    expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
-    assert page.evaluate("sessionStorage.length") == 0
-    opened(page, ADMIN_KEY)
-    expect(page.get_by_role("heading", level=1, name="Audit log")).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_count(0)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_the_administration(
     administered: tuple[ServiceProcess, Administered], visit: Open, scheme: str
 ) -> None:
     service, letters = administered
-    page = entered(visit, service, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    page = visit(service, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    expect(page.get_by_label("API key")).to_be_focused()
+    assert complaints(page) == []
+    opened(page, ADMIN_KEY)
     expect(page.get_by_role("region", name="Projects")).to_be_visible()
     assert complaints(page) == []
     page.goto(f"{service.url}/console#/projects/{letters.project}")
@@ -323,8 +271,6 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         expect(row(page, "Limits", "all models together").locator("td").first).to_have_text("600")
         fill_form(page, ALL, ("Tokens a month", "200000"), ("At a time", "8"))
         expect(page.locator("[aria-live=polite]")).to_have_text("The limits are changed.")
-        expect(page.get_by_role("button", name=ALL)).to_be_focused()
-        expect(row(page, "Limits", "all models together")).to_contain_text("200,000")
         assert shown(page, "all models together") == ["600", NONE, NONE, "200,000", "8"]
         limits.update_rate_limit(
             "rl-all", project_id=project, extra_body={"max_parallel_responses": 3}
@@ -334,15 +280,9 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         assert shown(page, "all models together") == ["50", NONE, NONE, "200,000", "3"], (
             "what wasn't changed here stays"
         )
-        fill_form(page, ALL, ("Tokens a month", ""))
-        expect(row(page, "Limits", "all models together").locator("td").nth(3)).to_have_text(NONE)
-        (told,) = limits.list_rate_limits(project).data
-        assert told.to_dict()["max_parallel_responses"] == 3
-        fill_form(page, ALL, ("Requests a minute", ""), ("At a time", ""))
+        fill_form(page, ALL, ("Tokens a month", ""), ("Requests a minute", ""), ("At a time", ""))
         expect(row(page, "Limits", "all models together").locator("td").nth(4)).to_have_text(NONE)
         assert shown(page, "all models together") == ["600", *[NONE] * 4], "that of the settings"
-        changes = [each.type for each in client.admin.organization.audit_logs.list(project_ids=[project]).data]
-        assert changes.count("rate_limit.updated") == 5
 
 
 def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess, visit: Open) -> None:
@@ -354,12 +294,9 @@ def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess
     expect(change).to_be_disabled()
     for text, said in (
         ("1.5", "whole number"),
-        ("-1", "whole number"),
-        ("many", "whole number"),
         (HOSTILE, "whole number"),
         ("1000000001", "0 to 1000000000"),
         ("9" * 30, "expected an integer"),
-        ("9" * 400, "whole number"),
     ):
         form.get_by_label("Requests a month").fill(text)
         change.click()
@@ -377,14 +314,7 @@ def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: 
         fill_form(page, "Change…", ("Name", "Post"), ("Weight", "2.5"))
         expect(page.get_by_role("heading", level=1, name="Post")).to_be_visible()
         expect(page.get_by_text("weight 2.5")).to_be_visible()
-        form = fill_form(page, "Change…", ("Weight", "heavy"))
-        expect(form.get_by_role("alert")).to_contain_text("should be a number")
-        form.get_by_label("Weight").fill("0")
-        form.get_by_role("button", name="Save", exact=True).click()
-        expect(form.get_by_role("alert")).to_contain_text("from 0.01 to 1,000")
-        form.get_by_label("Name").fill("a\u202eb")
-        form.get_by_label("Weight").fill("2.5")
-        form.get_by_role("button", name="Save", exact=True).click()
+        form = fill_form(page, "Change…", ("Name", "a\u202eb"))
         expect(form.get_by_role("alert")).to_contain_text("can be printed")
         untouched(page)
         page.keyboard.press("Escape")
@@ -392,25 +322,3 @@ def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: 
         expect(page.get_by_text("weight 2.5")).to_have_count(0)
         told = client.admin.organization.projects.retrieve(project).to_dict()
         assert (told["name"], told["weight"]) == ("Post", None)
-
-
-def test_a_key_is_limited_and_let_go(limited: ServiceProcess, visit: Open) -> None:
-    with admin(limited) as client:
-        project, value = with_key(client, "Letters")
-    page = entered(visit, limited, f"#/projects/{project}")
-    fill_form(page, "Limit the key", ("Requests a minute", "0"))
-    expect(page.get_by_role("dialog")).to_have_count(0)
-
-    def asks() -> str:
-        return limited.client(value).responses.create(model=MODEL, input="Hi").status or ""
-
-    with pytest.raises(RateLimitError, match="requests per min"):
-        asks()
-    page.get_by_role("button", name="Limit the key").click()
-    expect(page.get_by_label("Requests a minute")).to_have_value("0")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    fill_form(page, "Limit the key", ("Requests a minute", ""))
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    assert asks() == "completed"

@@ -128,17 +128,6 @@ def test_in_the_address(service: ServiceProcess, visit: Open, id: str) -> None:
     untouched(page)
 
 
-def test_a_very_long_text_is_cut_until_it_is_asked_for(service: ServiceProcess, visit: Open) -> None:
-    id = said(service, "x " * 100_000 + "\u202e" * 20_000 + " the end")
-    page = visit(service, f"#/c/{id}")
-    text = page.locator(".item.user .text")
-    expect(text).to_be_visible()
-    assert len(text.inner_text()) == 20_000
-    page.get_by_role("button", name="Show all 220,008 characters").click()
-    expect(text).to_contain_text("the end")
-    untouched(page)
-
-
 def test_a_script_or_markup_of_anybody_is_refused_by_the_policy_and_noticed_by_these_tests(
     service: ServiceProcess, browser: Browser
 ) -> None:

@@ -13,15 +13,11 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from tests.console.conftest import WAIT_MS, Open
 from tests.support.console.samples import said
-from tests.support.service import commands
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 
 pytestmark = pytest.mark.clients
 
 START = Callable[..., ServiceProcess]
-
-LOOK_MS = 10_000
-"""How often the console looks for what is new."""
 
 
 def rows(page: Page) -> list[str]:
@@ -76,42 +72,15 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
     expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
     page.get_by_role("button", name="Clear the filters").click()
     expect(page.locator(".trees li")).to_have_count(2)
-    page.get_by_label("Metadata").fill("team")
-    page.get_by_label("Metadata").press("Enter")
-    expect(page.get_by_text("Write metadata as key=value")).to_be_visible()
-    page.get_by_label("Metadata").fill("team=blue")
-    page.get_by_label("Metadata").press("Enter")
-    expect(page.locator(".trees li")).to_have_count(1)
     page.get_by_label("Model").fill("other")
     page.get_by_label("Model").press("Enter")
     expect(page.locator(".trees li")).to_have_count(0)
-    page.get_by_label("Model").fill(MODEL)
-    page.get_by_label("Model").press("Enter")
-    expect(page.locator(".trees li")).to_have_count(1)
-    expect(page.get_by_text("Looked at 2 conversations")).to_be_visible()
-
-
-def test_pages_follow_one_another_and_back(start: START, visit: Open) -> None:
-    service = start()
-    texts = [f"Number {number}." for number in range(60)]
-    for text in texts:
-        said(service, text)
-    page = visit(service)
-    expect(page.locator(".trees li")).to_have_count(50)
-    assert rows(page) == texts[:9:-1]
-    page.get_by_role("button", name="Older").click()
-    expect(page.locator(".trees li")).to_have_count(10)
-    assert rows(page) == texts[9::-1]
-    expect(page.get_by_text("others may be in the archive")).to_be_visible()
-    page.get_by_role("button", name="Newer").click()
-    expect(page.locator(".trees li")).to_have_count(50)
-    assert rows(page) == texts[:9:-1]
 
 
 def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start: START, visit: Open) -> None:
     service = start()
     root = said(service, "My name is Ada.")
-    middle = said(service, "Where is the anvil?", root, metadata={"team": "blue"})
+    middle = said(service, "Where is the anvil?", root)
     said(service, "Count to 3.", middle)
     said(service, "Tell me a story.")
     page = visit(service)
@@ -129,40 +98,9 @@ def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start
     box.fill("(no.*such[thing")
     box.press("Enter")
     expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
-    box.fill("")
-    expect(page.locator(".trees li")).to_have_count(2)
     box.fill(middle[:40])
     box.press("Enter")
     expect(page.locator(".trees a")).to_have_attribute("href", re.compile(middle))
-    page.get_by_label("Metadata").fill("team=green")
-    page.get_by_label("Metadata").press("Enter")
-    page.get_by_role("button", name="Clear the filters").click()
-    expect(page.locator(".trees li")).to_have_count(2)
-    assert box.input_value() == ""
-
-
-def test_the_list_is_read_again_by_itself_and_where_it_gets_the_focus_but_not_while_nobody_sees_it(
-    start: START, visit: Open
-) -> None:
-    service = start()
-    page = visit(service)
-    page.clock.install()
-    page.reload()
-    expect(page.get_by_role("heading", name="No conversations yet")).to_be_visible()
-    said(service, "By itself.")
-    page.clock.run_for(LOOK_MS)
-    expect(page.locator(".trees li")).to_have_count(1)
-    said(service, "By the focus.")
-    page.evaluate("dispatchEvent(new Event('focus'))")
-    expect(page.locator(".trees li")).to_have_count(2)
-    page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })")
-    said(service, "Unseen.")
-    asked = list[str]()
-    page.on("request", lambda request: asked.append(request.url))
-    page.clock.run_for(10 * LOOK_MS)
-    assert asked == []
-    page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
-    expect(page.locator(".trees li")).to_have_count(3)
 
 
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:
@@ -198,20 +136,6 @@ def test_one_tenant_sees_nothing_of_another_neither_in_the_list_nor_by_id(tenant
     opened(page, ACME_KEY)
     expect(page.get_by_text("The secret of acme.").first).to_be_visible()
     expect(page.get_by_text("globex")).to_have_count(0)
-
-
-def test_a_service_that_is_gone_is_said_and_tried_again(start: START, visit: Open) -> None:
-    service = start()
-    said(service, "My name is Ada.")
-    page = visit(service)
-    expect(page.locator(".trees li")).to_have_count(1)
-    service.stop()
-    page.get_by_role("button", name="Refresh").click()
-    expect(page.get_by_role("alert")).to_contain_text("The service doesn't answer")
-    service.start()
-    page.get_by_role("button", name="Try again").click()
-    expect(page.get_by_role("alert")).to_have_count(0)
-    expect(page.locator(".trees li")).to_have_count(1)
 
 
 def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: Open) -> None:
@@ -255,12 +179,6 @@ def test_a_tree_is_exported_and_comes_back_with_all_its_branches(
     assert head == {"object": "harmonium.tree", "version": 1, "id": root}
     parents = {turn["id"]: turn["parent"] for turn in turns}
     assert parents == {root: None, left: root, right: root, gone: root, leaf: gone}
-    by_command = [json.loads(line) for line in commands.said("export", left, "--url", service.url).splitlines()]
-    assert [line.keys() for line in by_command] == [line.keys() for line in (head, *turns)]
-    assert [line.get("turn") for line in by_command if line["id"] != gone] == [
-        line.get("turn") for line in (head, *turns) if line["id"] != gone
-    ]
-
     http = service.http()
     assert http.delete(f"/v1/responses/{root}", params={"tree": "true"}).status_code == 200
     page.goto(f"{service.url}/console#/")
@@ -273,16 +191,6 @@ def test_a_tree_is_exported_and_comes_back_with_all_its_branches(
         client.responses.retrieve(gone)
     page.goto(f"{service.url}/console#/c/{leaf}")
     expect(page.locator(".row")).to_have_count(5)
-
-    page.goto(f"{service.url}/console#/")
-    imported(page, text)
-    expect(page.locator(".outcome")).to_have_text("0 turns imported, 5 already here.")
-    assert commands.told("import", "-", "--url", service.url, stdin=text) == {
-        "imported": 0,
-        "kept": 5,
-        "deleted": 0,
-        "refused": 0,
-    }
 
 
 def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, visit: Open) -> None:
@@ -301,13 +209,9 @@ def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, vis
     ("content", "words"),
     [
         ("", "The file is empty"),
-        ("\n\n", "The file is empty"),
         ("no JSON", "Line 1 isn't a JSON object"),
         ("\n[]", "Line 2 isn't a JSON object"),
-        ("null", "Line 1 isn't a JSON object"),
-        ("{}", "Line 1 isn't a turn"),
         ('{"turn":7}', "Line 1 isn't a turn"),
-        ('{"format":"harmonium.tree","version":1}', "Line 1 isn't a turn"),
         ('{"object":"harmonium.tree","version":2}', "another version than 1"),
         ("\x00\x1b\u202e", "Line 1 isn't a JSON object"),
     ],
