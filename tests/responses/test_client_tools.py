@@ -83,14 +83,6 @@ ITEMS: dict[str, tuple[Any, list[int], dict[str, Any]]] = {
         RUN,
         {"type": "shell_call", "action": {"commands": ["ls | wc -l"], "timeout_ms": 5000, "max_output_length": None}},
     ),
-    "a program in a shell": (
-        SHELL,
-        calls("container.exec", '{"cmd":["python3","my file.py"]}'),
-        {
-            "type": "shell_call",
-            "action": {"commands": ["python3 'my file.py'"], "timeout_ms": None, "max_output_length": None},
-        },
-    ),
     "a local shell": (
         LOCAL,
         RUN_LOCALLY,

@@ -30,9 +30,8 @@ from tests.support.responses.sampling import Sampler
 PROMPT = [200006, 1, 2, 3]
 WHOLE = Generation("resp_1", PROMPT, Sampling(500, stop_ids=tokens.ENDS))
 ADD = Callee("add", namespace="maths", hosted=Hosted("maths", "add"))
-READ = Callee("read", namespace="maths", hosted=Hosted("maths", "read", repeatable=True))
 OWN = Callee("own")
-RULES = Rules((ADD, READ, OWN), parallel=4, hosted_calls=64)
+RULES = Rules((ADD, OWN), parallel=4, hosted_calls=64)
 CALL = '<|channel|>commentary to=maths.add <|constrain|>json<|message|>{"a":1,"b":2}<|call|>'
 FINAL = "<|channel|>final<|message|>It is 3.<|return|>"
 THREE = Outcome("completed", "3", output="3")

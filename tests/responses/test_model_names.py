@@ -71,10 +71,5 @@ async def test_hosted_tools_are_refused_where_a_setting_says_so(settings: Settin
         body["model"] = (await http.get("/v1/models")).json()["data"][0]["id"]
         refused = await http.post("/v1/responses", json=body)
     assert refused.status_code == 400
-    assert refused.json()["error"] == {
-        "message": "Unsupported parameter: 'tools' = web_search is not served by this release. Nothing here runs it. "
-        "Leave it out.",
-        "type": "invalid_request_error",
-        "param": "tools",
-        "code": "unsupported_parameter",
-    }
+    error = refused.json()["error"]
+    assert (error["param"], error["code"]) == ("tools", "unsupported_parameter")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.request import CreateRequest, PromptParam, read_create
+from service.api.request import PromptParam
 from service.errors import ApiError, InvalidRequest
 from service.responses import templates
 from service.responses.templates import Filled, fill
@@ -88,32 +88,18 @@ async def test_a_version_is_its_file_or_what_the_current_one_says(folder: Path, 
         (prompt("nothing"), "prompt.id", "invalid_value"),
         (prompt("../outside"), "prompt.id", "invalid_value"),
         (prompt("/etc/passwd"), "prompt.id", "invalid_value"),
-        (prompt("..\\outside"), "prompt.id", "invalid_value"),
         (prompt(".hidden"), "prompt.id", "invalid_value"),
         (prompt("shop\0"), "prompt.id", "invalid_value"),
-        (prompt("shop\n"), "prompt.id", "invalid_value"),
         (prompt("shop@1"), "prompt.id", "invalid_value"),
-        (prompt("shóp"), "prompt.id", "invalid_value"),
         (prompt(version="3"), "prompt.version", "invalid_value"),
         (prompt(version="/../../outside"), "prompt.version", "invalid_value"),
         (prompt("bare", "1"), "prompt.version", "invalid_value"),
         (prompt(goods="tea"), "prompt.variables.who", "missing_required_parameter"),
         (prompt(goods="tea", who="Ann", shoe="9"), "prompt.variables", "invalid_value"),
-        (prompt("bare", x="1"), "prompt.variables", "invalid_value"),
         (prompt("bare", **{f"x{each}": "1" for each in range(257)}), "prompt.variables", "invalid_value"),
         (prompt(goods=7, who="Ann"), "prompt.variables.goods", "invalid_type"),
-        (prompt(goods=None, who="Ann"), "prompt.variables.goods", "invalid_type"),
         (prompt(goods={"type": "input_text"}, who="Ann"), "prompt.variables.goods.text", "missing_required_parameter"),
-        (
-            prompt(goods={"type": "input_image", "image_url": "x"}, who=""),
-            "prompt.variables.goods",
-            "unsupported_parameter",
-        ),
-        (
-            prompt(goods={"type": "input_file", "file_id": "x"}, who=""),
-            "prompt.variables.goods",
-            "unsupported_parameter",
-        ),
+        (prompt(goods={"type": "input_image"}, who=""), "prompt.variables.goods", "unsupported_parameter"),
         (prompt(goods={"type": "sound"}, who="Ann"), "prompt.variables.goods.type", "invalid_value"),
         (prompt(goods="x" * 4_000_000, who="Ann"), "prompt.variables", "invalid_value"),
     ],
@@ -140,10 +126,7 @@ async def test_a_service_without_stored_prompts_says_so() -> None:
     "text",
     [
         b"instructions = ",
-        b"instructions = 7",
-        b"instruction = 'x'",
         b"\xff",
-        b"[[input]]\nrole = 'user'",
         b"[[input]]\nrole = 'tool'\ncontent = ''",
         b"[[input]]\nrole = 'user'\ncontent = 'x'\n" * 65,
         b"instructions = '" + b"x" * templates.MAX_TEMPLATE_BYTES + b"'",
@@ -158,40 +141,6 @@ async def test_a_broken_file_is_the_fault_of_the_service_whose_log_says_why(
         await fill(prompt("broken"), str(folder))
     assert (caught.value.status, caught.value.code) == (500, "server_error")
     assert "broken.toml can't be read: " in caplog.text
-
-
-def request(**body: Any) -> CreateRequest:
-    return read_create(msgspec.json.encode({"model": "m", **body}), store=True)
-
-
-async def applied(folder: Path, **body: Any) -> tuple[str | None, Any]:
-    """The instructions and the input of a request with its prompt filled in."""
-    asked = request(**body)
-    assert asked.prompt is not None
-    found = await templates.apply_template(asked, asked.prompt, str(folder))
-    return found.instructions, msgspec.json.decode(found.input)
-
-
-GREETING = {"id": "greeting", "variables": {"who": "Ann"}}
-ANN = message("user", "I am Ann.")
-
-
-@pytest.fixture
-def greeting(folder: Path) -> Path:
-    """The folder, with a short prompt more."""
-    (folder / "greeting.toml").write_text(
-        'instructions = "Be kind."\n[[input]]\nrole = "user"\ncontent = "I am {{who}}."'
-    )
-    return folder
-
-
-async def test_messages_of_a_stored_prompt_come_before_the_input(greeting: Path) -> None:
-    own = {"role": "user", "content": "Hi"}
-
-    assert await applied(greeting, prompt=GREETING) == ("Be kind.", [ANN])
-    assert await applied(greeting, prompt=GREETING, input=[]) == ("Be kind.", [ANN])
-    assert await applied(greeting, prompt=GREETING, input=[own, own]) == ("Be kind.", [ANN, own, own])
-    assert await applied(greeting, prompt=GREETING, input='"Hi"') == ("Be kind.", [ANN, message("user", '"Hi"')])
 
 
 TEAS = """

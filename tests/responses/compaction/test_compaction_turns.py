@@ -93,14 +93,6 @@ def made(
     return machine, response, engine.generations
 
 
-def as_thing(item: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(item), type=Thing)
-
-
-class Thing(msgspec.Struct):
-    type: str
-
-
 def test_a_budget_spans_both_turns() -> None:
     _, response, generations = made(SUMMARY, FINAL, budget=len(harmony(SUMMARY)) + 4)
 
@@ -135,7 +127,7 @@ def test_what_holds_for_the_answer_holds_for_the_answer_alone() -> None:
     _, response, generations = made(SUMMARY, call, rules=rules)
     free = header_tag(rules.first, HeaderState.NEXT)
 
-    assert [as_thing(item).type for item in response.output] == ["compaction", "function_call"]
+    assert [as_json(item)["type"] for item in response.output] == ["compaction", "function_call"]
     assert generations[0].sampling.structural_tag == free
     assert generations[1].sampling.structural_tag == header_tag(rules, HeaderState.NEXT)
     assert '"functions.f"' not in (free or "")

@@ -88,9 +88,6 @@ def test_malformed_output_becomes_sane_items(text: str, expected: list[tuple[str
     assert items(text) == expected
 
 
-# --- what a request asks for besides ---
-
-
 def test_a_custom_tool_without_wrapping_gets_what_was_sampled() -> None:
     (item,) = sampled('<|channel|>commentary to=functions.patch<|message|>{"input": "a"}<|call|>').output
 

@@ -1,4 +1,4 @@
-"""The prompt: which analysis it shows, what of a request outlives it, and what it is refused for."""
+"""The prompt: what of a request outlives it, and what it is refused for."""
 
 from typing import Any
 
@@ -11,8 +11,6 @@ from tests.support.responses.requests import prompt
 
 Json = dict[str, Any]
 
-
-# --- which analysis a prompt shows ---
 
 CALLING = message("{}", "assistant", channel="commentary", recipient="functions.lookup", call_id="call_1")
 ANSWER = message("42", "assistant", channel="final")

@@ -1,17 +1,12 @@
-"""Servers that aren't what they were: they forget sessions, speak in another era, or want another authorization."""
+"""Servers that forget sessions, fail behind an effect, or quote what signs in."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from service.tools.port import ListedTool, ToolFailure
-from service.tools.session import Session
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
-
-MODERN = "2026-07-28"
 
 
 def refusal(asked: Any, code: int, message: str, status: int, **data: Any) -> web.Response:
@@ -20,21 +15,14 @@ def refusal(asked: Any, code: int, message: str, status: int, **data: Any) -> we
 
 
 class Changing:
-    """A server that knows its sessions by name, if it has any, and that may begin anew, in another era too."""
+    """A server that knows its sessions by name, and that may begin anew."""
 
-    def __init__(self, *, modern: bool = False, status: int = 404) -> None:
-        self.modern = modern
+    def __init__(self, status: int = 404) -> None:
         self.calls = 0
         self.sessions = 0
         self._status = status
 
-    def restart(self, *, modern: bool = False) -> None:
-        self.sessions += 1
-        self.modern = modern
-
     async def handle(self, request: web.Request, asked: Any) -> web.StreamResponse:
-        if self.modern:
-            return self._modern(asked)
         if asked["method"] == "initialize":
             self.sessions += 1
             said = await polite(request, asked)
@@ -50,35 +38,15 @@ class Changing:
         self.calls += asked["method"] == "tools/call"
         return await polite(request, asked)
 
-    def _modern(self, asked: Any) -> web.StreamResponse:
-        info: dict[str, Any] = {"serverInfo": {"name": "s", "version": "2"}, "capabilities": {"tools": {}}}
-        known: dict[str, Any] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        match asked["method"]:
-            case "server/discover":
-                return answer(asked, supportedVersions=[MODERN], **info, **known)
-            case "tools/list":
-                return answer(asked, tools=[TOOL], **known)
-            case "tools/call":
-                self.calls += 1
-                return answer(asked, content=[{"type": "text", "text": "modern"}], resultType="complete")
-            case _:
-                return refusal(asked, -32022, "Unsupported protocol version", 400, supported=[MODERN], requested="x")
-
-
-@asynccontextmanager
-async def asking(changing: Changing) -> AsyncIterator[Session]:
-    async with server(changing.handle) as session:
-        yield session
-
 
 @pytest.mark.parametrize("status", [400, 404])
 async def test_a_session_that_a_server_forgot_is_opened_anew(status: int) -> None:
-    changing = Changing(status=status)
-    async with asking(changing) as session:
+    changing = Changing(status)
+    async with server(changing.handle) as session:
         assert (await session.call("t", {})).text == "fine"
-        changing.restart()
+        changing.sessions += 1
         assert (await session.call("t", {})).text == "fine"
-        changing.restart()
+        changing.sessions += 1
         assert [tool.name for tool in (await session.list_tools()).tools] == ["t"]
 
     assert changing.calls == 2
@@ -89,25 +57,13 @@ async def test_a_server_that_forgets_every_session_is_asked_twice_and_no_more() 
 
     async def forgetful(request: web.Request, asked: Any) -> web.StreamResponse:
         if asked["method"] == "tools/call":
-            changing.restart()
+            changing.sessions += 1
         return await changing.handle(request, asked)
 
     async with server(forgetful) as session:
         with pytest.raises(ToolFailure, match="HTTP 404"):
             await session.call("t", {})
     assert (changing.calls, changing.sessions) == (0, 4)
-
-
-@pytest.mark.parametrize("modern", [False, True])
-async def test_a_server_may_change_its_era_amid_a_session(modern: bool) -> None:
-    changing = Changing(modern=modern)
-    async with asking(changing) as session:
-        before = await session.call("t", {})
-        changing.restart(modern=not modern)
-        after = await session.call("t", {})
-
-    assert {before.text, after.text} == {"fine", "modern"}
-    assert changing.calls == 2
 
 
 @pytest.mark.parametrize("repeatable", [False, True])
@@ -148,14 +104,10 @@ async def test_an_error_that_comes_after_the_effect_is_no_forgotten_session(
         ("Bad Request: No valid session ID provided", 2),
         ("Bad Request: Mcp-Session-Id header is required", 2),
         ("Bad Request: Server not initialized", 2),
-        ("Bad Request: Missing session ID", 2),
         ("Not Found: Invalid or expired session ID", 2),
         ("Not Found: Session has been terminated", 2),
-        ("Session ID required in mcp-session-id header", 2),
         ("Session not found: 5b1c2d7e-58a4-4f7e-9d39-0d2f5b0a6c11", 2),
-        ("Unauthorized: Session not found", 2),
         ("Mail sent, but the checkout session ID cs_1 was not closed", 1),
-        ("Sent. Your session has expired", 1),
         ("Sent; the mail server was not initialized for receipts", 1),
     ],
 )

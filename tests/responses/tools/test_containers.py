@@ -10,7 +10,7 @@ from service.api.containers import Wanted
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
-from service.sandbox.port import Cell, File, Full, Gone, Image, Limits, Opened, Unusable
+from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Unusable
 from service.settings.settings import Settings
 from service.tools.containers import FRESH_SECONDS, Containers
 from service.tools.python import PythonRun
@@ -24,13 +24,11 @@ TENANT = "ada"
 
 
 class Away(Records):
-    """Records of a store that goes away, and how often it was asked."""
+    """Records of a store that goes away."""
 
     away = False
-    asked = 0
 
     def _ask(self) -> None:
-        self.asked += 1
         if self.away:
             raise StoreUnavailable("it is away")
 
@@ -62,7 +60,6 @@ class Sandbox:
         self.sessions: list[str] = []
         self.room = 2
         self.starts, self.first_good_start = 0, 1
-        self.images: tuple[Image, ...] = ()
         self.opening = asyncio.Event()
         self.opening.set()
         self.waiting = False
@@ -86,7 +83,7 @@ class Sandbox:
         self.runs += 1
         self.clock.now += self.seconds
         self.records.away = code == "away"
-        return Cell(self.status, code, self.images)
+        return Cell(self.status, code)
 
     async def stop(self, session: str, call: str) -> None: ...
 
@@ -124,9 +121,9 @@ def containers(records: Away, sandbox: Sandbox) -> Containers:
     return Containers(records, sandbox, "here", sandbox.clock)
 
 
-async def called(containers: Containers, code: str, id: str, run: PythonRun | None = None) -> Outcome:
+async def called(containers: Containers, code: str, id: str) -> Outcome:
     tool = Hosted(id, "python", True, "python", Wanted().encode())
-    return await (run or PythonRun(containers, TENANT)).call(HostedCall("ci_1", tool, code))
+    return await PythonRun(containers, TENANT).call(HostedCall("ci_1", tool, code))
 
 
 @pytest.mark.parametrize(("status", "ended"), [("ok", "completed"), ("lost", "failed")])

@@ -253,9 +253,7 @@ async def test_a_request_is_answered_once_and_not_sent_beside_its_turn(settings:
 
     assert (twice["param"], "Two items" in twice["message"]) == ("input", True)
     assert (beside["code"], beside["param"], beside["type"]) == (None, "input", "invalid_request_error")
-    assert beside["message"] == (
-        f"Duplicate item found with id {request.id}. Remove duplicate items from your input and try again."
-    )
+    assert beside["message"].startswith(f"Duplicate item found with id {request.id}.")
 
 
 @pytest.mark.parametrize("tools", ["none", "filtered"])
@@ -361,9 +359,6 @@ async def test_another_tenant_can_approve_nothing(settings: Settings, fixture: M
 
     assert "No approval request" in error["message"]
     assert second.output[0].to_dict()["output"] == "42"
-
-
-# --- everywhere ---
 
 
 async def test_a_store_that_is_away_makes_no_call(

@@ -1,4 +1,4 @@
-"""What servers offer to a request, and the calls of a response where they can't be made."""
+"""What servers offer to a request, and for whom a list of tools is kept."""
 
 import asyncio
 from typing import Any
