@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import signal
 import stat
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -89,15 +87,6 @@ def test_a_folder_of_ours_is_made_private_again(tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
         with EmbeddedServer(tmp_path):
             assert mode(tmp_path) == 0o700
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)], ids=["killed", "ended"])
-def test_whoever_waits_learns_how_the_server_ended(tmp_path: Path, number: signal.Signals, status: int) -> None:
-    with EmbeddedServer(tmp_path) as server, ThreadPoolExecutor(1) as watcher:
-        ended = watcher.submit(server.wait)
-        os.kill(server.pid, number)
-        assert ended.result(RESTART_SECONDS) == status
-        assert server.wait() == status
 
 
 def test_a_folder_whose_server_outlives_its_owner_is_refused_in_the_end(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES
 from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch, shared_secret
 from store.redis.connection import Server, connect
-from store.watcher import UNWATCHED
 from tests.store.conftest import OpenStore
 from tests.support.store.servers import PLAIN, server
 from tests.support.store.verdict import checked
@@ -97,21 +96,6 @@ async def test_of_many_that_start_at_once_all_are_heard(store: ConversationHisto
     assert record.shards == 4
     agreed = {f"limit_{each.shards}" for each, result in zip(terms, results, strict=True) if result is None}
     assert record.limits.keys() == agreed
-
-
-async def test_a_mismatch_that_comes_while_a_process_runs_is_told_once(
-    store: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[str] = []
-    one, other = layout_of(store, TERMS), layout_of(store, replace(TERMS, shards=5))
-    monkeypatch.setattr(UNWATCHED, "contradicted", lambda mismatch: told.append(mismatch.reason))
-    await one.agree()
-    await other.agree()
-    for _ in range(3):
-        for ask in (one.agree, one.check, lambda: one.check(limits=False)):
-            with pytest.raises(LayoutMismatch):
-                await ask()
-    assert len(told) == 1
 
 
 @pytest.mark.parametrize("fields", [{"shards": 2}, {"shards": 1, "layout": LAYOUT + 1}])

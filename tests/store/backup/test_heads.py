@@ -65,20 +65,6 @@ async def test_a_redis_that_lost_a_number_is_older_until_it_has_caught_up(
     assert await heads.standing(1) is Standing.REDIS_IS_OLDER
 
 
-async def test_a_redis_that_lost_numbers_of_turns_alone_is_not_older_and_takes_none_of_them_again(
-    server: Server, prefix: str, archive: Archive, redis: Redis
-) -> None:
-    heads = heads_of(server, prefix, archive)
-    await heads.raise_(0, gone=True)
-    await heads.raise_(0)
-    await heads.raise_(0)
-    await redis.hset(f"{prefix}:{{00}}:archive-head", "raised", "1")
-    assert await heads_of(server, prefix, archive).standing(0) is Standing.EVEN
-    assert await heads.raise_(0) == 4
-    head = await heads.read(0)
-    assert (head.number, head.gone) == (4, 1)
-
-
 async def test_an_archive_below_what_is_known_is_older_until_it_is_accepted(
     server: Server, prefix: str, archive: Archive
 ) -> None:

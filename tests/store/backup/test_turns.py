@@ -16,7 +16,7 @@ from store.history.tree_turns import turns_of
 from tests.store.conftest import OpenStore
 from tests.support.store.audit import dump
 from tests.support.store.backups import mixed, nodes
-from tests.support.store.sample import TENANT, grow, said, set_use
+from tests.support.store.sample import TENANT, grow, said
 from tests.support.store.verdict import faults
 
 NEW, KEPT, DELETED = Brought.NEW, Brought.KEPT, Brought.DELETED
@@ -59,20 +59,6 @@ async def test_a_reply_that_was_lost_stores_nothing_twice(
     ids = await grow(store, "a", "b")
     assert await moved(store, second, ids[1]) == [KEPT, KEPT]  # the first time nobody heard that they were new
     assert await said(second, ids[1]) == ["a", "b"]
-
-
-async def test_what_is_brought_back_of_a_tree_that_is_being_removed_is_new(
-    store: ConversationHistoryStore, redis: Redis, prefix: str
-) -> None:
-    ids = await grow(store, "a", "b", "c")
-    taken = [await out(store, id) for id in ids]
-    await set_use(redis, prefix, 0, ids[0])  # forgotten, and nobody has removed it yet
-    with pytest.raises(NotFound):
-        await out(store, ids[1])
-    assert [await bring_back(store, TENANT, each) for each in taken[:2]] == [NEW, NEW]
-    assert await said(store, ids[1]) == ["a", "b"]
-    with pytest.raises(NotFound):
-        await store.get(TENANT, ids[2])
 
 
 @pytest.mark.parametrize("erase", [False, True])

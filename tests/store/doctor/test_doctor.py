@@ -136,13 +136,6 @@ async def test_a_real_server_is_found_to_be_as_it_is(
         assert await diagnosis(EXPECTED, f"redis://{started.address}") == expected
 
 
-async def test_a_user_without_rights_to_look_learns_what_he_may_not_see(tmp_path: Path) -> None:
-    with server(tmp_path, *SAFELY) as started:
-        started.ask("ACL", "SETUSER", "blind", "on", ">pw", "~*", "-@all", "+ping")
-        found = await diagnosis(EXPECTED, f"redis://blind:pw@{started.address}")
-    assert set(found.values()) == {"warn"}
-
-
 async def test_the_embedded_server_is_safe(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path / "data") as embedded:
         assert await diagnosis(replace(EXPECTED, max_bytes=1 << 20, embedded=True), embedded.url) == {}

@@ -27,8 +27,6 @@ from tests.support.store.work import claim, do_all, fall_silent, finish, submit
 from tests.support.store.writer import Writer
 
 PATH_TURNS = 70
-LONG_LOG = 300
-"""More entries than fsck counts one by one."""
 
 CHECKS = 3
 WRITERS = 6
@@ -297,20 +295,3 @@ async def test_a_job_that_is_made_anew_goes_on_from_its_log_and_its_former_holde
     assert (job.last, await jobs.spec(job.lease), job.status) == (7, b"one", Status.IN_PROGRESS)
     await finish(jobs, job)
     assert [entry.last for entry in await EventLog(jobs.history).read(TENANT, id, -1, 9)] == [1, 7, 17]
-
-
-@pytest.mark.parametrize(("bytes_noted", "sound"), [(None, True), (1, False), (10**9, False)])
-async def test_a_long_log_is_compared_with_the_memory_that_it_takes(
-    jobs: Jobs, redis: Redis, prefix: str, server_url: str, bytes_noted: int | None, sound: bool
-) -> None:
-    id = await submit(jobs)
-    job = await claim(jobs)
-    for number in range(LONG_LOG):
-        await jobs.write(job.lease, Entry(2 + number, b"more"))
-    if bytes_noted:
-        broken = Broken(redis, prefix, {"long": id})
-        await redis.hset(broken.key("job", "long"), "log_bytes", bytes_noted)
-    report = await check(server_url, prefix)
-    assert ("events" in {fault.what for fault in report.faults}) != sound
-    assert (await check(server_url, prefix, repair=True)).left == 0
-    assert await complaints(redis, prefix) == []

@@ -125,12 +125,6 @@ async def test_an_unused_tree_is_unknown_for_the_grace_before_it_is_deleted(
     assert await alive(roomy, [old]) == [old]
 
 
-@pytest.mark.parametrize("name", ["responses", "trees", "bytes", "chain_messages", "idle_seconds"])
-def test_a_cap_below_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        Caps(**{name: -1})
-
-
 async def test_what_was_erased_is_in_no_key(capped: OpenStore, redis: Redis, prefix: str) -> None:
     store = capped()
     root, _ = await grow(store, "a secret", "child")

@@ -3,9 +3,8 @@
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import NotFound, ParentNotFound, StoreUnavailable
+from store.errors import NotFound, ParentNotFound
 from store.history.history import ConversationHistoryStore
-from store.redis import scripts
 from tests.store.conftest import OpenStore
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import Usage, usage
@@ -47,26 +46,6 @@ async def test_what_a_run_alone_kept_goes_with_its_pin_though_every_reply_is_los
     assert await usage(store) == Usage(0, 250, 1, (await usage(store)).bytes)
     await store.unpin(TENANT, ids[-1], str(chain.pin))
     assert keys_of_turns(await dump(redis, prefix)) == []
-
-
-async def test_forgetting_again_takes_away_what_a_failed_call_left(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, tip = await grow(store, "one", "two")
-    await store.forget(TENANT, root)
-    with monkeypatch.context() as patch:
-        patch.setattr(scripts, "prune", unavailable)
-        with pytest.raises(StoreUnavailable):
-            await store.forget(TENANT, tip)
-    assert (await usage(store)).tombstones == 2
-    with pytest.raises(NotFound):
-        await store.forget(TENANT, tip)
-    assert keys_of_turns(await dump(redis, prefix)) == []
-
-
-async def unavailable(*args: object, **values: object) -> None:
-    """A script that the server didn't get."""
-    raise StoreUnavailable("lost")
 
 
 async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten(

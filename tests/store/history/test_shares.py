@@ -57,17 +57,3 @@ async def test_a_newcomer_is_refused_before_somebody_below_its_share_loses_anyth
     with pytest.raises(StoreFull):
         await roots(store, THIRD, 1)
     assert await alive(store, theirs, OTHER) == theirs
-
-
-async def test_behind_a_hundred_tenants_that_are_passed_over_the_one_that_stores_gives_its_own(
-    capped: OpenStore,
-) -> None:
-    store = capped(responses=130 * 3 + 1)
-    for number in range(130):
-        for id in await roots(store, f"pinned-{number}", 3):
-            await store.chain(f"pinned-{number}", id, pin=store.token())
-    mine = await roots(store, THIRD, 1)
-    (new,) = await roots(store, THIRD, 1)
-    assert await alive(store, [*mine, new], THIRD) == [new]
-    with pytest.raises(StoreFull):
-        await roots(store, OTHER, 1)

@@ -16,7 +16,7 @@ from store.listening import Listening
 from store.redis.connection import connect
 from tests.support.service.followed import entry_of, events_of
 from tests.support.store.sample import TENANT
-from tests.support.store.servers import cluster, eventually, server
+from tests.support.store.servers import eventually, server
 from tests.support.store.work import log_names
 
 AOF = ("--appendonly", "yes", "--save", "")
@@ -115,21 +115,4 @@ async def test_a_server_that_is_killed_costs_followers_a_pause(tmp_path: Path, s
 
         await here.write(at={99: crash, 201: crash})
         assert await asyncio.gather(*following) == [list(range(EVENTS))] * FOLLOWERS
-        await stack.aclose()
-
-
-async def test_a_slot_that_moves_is_followed(tmp_path: Path, stack: AsyncExitStack) -> None:
-    with cluster(tmp_path) as found:
-        here = site(stack, found.url)
-        following = await begun(here)
-        source = found.owner(here.key)
-        target = next(node for node in found.primaries if node is not source)
-        slot = source.ask("CLUSTER", "KEYSLOT", here.key)
-
-        def move() -> None:
-            source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.ask("CLUSTER", "MYID"))
-
-        await here.write(at={99: move})
-        assert await asyncio.gather(*following) == [list(range(EVENTS))] * FOLLOWERS
-        assert target.ask("XLEN", here.key) == EVENTS // BATCH
         await stack.aclose()

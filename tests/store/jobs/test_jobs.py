@@ -15,14 +15,12 @@ from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox
 from store.turn import Status
 from tests.support.store.audit import dump
-from tests.support.store.sample import TENANT, said
+from tests.support.store.sample import said
 from tests.support.store.work import (
     claim,
     claimed,
-    do_all,
     fall_silent,
     finish,
-    queued,
     step_back,
     submit,
 )
@@ -100,19 +98,3 @@ async def test_an_end_is_announced_once_where_that_is_asked_for(history: Convers
     webhooks = await outbox.take(outbox.shards[0], 10, 60_000)
     assert [(each.id, each.status) for each in webhooks] == [(told, "failed")]
     assert quiet != told
-
-
-async def test_a_look_says_where_a_job_stands(history: ConversationHistoryStore, jobs: Jobs) -> None:
-    plain, streamed = await submit(jobs, streams=False), await submit(jobs)
-    found = [await history.find(TENANT, id) for id in (plain, streamed)]
-    assert [(each.background, each.under_way, each.logged) for each in found] == [
-        ("plain", True, True),
-        ("stream", True, True),
-    ]
-    assert found[0].response == queued(plain).response
-    await do_all(jobs)
-    found = [await history.find(TENANT, id) for id in (plain, streamed)]
-    assert [(each.background, each.under_way, each.logged) for each in found] == [
-        ("plain", False, False),
-        ("stream", False, True),
-    ]

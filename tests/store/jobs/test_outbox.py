@@ -143,15 +143,3 @@ async def test_no_lost_reply_changes_anything(box: Box) -> None:
     await box.outbox.remove(taken[1])
     assert [each.tries for each in await box.takes(taken[0].id)] == [2]
     assert await box.waiting() == 1
-
-
-async def test_a_server_without_memory_still_gives_out_what_waits(box: Box) -> None:
-    id = await box.put()
-    await box.redis.config_set("maxmemory", 1)
-    try:
-        (webhook,) = await box.take()
-        await box.outbox.later(webhook, 1)
-        await box.outbox.remove((await box.takes(id))[0])
-    finally:
-        await box.redis.config_set("maxmemory", 0)
-    assert await box.keys() == set()

@@ -149,27 +149,6 @@ async def test_listeners_leave_a_former_primary_too(pair: Pair, address: Link) -
     await store.close()
 
 
-async def failure(store: ConversationHistoryStore, id: str) -> str:
-    """Why a chain can't be read now; empty if it can be."""
-    try:
-        await said(store, id)
-    except StoreUnavailable as error:
-        return str(error)
-    return ""
-
-
-async def test_a_server_that_loads_its_data_is_named_and_works_once_it_is_done(tmp_path: Path) -> None:
-    with server(tmp_path, "--enable-debug-command", "yes", "--loading-process-events-interval-bytes", 1024) as one:
-        store = ConversationHistoryStore(connect(f"redis://{one.address}"))
-        ids = await grow(store, *map(str, range(200)))
-        one.ask("CONFIG", "SET", "key-load-delay", 3_000)
-        loading = asyncio.create_task(asyncio.to_thread(one.ask, "DEBUG", "RELOAD"))
-        await soon(lambda: failure(store, ids[-1]), wanted=lambda why: "loading its data" in why)
-        await soon(lambda: said(store, ids[-1]), 60.0, passing=StoreUnavailable)
-        await loading
-        await store.close()
-
-
 async def test_a_full_server_is_used_over_one_connection_and_nobody_waits_there_for_replicas(tmp_path: Path) -> None:
     with server(tmp_path, *PLAIN) as full:
         store = Server(connect(f"redis://{full.address}"), timeout_seconds=2.0, attempts=3)

@@ -3,41 +3,20 @@
 import pytest
 from redis.asyncio import Redis
 
-from store.history.caps import Caps
+from store.backup.archiving.archived_turns import HIT, MISS, ArchivedTurns
 from store.history.elsewhere import AwayBranches, Outdated
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
+from store.layout import shared_secret
+from store.watcher import Watcher
 from tests.support.archive.kept import Kept, Open, archive_one, lose
-from tests.support.store.sample import TENANT, grow, said, turn, with_words
+from tests.support.store.sample import TENANT, grow, said, turn
 
 
 async def test_another_tenant_finds_nothing(archived: Kept) -> None:
     (id,) = await grow(archived.store, "one")
     await archived.archive_all()
     assert await archived.turns.way("globex", digits_of(id)) is None
-
-
-FEW = Caps(responses=3)
-MARK = bytes(range(16))
-
-
-@pytest.mark.parametrize("changes", [False, True], ids=["as it was", "deleted"])
-async def test_an_evicted_turn_is_recognised_again_once_it_is_back_unless_it_was_deleted(
-    begin: Open, changes: bool
-) -> None:
-    few = await begin(FEW)
-    first = few.store.new_id()
-    await few.store.append(TENANT, with_words(turn(first), MARK))
-    (child,) = await grow(few.store, "child", parent=first)
-    await few.archive_all()
-    if changes:
-        await few.store.forget(TENANT, first)
-    await few.archive_all()
-    await grow(few.store, "two", "three", "four")
-    await few.archive_all()
-    assert await few.store.recognise(TENANT, "key", [MARK]) is None
-    assert await few.turns.bring_back(TENANT, digits_of(child))
-    assert await few.store.recognise(TENANT, "key", [MARK]) == (None if changes else (0, first))
 
 
 async def test_what_was_read_too_long_ago_does_not_come_back(archived: Kept, redis: Redis, prefix: str) -> None:
@@ -63,6 +42,27 @@ async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Kept, re
     await redis.set(key, messages)
     await archived.archive_all()
     assert await archived.told(two) == [one, two]
+
+
+async def test_a_guess_is_looked_for_once_and_what_may_come_yet_again(
+    archived: Kept, redis: Redis, prefix: str
+) -> None:
+    store, asked = archived.store, list[str]()
+    store.ids.prove_by(await shared_secret(store))
+    watcher = store.server.watcher = Watcher()
+    watcher.archive_asked = asked.append
+    turns, digits = ArchivedTurns(store, archived.archive), digits_of(id := store.new_id())
+    guessed = digits[:-1] + ("0" if digits[-1] != "0" else "1")
+    for _ in range(3):
+        assert await turns.find(TENANT, guessed) is None
+        assert not await turns.bring_back(TENANT, guessed)
+    assert asked == [MISS]
+    assert await turns.find(TENANT, digits) is None
+    await store.append(TENANT, turn(id))
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await turns.find(TENANT, digits) is not None
+    assert asked == [MISS, MISS, HIT]
 
 
 async def test_without_an_archive_nothing_is_noted(store: ConversationHistoryStore, redis: Redis, prefix: str) -> None:

@@ -18,7 +18,6 @@ from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index, decode
 from store.backup.records import Saved
-from store.errors import ChainTooLong
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.turn import Status, StoredMessage
@@ -156,22 +155,6 @@ async def test_a_turn_and_a_way_are_held_without_the_rest_of_their_tree(away: Ar
     all_of_it = await away.way(TENANT, tip)
     assert all_of_it is not None
     assert all_of_it.turns == turns
-
-
-@pytest.mark.parametrize("bound", [{"max_depth": 4}, {"max_chain_bytes": 300}])
-async def test_a_way_longer_than_any_that_is_continued_is_refused(
-    open_store: OpenStore, tmp_path: Path, bound: dict[str, int]
-) -> None:
-    archive = open_archive("sqlite", tmp_path)
-    store = open_store(**bound)
-    away = ArchivedTurns(store, archive)
-    turns = large(5, 10)
-    await keep(archive, turns)
-    with pytest.raises(ChainTooLong):
-        await away.way(TENANT, digits_of(turns[-1].id))
-    assert await alone(away, digits_of(turns[-1].id)) == turns[-1]
-    assert await away.way(TENANT, digits_of(turns[2].id))
-    await archive.close()
 
 
 async def alone(away: ArchivedTurns, digits: str) -> Saved | None:

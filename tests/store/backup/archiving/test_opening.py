@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from redis.asyncio import Redis
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
@@ -87,13 +86,3 @@ async def test_once_a_store_has_no_archive_any_more_it_may_have_another(
         await running.archive_due()
     with pytest.raises(ArchiveReplaced):
         await running.turns.find(TENANT, digits_of(store.new_id()))
-
-
-async def test_a_server_that_lost_all_knows_its_archive_again(
-    store: ConversationHistoryStore, redis: Redis, prefix: str, tmp_path: Path
-) -> None:
-    running = opened(store, open_archive("sqlite", tmp_path))
-    await running.archive_due()
-    await redis.delete(f"{prefix}:{{00}}:archive-id")
-    await running.archive_due()
-    assert await redis.exists(f"{prefix}:{{00}}:archive-id")

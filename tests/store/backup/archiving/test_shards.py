@@ -12,14 +12,13 @@ from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.shards import begin_archive, end_archive, note_older, tell_away
 from store.backup.heads import Heads
 from store.errors import NotFound, StoreFull
-from store.history.caps import Caps, room
+from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support.archive.kept import Open, archive_one
-from tests.support.store.audit import TREE_BYTES
-from tests.support.store.sample import DAY, TENANT, grow, leave_unused, said
+from tests.support.store.sample import DAY, TENANT, grow, leave_unused
 from tests.support.store.verdict import checked
 
 IDLE = Caps(idle_seconds=30 * DAY, idle_grace_seconds=0)
@@ -149,20 +148,6 @@ async def test_a_turn_of_which_something_was_erased_stays_while_the_archive_is_a
     for text in ("two", "three", "four", "five"):
         await grow(made.store, text)
     assert await is_here(redis, prefix, id)
-
-
-async def test_what_is_noted_takes_room_until_it_is_archived(begin: Open, redis: Redis, prefix: str) -> None:
-    made = await begin()
-    for at in range(40):
-        await grow(made.store, f"{at}")
-    held = int(await redis.hget(f"{prefix}:{{00}}:usage", "bytes")) + 40 * TREE_BYTES
-    made.store.caps = Caps(bytes=held + 2 * room(100))
-    with pytest.raises(StoreFull):
-        await grow(made.store, "more")
-    await made.archive_all()
-    ids = await grow(made.store, "more")
-    assert await said(made.store, ids[0]) == ["more"]
-    assert await redis.hget(f"{prefix}:{{00}}:usage", "responses") == b"41"
 
 
 async def test_fsck_knows_all_that_is_noted_and_that_away_is_not_for_ever(

@@ -41,17 +41,6 @@ async def test_a_tree_goes_once_it_is_too_old_and_leaves_nothing_in_the_end(both
     assert await both.keys() == []
 
 
-async def test_a_young_turn_stays_though_the_clock_of_its_archiver_was_far_behind(
-    both: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true = time.time
-    monkeypatch.setattr(time, "time", lambda: true() - 40 * DAY)
-    (root,) = await archived(both, "one")
-    monkeypatch.undo()
-    assert (await later(both, 0)).deleted == 0
-    assert await both.told(root) == [root]
-
-
 async def test_what_is_on_hold_stays(both: Kept) -> None:
     (root,) = await archived(both, "one")
     await both.marks.hold(TENANT, micros())
@@ -59,20 +48,6 @@ async def test_what_is_on_hold_stays(both: Kept) -> None:
     assert await both.told(root) == [root]
     await both.marks.release(TENANT)
     assert (await later(both, 31)).deleted == 1
-
-
-async def test_a_hold_that_comes_amid_a_round_keeps_all_that_has_not_gone_yet(both: Kept) -> None:
-    await archived(both, "one", "two")
-    put = both.archive.put
-
-    async def then_hold(key: str, value: bytes, *, only_if: str | None) -> str | None:
-        both.archive.put = put  # type: ignore[method-assign]
-        await both.marks.hold(TENANT, micros())
-        return await put(key, value, only_if=only_if)
-
-    both.archive.put = then_hold  # type: ignore[method-assign]
-    done = await later(both, 31)
-    assert (done.looked, done.deleted, done.held) == (2, 1, 1)
 
 
 async def test_what_can_not_be_read_stays(both: Kept) -> None:

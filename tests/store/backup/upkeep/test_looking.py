@@ -4,11 +4,7 @@ import json
 
 from redis.asyncio import Redis
 
-from store.backup.archiving.parts import key_of
-from store.backup.archiving.shards import Failed, failed_trees, waiting
-from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.exporting import Export, Exported
-from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.history.caps import Caps
 from store.keys import digits_of
@@ -58,23 +54,3 @@ async def test_memory_is_filled_up_to_its_caps_and_nothing_is_evicted(
         done = await refilled(few)
         assert (done.trees, done.restored, done.no_room) == (2, 4, 4)
         assert await few.store.get(TENANT, own)
-
-
-async def test_a_tree_that_cannot_be_archived_is_named_until_it_can(both: Kept) -> None:
-    server, keyspace = both.store.server, both.store.keyspace
-    archive = StoreArchive(
-        both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard, after_seconds=0, later_seconds=0
-    )
-    (id,) = await grow(both.store, "one")
-    key = key_of(TENANT, digits_of(id))
-    await both.archive.put(key, b"damaged", only_if=None)
-    await archive.archive_due()
-    (shard,) = await waiting(server, keyspace)
-    assert (shard.trees, shard.failed) == (1, 1)
-    assert await failed_trees(server, keyspace, 10) == [
-        Failed(TENANT, id, "what the archive has of a tree is damaged: it is no part of a tree")
-    ]
-    await both.archive.delete(key)
-    await archive.archive_due()
-    (shard,) = await waiting(server, keyspace)
-    assert (shard.trees, shard.failed, await failed_trees(server, keyspace, 10)) == (0, 0, [])
