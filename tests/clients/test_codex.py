@@ -107,46 +107,9 @@ def test_a_custom_tool_among_additional_ones_is_called(tmp_path: Path) -> None:
     assert "\ncobalt" in items(events, "agent_message")[-1]["text"]
 
 
-def test_nothing_is_kept_where_its_conversations_would_be_remembered(tmp_path: Path) -> None:
-    """It says `store: false` with each request, and brings all that was said."""
-    service = ServiceProcess(tmp_path / "service", chats="remembered")
-    try:
-        codex = Codex(service.url, tmp_path)
-        (tmp_path / "work" / "notes.txt").write_text("the secret word is cobalt\n")
-        asked = 'Hello! My name is Ada. Please run the shell command "cat notes.txt" for me.'
-        events = codex.run("--sandbox", "danger-full-access", asked)
-        assert "the secret word is cobalt" in items(events, "agent_message")[-1]["text"]
-        (answer,) = items(codex.run("resume", "--last", "What is my name?"), "agent_message")
-        assert "Ada" in answer["text"]
-        assert service.http().get("/console/api/trees").json()["data"] == []
-        looked = scraped(service.http())
-        assert (looked.value("harmonium_recognised_ratio_count"), looked.value("harmonium_recognised_ratio_sum")) == (
-            2,
-            0,
-        )
-    finally:
-        service.stop()
-
-
 def creates(service: ServiceProcess) -> int:
     """How many responses were asked for over WebSockets."""
     return service.log.count("method=CREATE")
-
-
-def test_a_websocket_is_used_where_the_provider_has_them(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "service")
-    try:
-        codex = Codex(service.url, tmp_path, websockets=True)
-        (tmp_path / "work" / "notes.txt").write_text("the secret word is cobalt\n")
-        asked = 'Hello! My name is Ada. Please run the shell command "cat notes.txt" for me.'
-        events = codex.run("--sandbox", "danger-full-access", asked)
-        assert "the secret word is cobalt" in items(events, "agent_message")[-1]["text"]
-        assert creates(service) >= 3, "a warm-up, the call and the answer"
-        (answer,) = items(codex.run("resume", "--last", "What is my name?"), "agent_message")
-        assert "Ada" in answer["text"]
-        assert "POST" not in service.log
-    finally:
-        service.stop()
 
 
 PATIENT = ("-c", "model_providers.harmonium.stream_max_retries=20")

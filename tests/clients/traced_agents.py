@@ -28,14 +28,3 @@ async def test_a_workflow_with_a_handoff_a_tool_and_two_runs_is_traced():
         again = await Runner.run(Agent(name="Poet", model=MODEL), "Say hello.")
         assert again.final_output
     flush_traces()
-
-
-async def test_a_tool_that_fails_is_traced_as_an_error():
-    @function_tool
-    def look_up(word: str) -> str:
-        """Look a word up."""
-        raise ValueError("no marmalade here")
-
-    with trace("Search", group_id=f"{GROUP}-8"):
-        await Runner.run(Agent(name="Finder", model=MODEL, tools=[look_up]), "Use the look_up tool.")
-    flush_traces()

@@ -41,18 +41,3 @@ export async function test_a_workflow_with_a_handoff_a_tool_and_two_runs_is_trac
   )
   await getGlobalTraceProvider().forceFlush()
 }
-
-export async function test_a_tool_that_fails_is_traced_as_an_error() {
-  const lookUp = tool({
-    name: 'look_up',
-    description: 'Look a word up.',
-    parameters: z.object({ word: z.string() }),
-    execute: async () => {
-      throw new Error('no marmalade here')
-    },
-  })
-  await withTrace('Search', () => run(new Agent({ name: 'Finder', model, tools: [lookUp] }), 'Use the look_up tool.'), {
-    groupId: `${group}-8`,
-  })
-  await getGlobalTraceProvider().forceFlush()
-}
