@@ -8,7 +8,7 @@ import pytest
 from tests.support.clients.clients import CASES as FOLDER
 from tests.support.clients.clients import ClientProcess, cases
 from tests.support.service.process import ServiceProcess
-from tests.support.tracing.receiver import Received, Receiver, receiving
+from tests.support.tracing.receiver import Receiver, receiving
 
 SCRIPTS = [FOLDER / "traced_agents.py", FOLDER / "traced_agents_node.mjs"]
 CANARY = "marmalade"
@@ -61,16 +61,11 @@ def run(script: Path, home: Path, url: str) -> None:
     assert "[non-fatal]" not in (home / "stderr").read_text(), "an exporter got no 204"
 
 
-def trace(receiver: Receiver, script: Path, name: str) -> tuple[Received, list[Received]]:
-    """The span above all others of a workflow that a script ran, and all of that trace."""
-    (whole,) = [span for span in receiver.named(name) if span.facts["session.id"].startswith(f"{script.stem}-")]
-    return whole, [span for span in receiver.spans if span.trace == whole.trace]
-
-
 def test_a_workflow_is_a_tree_of_spans_of_one_session_with_nothing_that_was_written(
     script: Path, told: Receiver
 ) -> None:
-    trip, spans = trace(told, script, "Trip")
+    (trip,) = [span for span in told.named("Trip") if span.facts["session.id"].startswith(f"{script.stem}-")]
+    spans = [span for span in told.spans if span.trace == trip.trace]
     assert trip.parent == ""
     assert "\n".join(told.outline(trip)) == TRIP
     assert {span.facts["session.id"] for span in spans} == {f"{script.stem}-7"}

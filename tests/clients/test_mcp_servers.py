@@ -40,20 +40,16 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (tmp_path_factory.mktemp("everything") / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        wait_until(lambda: answers(port), START_SECONDS, "server-everything doesn't answer")
+        wait_until(
+            lambda: httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).status_code,
+            START_SECONDS,
+            "server-everything doesn't answer",
+            passing=httpx.TransportError,
+        )
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
         process.wait()
-
-
-def answers(port: int) -> bool:
-    """Whether something listens there."""
-    try:
-        httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
-    except httpx.TransportError:
-        return False
-    return True
 
 
 @pytest.fixture

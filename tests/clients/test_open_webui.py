@@ -48,14 +48,6 @@ SETTINGS = {
 pytestmark = [pytest.mark.clients, pytest.mark.full, pytest.mark.timeout(START_SECONDS + CHAT_SECONDS + 60)]
 
 
-def answers(url: str) -> bool:
-    """Whether it is there."""
-    try:
-        return httpx.get(f"{url}/health", trust_env=False).is_success
-    except httpx.TransportError:
-        return False
-
-
 @contextmanager
 def opened(service: ServiceProcess, folder: Path, **connection: str) -> Iterator[str]:
     """The address of an Open WebUI whose only connection is the service."""
@@ -75,7 +67,12 @@ def opened(service: ServiceProcess, folder: Path, **connection: str) -> Iterator
         process = subprocess.Popen(command, env={"PATH": os.environ["PATH"], **settings}, stdout=log, stderr=log)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: answers(url), START_SECONDS, "Open WebUI doesn't answer")
+        wait_until(
+            lambda: httpx.get(f"{url}/health", trust_env=False).is_success,
+            START_SECONDS,
+            "Open WebUI doesn't answer",
+            passing=httpx.TransportError,
+        )
         yield url
     finally:
         process.kill()

@@ -28,19 +28,6 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-class Busy:
-    """How long the processor was busy with a page, whatever else the machine does."""
-
-    def __init__(self, page: Page) -> None:
-        self._session = page.context.new_cdp_session(page)
-        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def ms(self) -> float:
-        """Since the page was opened."""
-        told = {each["name"]: each["value"] for each in self._session.send("Performance.getMetrics")["metrics"]}
-        return 1_000 * told["TaskDuration"]
-
-
 class Watched:
     """Contexts, each of one person, and what their pages complained of."""
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Open
 from tests.console.test_accessible import complaints
-from tests.console.test_hostile import HOSTILE, MARKUP, untouched
+from tests.console.test_hostile import MARKUP, untouched
 from tests.console.test_list import opened
 from tests.support.console.administered import ADMIN_KEY, Administered, admin, fill, with_key
 from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
@@ -283,27 +283,6 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         fill_form(page, ALL, ("Tokens a month", ""), ("Requests a minute", ""), ("At a time", ""))
         expect(row(page, "Limits", "all models together").locator("td").nth(4)).to_have_text(NONE)
         assert shown(page, "all models together") == ["600", *[NONE] * 4], "that of the settings"
-
-
-def test_what_is_no_limit_is_refused_and_changes_nothing(limited: ServiceProcess, visit: Open) -> None:
-    page = entered(visit, limited, "#/projects/acme")
-    page.get_by_role("button", name=ALL).click()
-    form = page.get_by_role("dialog")
-    change = form.get_by_role("button", name="Save", exact=True)
-    expect(form.get_by_label("Requests a minute")).to_be_focused()
-    expect(change).to_be_disabled()
-    for text, said in (
-        ("1.5", "whole number"),
-        (HOSTILE, "whole number"),
-        ("1000000001", "0 to 1000000000"),
-        ("9" * 30, "expected an integer"),
-    ):
-        form.get_by_label("Requests a month").fill(text)
-        change.click()
-        expect(form.get_by_role("alert")).to_contain_text(said)
-        untouched(page)
-    form.get_by_role("button", name="Cancel").click()
-    assert shown(page, "all models together") == ["600", *[NONE] * 4]
 
 
 def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: Open) -> None:

@@ -11,7 +11,7 @@ import pytest
 from openai import NotFoundError
 from playwright.sync_api import FilePayload, Page, expect
 
-from tests.console.conftest import WAIT_MS, Open
+from tests.console.conftest import Open
 from tests.support.console.samples import said
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 
@@ -136,17 +136,6 @@ def test_one_tenant_sees_nothing_of_another_neither_in_the_list_nor_by_id(tenant
     opened(page, ACME_KEY)
     expect(page.get_by_text("The secret of acme.").first).to_be_visible()
     expect(page.get_by_text("globex")).to_have_count(0)
-
-
-def test_what_runs_is_shown_as_running_until_it_has_ended(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=50)
-    said(service, "Count to 100.", background=True)
-    page = visit(service)
-    expect(page.locator(".trees .facts .status")).to_have_text(re.compile("queued|in progress"))
-    expect(page.get_by_label("Running in the background")).to_contain_text("Count to 100.")
-    expect(page.locator(".trees .facts .status")).to_have_count(0, timeout=WAIT_MS)
-    expect(page.locator(".trees li .status.completed")).to_have_count(1)
-    expect(page.get_by_label("Running in the background")).to_have_count(0)
 
 
 def exported(page: Page) -> str:

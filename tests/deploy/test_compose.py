@@ -21,10 +21,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 MOST_BYTES = 440_000_000
-"""What the image may have at most, that of Python included: 28 MB of it are the archive's obstore and asyncpg."""
-
-MOST_OWN_BYTES = 285_000_000
-"""What it may add to that of Python."""
+"""For the image, that of Python included: 28 MB of it are the archive's obstore and asyncpg."""
 
 MODEL = "demo"
 COUNT = 100
@@ -86,12 +83,6 @@ def remembers(client: openai.OpenAI, id: str) -> bool:
     return "Ada" in answer.output_text
 
 
-def status(stack: Stack, key: str) -> int:
-    """What a request with this key is answered with."""
-    headers = {"authorization": f"Bearer {key}"}
-    return httpx.get(f"{stack.url}/v1/models", headers=headers, trust_env=False, timeout=10).status_code
-
-
 def processes(container: str, docker: Docker) -> list[Path]:
     """The processes of a container, as the host sees them."""
     top = docker("top", container, "-eo", "pid").split()[1:]
@@ -110,12 +101,8 @@ def test_readme_s_commands_start_it_answer_and_find_nothing_to_mend(stack: Stack
 
 
 def test_the_image_is_small_belongs_to_nobody_special_and_installs_nothing(stack: Stack) -> None:
-    docker = stack.docker
-    size, base = (docker.inspect(image, ".Size") for image in ("harmonium", "python:3.11.14-slim-bookworm"))
-    print(f"the image has {size / 1e6:.0f} MB, {(size - base) / 1e6:.0f} MB on top of {base / 1e6:.0f} MB")
-    assert size < MOST_BYTES
-    assert size - base < MOST_OWN_BYTES
-    assert docker.inspect("harmonium", ".Config.User") == "harmonium"
+    assert stack.docker.inspect("harmonium", ".Size") < MOST_BYTES
+    assert stack.docker.inspect("harmonium", ".Config.User") == "harmonium"
     assert stack.executed("harmonium", "id", "-u").strip() == "10001"
     installed = stack.executed(
         "harmonium", "sh", "-c", "ls /opt/harmonium/bin /opt/harmonium/lib/python3*/site-packages"

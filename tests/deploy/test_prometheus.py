@@ -135,18 +135,6 @@ def test_prometheus_finds_its_files_right(tmp_path: Path) -> None:
     assert (composed.parent / rules).resolve() == FOLDER / "alerts.yml"
 
 
-def test_prometheus_finds_the_job_for_kubernetes_right(tmp_path: Path) -> None:
-    """But for how pods are found, which Debian's Prometheus is built without."""
-    found = yaml.safe_load((ROOT / "deploy/kubernetes/autoscaling/prometheus.yaml").read_text())
-    (job,) = found["scrape_configs"]
-    (pods,) = job.pop("kubernetes_sd_configs")
-    assert pods == {"role": "pod", "namespaces": {"names": ["harmonium"]}}
-    (tmp_path / "key").write_text(METRICS_KEY)
-    job["authorization"]["credentials_file"] = str(tmp_path / "key")
-    (tmp_path / "kubernetes.yml").write_text(yaml.safe_dump(found))
-    promtool("check", "config", tmp_path / "kubernetes.yml")
-
-
 def test_every_alert_says_what_is_wrong_and_where_to_look() -> None:
     for rule in rules():
         assert set(rule["annotations"]) == {"summary", "remedy"}, rule["alert"]
@@ -154,11 +142,8 @@ def test_every_alert_says_what_is_wrong_and_where_to_look() -> None:
     assert {rule["alert"] for rule in rules()} == set(BAD)
 
 
-def test_each_alert_is_raised_for_what_is_bad(tmp_path: Path) -> None:
+def test_each_alert_is_raised_for_what_is_bad_and_none_where_all_is_well(tmp_path: Path) -> None:
     raised(tmp_path, {alert: (series, True) for alert, series in BAD.items()})
-
-
-def test_none_is_raised_where_all_is_well(tmp_path: Path) -> None:
     raised(tmp_path, {"Harmonium.*": (GOOD, False)})
 
 
@@ -208,12 +193,9 @@ def use(service: ServiceProcess) -> None:
     wait_until(lambda: http.get(f"/v1/responses/{short.json()['id']}").json()["status"] == "completed", SECONDS)
 
 
-def test_every_expression_has_series(watched: Prometheus) -> None:
+def test_every_expression_has_series_and_every_alert_can_be_judged(watched: Prometheus) -> None:
     found = {place: watched.ask(expression) for place, expression in expressions()}
     assert len(found) > 70
     assert {place for place, values in found.items() if not any(math.isfinite(value) for value in values)} == set()
-
-
-def test_every_alert_can_be_judged(watched: Prometheus) -> None:
     judged = wait_until(watched.rules, SECONDS, wanted=lambda found: all(each["health"] == "ok" for each in found))
     assert len(judged) == len(rules())

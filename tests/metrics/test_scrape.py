@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from pydantic import SecretStr
 
 from service.engine.port import EngineError, EngineOverloaded
@@ -206,15 +205,6 @@ async def test_no_tenant_id_word_or_path_is_told(settings: Settings) -> None:
     assert 'method="other"' in text
     secrets = ("acme", "globex", id[5:], "damson", "marmalade", "quince", "medlar", "rhubarb", "loquat")
     assert [word for word in (*secrets, "sorrel", "PROPFIND", "sk-", MODEL) if word in text] == []
-
-
-def test_openmetrics_is_told_to_whoever_asks_for_it(service: ServiceProcess) -> None:
-    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    answer = service.http().get("/metrics", headers={"accept": accept})
-    assert answer.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    assert "harmonium_requests" in {family.name for family in parse_openmetrics(answer.text)}
-    plain = service.http().get("/metrics", headers={"accept": "*/*"})
-    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 def test_a_scrape_is_answered_while_the_store_hangs_and_tells_what_failed(start: Start) -> None:

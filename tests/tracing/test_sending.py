@@ -1,16 +1,10 @@
-"""What a receiver can do to the service: nothing. Spans are bounded, and lost where they can't be sent."""
-
-import logging
-from collections.abc import Sequence
-from typing import Any
+"""What a receiver can do to the service: nothing. Spans are lost where they can't be sent."""
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from pydantic import SecretStr
 
 from service.settings.settings import Settings
-from service.tracing import CLOSE_SECONDS, Bounds, OtelTracer
+from service.tracing import CLOSE_SECONDS
 from tests.support.ports import free_port
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -18,24 +12,6 @@ from tests.support.tracing.receiver import Receiver
 from tests.support.waiting import until
 
 CREATE = "POST /v1/responses"
-BOUNDS = Bounds(ratio=1.0, text_bytes=0)
-
-
-class Kept(SpanExporter):
-    """An exporter that keeps what it gets, or fails as it is told."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.result = SpanExportResult.SUCCESS
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.names += [span.name for span in spans]
-        return self.result
-
-
-def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What a log line says besides its message."""
-    return record.__dict__["fields"]
 
 
 async def test_headers_and_the_service_s_name_go_with_the_spans(
@@ -62,7 +38,7 @@ async def test_a_receiver_that_refuses_or_is_away_is_said_once_and_keeps_nobody_
             await client.responses.create(model=MODEL, input="secret words")
         await until(lambda: [each for each in caplog.records if each.getMessage() == "spans could not be sent"])
     (said,) = [each for each in caplog.records if each.getMessage() == "spans could not be sent"]
-    assert fields(said)["url"] == away.traces_url.removesuffix("/v1/traces")
+    assert said.__dict__["fields"]["url"] == away.traces_url.removesuffix("/v1/traces")
     assert not [each for each in caplog.records if each.name.startswith("opentelemetry")]
 
 
@@ -76,18 +52,3 @@ async def test_a_receiver_that_never_answers_holds_no_stop_up(
             await client.responses.create(model=MODEL, input="hi")
     assert not receiver.spans
     assert CLOSE_SECONDS < 5
-
-
-async def test_of_too_many_spans_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"):
-        monkeypatch.setenv(variable, "4")
-    exporter = Kept()
-    tracer = OtelTracer(exporter, BOUNDS, name="x", version="1")
-    whole = tracer.request("GET", ())
-    exporter.result = SpanExportResult.SUCCESS
-    for number in range(4):
-        whole.child(f"part {number}").end()
-    await until(lambda: len(exporter.names) == 4)
-    await tracer.close()
-    whole.end()
-    assert exporter.names == ["part 0", "part 1", "part 2", "part 3"]

@@ -1,6 +1,5 @@
-"""Conversations to look at: with forks, with calls, in the background, cut off; and trees that are only told."""
+"""Conversations to look at: with forks, with calls, in the background, cut off."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from tests.support.service.process import MODEL, ServiceProcess
@@ -49,36 +48,3 @@ def fill(service: ServiceProcess) -> tuple[str, str]:
         model=MODEL, input="What is my name?", previous_response_id=turn, background=True, stream=True
     ) as stream:
         return left, next(event.response.id for event in stream if event.type == "response.completed")
-
-
-def grown(turns: int, *, forks: int = 0) -> dict[str, Any]:
-    """A tree as the console's API tells it: a line of so many turns, and forks of its root besides."""
-    ids = [f"resp_{number:048x}" for number in range(turns + forks)]
-    return {
-        "object": "console.tree",
-        "id": ids[0],
-        "asked": ids[-1],
-        "last_used_at": 1_790_000_000,
-        "turns": list(_turns(ids, turns)),
-        "turns_complete": True,
-        "excerpts_complete": True,
-    }
-
-
-def _turns(ids: list[str], line: int) -> Iterator[dict[str, Any]]:
-    for number, id in enumerate(ids):
-        is_fork = number >= line
-        yield {
-            "id": id,
-            "kind": "response",
-            "status": "completed",
-            "created_at": 1_790_000_000 + number,
-            "model": MODEL,
-            "input_tokens": 1,
-            "output_tokens": 1,
-            "input": f"Question {number}",
-            "output": f"Answer {number}",
-            "parent": ids[0] if is_fork else ids[number - 1] if number else None,
-            "depth": 2 if is_fork else number + 1,
-            "used_at": 1_790_000_000 + number,
-        }
