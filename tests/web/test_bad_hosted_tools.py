@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.bad.hosted_tools import ASKING, HOSTED, HOSTED_TABLES
 from tests.support.bad.table import Bad
-from tests.support.bad.tools import DECLARED, SENT
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.tools.server import mcp_server
@@ -76,5 +75,4 @@ def test_a_bad_request_is_refused_by_name(hosting: tuple[ServiceProcess, Known])
 
 
 def test_the_tables_are_long_enough_and_have_no_name_twice() -> None:
-    assert len(HOSTED) == sum(map(len, HOSTED_TABLES)) >= 100
-    assert len(HOSTED) + len(DECLARED) + len(SENT) >= 120
+    assert len(HOSTED) == sum(map(len, HOSTED_TABLES)) >= 60

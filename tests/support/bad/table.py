@@ -109,7 +109,6 @@ def post(path: str, code: str | None, param: str | None, words: str, status: int
 
 
 FUNCTION: dict[str, Any] = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
-CUSTOM: dict[str, Any] = {"type": "custom", "name": "c"}
 USER = {"role": "user", "content": "hi"}
 CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
