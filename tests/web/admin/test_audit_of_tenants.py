@@ -1,7 +1,6 @@
 """What tenants delete and erase, and wrong keys, in the audit log: who did it and to what, and no contents."""
 
 import json
-from functools import partial
 from typing import Any
 
 import openai
@@ -10,7 +9,6 @@ from openai import AsyncOpenAI
 
 from service.settings.settings import Settings
 from service.tenants.records import new_value
-from store.registry import Registry
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 from tests.web.admin.test_admin import STATIC, administered, new_key
@@ -47,13 +45,8 @@ async def test_what_a_key_deletes_and_erases_is_in_the_log(settings: Settings) -
                 extra_query={"erase": True},
             )
             await user.conversations.delete(conversation.id)
-            for gone in (
-                user.responses.delete(deleted),
-                user.responses.delete(erased, extra_query={"erase": True}),
-                user.conversations.delete(conversation.id),
-            ):
-                with pytest.raises(openai.NotFoundError):
-                    await gone
+            with pytest.raises(openai.NotFoundError):
+                await user.responses.delete(deleted)
         log = await entries(
             client, *("response.deleted", "response.erased", "conversation.deleted", "item.deleted", "item.erased")
         )
@@ -69,38 +62,6 @@ async def test_what_a_key_deletes_and_erases_is_in_the_log(settings: Settings) -
         assert {each["project"]["id"] for each in log} == {project.id}
         assert WORDS not in json.dumps(log)
         assert value not in json.dumps(log)
-        of_one = [each.type async for each in client.admin.organization.audit_logs.list(resource_ids=[erased])]
-        assert of_one == ["response.erased"]
-
-
-async def test_a_project_that_deletes_much_pushes_out_no_entry_of_others(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.process.Registry", partial(Registry, most_entries=40))
-    async with administered(settings) as (inside, client):
-        attacker, victim = [await client.admin.organization.projects.create(name=name) for name in ("One", "Other")]
-        values = [(await new_key(client, each.id))[1] for each in (attacker, victim)]
-        of_administrators = await entries(client)
-        async with inside.client(values[0]) as noisy, inside.client(values[1]) as quiet, inside.client(STATIC) as acme:
-            for user in (quiet, acme):
-                await user.responses.delete(await made(user))
-            async with inside.client(new_value()) as stranger:
-                with pytest.raises(openai.AuthenticationError):
-                    await stranger.models.list()
-            await until(lambda: entries(client, "login.failed"), 10)
-            deleted = [await made(noisy) for _ in range(100)]
-            for id in deleted:
-                await noisy.responses.delete(id)
-        log = await entries(client)
-        assert log[: len(of_administrators)] == of_administrators
-        others = [each for each in log[len(of_administrators) :] if each.get("project", {}).get("id") != attacker.id]
-        assert [(each["type"], each.get("project", {}).get("id")) for each in others] == [
-            ("response.deleted", victim.id),
-            ("response.deleted", "acme"),
-            ("login.failed", None),
-        ]
-        own = [each["response.deleted"]["id"] for each in log if each["type"] == "response.deleted"][2:]
-        assert own == deleted[-17:]  # half of the log, but for those three
 
 
 async def test_a_log_that_takes_no_entry_fails_no_request(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
@@ -131,7 +92,3 @@ async def test_keys_that_open_nothing_are_in_the_log_but_not_one_by_one(settings
         assert log[0]["login.failed"]["id"].startswith("req_")
         assert "project" not in log[0]
         assert wrong[:12] not in json.dumps(log)
-        assert [each.type async for each in client.admin.organization.audit_logs.list(actor_ids=["127.0.0.1"])] == [
-            "login.failed"
-        ] * len(log)
-        assert not [each async for each in client.admin.organization.audit_logs.list(actor_ids=["settings"])]

@@ -70,8 +70,6 @@ async def test_a_project_has_one_limit_in_a_list(settings: Settings) -> None:
             assert (await http.delete(path, headers=HEAD)).json()["deleted"] is True
         (left,) = [each async for each in projects.rate_limits.list_rate_limits(project.id)]
         assert left.max_tokens_per_1_minute is None
-        types = [each.type async for each in client.admin.organization.audit_logs.list()]
-        assert types[:3] == ["rate_limit.deleted", "rate_limit.updated", "project.created"]
 
 
 async def test_a_key_is_limited_and_no_other_of_its_project(settings: Settings) -> None:
@@ -107,8 +105,6 @@ def weight_of(project: Project) -> Any:
 async def test_a_weight_is_given_shown_changed_and_taken_away(settings: Settings) -> None:
     async with administered(settings) as (_, client):
         projects = client.admin.organization.projects
-        plain = await projects.create(name="Plain")
-        assert weight_of(plain) is None
         project = await projects.create(name="Chat", extra_body={"weight": 3})
         assert weight_of(project) == 3
         assert weight_of(await projects.retrieve(project.id)) == 3
@@ -116,18 +112,8 @@ async def test_a_weight_is_given_shown_changed_and_taken_away(settings: Settings
         assert (renamed.name, weight_of(renamed)) == ("Talk", 3)
         changed_weight = await projects.update(project.id, extra_body={"weight": 0.01})
         assert (changed_weight.name, weight_of(changed_weight)) == ("Talk", 0.01)
-        assert [weight_of(each) async for each in projects.list()] == [None, None, 0.01]
+        assert [weight_of(each) async for each in projects.list()] == [None, 0.01]
         assert weight_of(await projects.update(project.id, extra_body={"weight": None})) is None
-        types: Any = ["project.created", "project.updated"]
-        log = [each.to_dict() async for each in client.admin.organization.audit_logs.list(event_types=types)]
-        about: list[Any] = [each[str(each["type"])] for each in log[::-1]]
-        assert [each.get("data") or each["changes_requested"] for each in about] == [
-            {"name": "Plain"},
-            {"name": "Chat", "weight": 3},
-            {"title": "Talk"},
-            {"weight": 0.01},
-            {"weight": None},
-        ]
 
 
 async def waiting(inside: Inside, how_many: int) -> None:
@@ -153,10 +139,7 @@ async def heard(client: AsyncOpenAI, project: str, user: AsyncOpenAI) -> None:
     await until(served, 10)
 
 
-@pytest.mark.parametrize(("of_settings", "given", "least", "most"), [("", 4, 8, 11), ("acme=50", 1, 5, 7)])
-async def test_whose_requests_are_next_follows_a_weight_that_changes_while_they_wait(
-    settings: Settings, of_settings: str, given: float, least: int, most: int
-) -> None:
+async def test_whose_requests_are_next_follows_a_weight_that_changes_while_they_wait(settings: Settings) -> None:
     release = asyncio.Event()
     engine = scripted([Stall(release), answer("Done.")], [answer("Hello.")])
     one = changed(
@@ -164,7 +147,6 @@ async def test_whose_requests_are_next_follows_a_weight_that_changes_while_they_
         admin_key=SecretStr(ADMIN),
         metrics_key=SecretStr(METRICS),
         api_keys=parse_api_keys(f"acme:{STATIC}"),
-        tenant_weights=tuple(filter(None, [of_settings])),
         max_concurrent_requests=1,
         queue_seconds=60,
     )
@@ -188,8 +170,8 @@ async def test_whose_requests_are_next_follows_a_weight_that_changes_while_they_
             for number in range(EACH):
                 tasks += [asyncio.create_task(ask(user, name)) for user, name in ((chat, "chat"), (acme, "acme"))]
                 await waiting(inside, 2 * number + 2)
-            await elsewhere.admin.organization.projects.update("acme", extra_body={"weight": given})
+            await elsewhere.admin.organization.projects.update("acme", extra_body={"weight": 4})
             await heard(elsewhere, "acme", acme)
             release.set()
             await asyncio.gather(*tasks)
-    assert least <= order[1 : 1 + EACH].count("acme") <= most
+    assert 8 <= order[1 : 1 + EACH].count("acme") <= 11

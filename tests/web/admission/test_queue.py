@@ -20,28 +20,6 @@ def any_of_them(tenant: str) -> bool:
     return True
 
 
-def ordered(queue: Queue[str]) -> list[str]:
-    """What those that wait are told, in the order in which it is their turn, where none of them takes anything."""
-    found: list[str] = []
-    while (place := queue.take(any_of_them)) is not None:
-        found.append(place.answer)
-    return found
-
-
-def test_whose_weight_was_small_has_no_debt_of_that_once_it_is_large() -> None:
-    weights = {"acme": 0.01, "globex": 1.0}
-    served = Served(weights.__getitem__)
-    queue = Queue[str](served)
-    for tenant in ("acme", "globex"):
-        queue.join(tenant, tenant)
-    served.add("acme", 50)
-    served.add("globex", 100)
-    assert served.of("acme") == 5000
-    weights["acme"] = 1.0
-    assert served.of("acme") == 50
-    assert ordered(queue) == ["acme", "globex"]
-
-
 def test_a_request_counts_as_what_its_tenants_took_until_it_has_ended() -> None:
     served = Served()
     for _ in range(100):
@@ -237,15 +215,3 @@ def test_who_comes_back_counts_no_less_than_those_that_wait() -> None:
     served.add("globex", 1)
     queue.join("acme", "c")  # it has something waiting: nothing is added
     assert served.of("acme") < served.of("globex")
-
-
-def test_a_request_that_took_nothing_counts_as_little_as_there_is_and_changes_no_mean() -> None:
-    served = Served()
-    expected = served.begin("acme")
-    before = served.of("acme")
-    expected.settle()
-    assert served.of("acme") == LEAST
-    again = served.begin("acme")
-    assert served.of("acme") == LEAST + before
-    again.settle(10)
-    assert served.of("acme") == 2 * LEAST + 10 * LEAST_A_SECOND

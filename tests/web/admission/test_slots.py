@@ -12,7 +12,6 @@ from service.metrics.counters import make_metrics
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from service.shares import RESERVED, Share
-from service.steps import pause_after
 from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
@@ -134,27 +133,6 @@ async def test_slots_that_one_key_holds_leave_room_for_another(settings: Setting
             writer.close()
 
 
-STEP_SECONDS = 0.01
-
-
-async def test_between_the_steps_of_a_large_body_others_get_twice_their_time_if_there_are_any() -> None:
-    gate = admission()
-    with gate.slot("a"):
-        async with gate.preparing("a", LARGE):
-            assert paused(STEP_SECONDS) < STEP_SECONDS / 100
-            with gate.slot("b"):
-                assert paused(STEP_SECONDS) == 2 * STEP_SECONDS
-            assert paused(STEP_SECONDS) < STEP_SECONDS / 100
-        assert pause_after.get() is None
-
-
-def paused(seconds: float) -> float:
-    """For how long a step of so many seconds is followed by nothing."""
-    pause = pause_after.get()
-    assert pause is not None
-    return pause(seconds)
-
-
 async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:
     gate = admission(several=False)
     async with gate.preparing("a", LARGE), gate.preparing("a", LARGE):
@@ -164,12 +142,3 @@ async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:
         await asyncio.wait([waiting])
     async with asyncio.timeout(10), gate.preparing("a", LARGE), gate.preparing("a", LARGE):
         pass
-
-
-async def test_a_body_of_another_tenant_is_not_behind_all_of_one() -> None:
-    gate = admission()
-    async with gate.preparing("a", LARGE), gate.preparing("a", LARGE // 2):
-        waiting = asyncio.create_task(gate.preparing("a", LARGE).__aenter__())
-        async with asyncio.timeout(10), gate.preparing("b", LARGE // 4):
-            assert not waiting.done()
-    await waiting

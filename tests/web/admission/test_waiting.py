@@ -221,19 +221,3 @@ def test_whatever_happens_no_slot_is_lost_and_none_is_free_while_somebody_may_ha
         await world.end()
 
     asyncio.run(play())
-
-
-async def test_where_one_leaves_that_had_to_go_first_and_found_no_room_the_next_one_begins() -> None:
-    gate = admission(requests=8, several=True)
-    globex, another = await clients(gate, "globex", "globex")
-    globex.served = (50_000, 0)
-    await globex.end()
-    held = await clients(gate, *["acme"] * 6, "acme", "globex")
-    first, second = held[-2:]
-    assert (first.has_slot, second.has_slot) == (False, False), "acme has six of eight, and one is kept"
-    first.task.cancel()
-    await settled()
-    assert second.has_slot
-    for each in (*held, another):
-        each.task.cancel()
-    await asyncio.wait([each.task for each in (*held, another)])

@@ -121,14 +121,10 @@ def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
     for parameters, expected in (
         ({"status": "completed"}, [marked, plain]),
         ({"status": "incomplete"}, [cut]),
-        ({"status": "failed"}, []),
-        ({"model": MODEL}, [cut, marked, plain]),
         ({"model": "other"}, []),
         ({"metadata[a]": "1"}, [marked]),
         ({"metadata[a]": "1", "metadata[b]": "3"}, []),
-        ({"since": int(time.time()) - 100}, [cut, marked, plain]),
         ({"since": int(time.time()) + 100}, []),
-        ({"until": int(time.time()) + 100}, [cut, marked, plain]),
         ({"until": int(time.time()) - 100}, []),
     ):
         page = trees(http, **parameters)
@@ -140,13 +136,10 @@ def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
     ("query", "param"),
     [
         ("after=x", "after"),
-        ("after=99999999999999999-" + "0" * 48, "after"),
         ("limit=0", "limit"),
         ("status=done", "status"),
         ("until=nan", "until"),
-        ("model=" + "m" * 257, "model"),
         ("metadata=1", "metadata"),
-        ("order=asc", "order"),
         ("text=%20", "text"),
         ("id=resp_00", "id"),
     ],
@@ -190,18 +183,6 @@ def test_words_are_found_in_any_turn_of_any_branch_however_they_are_written(own:
     assert found(http, text="ada", since=int(time.time()) + 100) == []
     (tree,) = trees(http, text="zürich")["data"]
     assert (tree["id"], tree["title"], tree["turns"]) == (root, "My name is Ada.", 4), "the whole tree is shown"
-
-
-def test_words_are_found_in_calls_and_what_came_of_them(own: Served) -> None:
-    call = {"type": "function_call", "call_id": "call_1", "name": "weigh", "arguments": '{"thing": "anvil"}'}
-    output: Any = {
-        "type": "function_call_output",
-        "call_id": "call_1",
-        "output": [{"type": "input_text", "text": "9 t"}],
-    }
-    sent: Any = [call, output, {"role": "user", "content": "How heavy?"}]
-    first = own.client().responses.create(model=MODEL, input=sent).id
-    assert found(own.http(), text="weigh ANVIL 9") == [(first, "weigh")]
 
 
 def test_nothing_deleted_is_found(own: Served) -> None:
@@ -252,19 +233,17 @@ async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
     await store.close()
 
 
-@pytest.mark.parametrize("wanted", [Wanted(model="rare"), Wanted(words=("rare", "words"))], ids=["model", "words"])
 @pytest.mark.parametrize(
-    ("box", "stopped"),
+    ("wanted", "box", "stopped"),
     [
-        (Box(trees=20, seconds=60.0), "rows"),
-        (Box(seconds=0.0), "time"),
-        (Box(bytes=1, seconds=60.0), "bytes"),
-        (Box(seconds=60.0), None),
-        (Box(seconds=0.0, turns_at_once=1), "time"),
+        (Wanted(model="rare"), Box(trees=20, seconds=60.0), "rows"),
+        (Wanted(model="rare"), Box(seconds=0.0), "time"),
+        (Wanted(words=("rare", "words")), Box(bytes=1, seconds=60.0), "bytes"),
+        (Wanted(words=("rare", "words")), Box(seconds=60.0), None),
     ],
 )
 async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
-    filled: ConversationHistoryStore, box: Box, stopped: str | None, wanted: Wanted
+    filled: ConversationHistoryStore, wanted: Wanted, box: Box, stopped: str | None
 ) -> None:
     found, after, pages, seen = [], None, 0, 0
     while True:
@@ -299,17 +278,12 @@ def cut(output: Any = (), items: Any = (), **response: Any) -> Excerpt:
 @pytest.mark.parametrize(
     ("items", "expected"),
     [
-        ([], ""),
         ([{"type": "message", "role": "user", "content": "Hello  there,\n you."}], "Hello there, you."),
         ([{"role": "user", "content": [{"type": "input_image"}, {"type": "input_text", "text": "Hi"}]}], "Hi"),
         ([{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AA"}]}], "[image]"),
-        ([{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}], "No."),
         ([{"type": "function_call", "name": "look", "arguments": '{"x":1}'}], 'look({"x":1})'),
         ([{"type": "code_interpreter_call", "code": "print(1)\n"}], "code_interpreter(print(1))"),
-        ([{"type": "web_search_call", "action": {"type": "search", "query": "Ada"}}], "web_search(Ada)"),
-        ([{"type": "mcp_list_tools", "name": "x", "tools": []}], ""),
         ([{"type": "function_call", "name": "look"}, {"role": "user", "content": "Hi"}], "Hi"),
-        ([{"type": "message", "content": "   "}, {"content": "Hi"}], "Hi"),
         ([{"type": "message", "content": [None, 3, [], {"text": None}]}], ""),
     ],
 )
@@ -326,12 +300,7 @@ SPOKEN = {"type": "message", "role": "assistant"}
     ("output", "expected"),
     [
         ([CALLED, {**SPOKEN, "phase": "final_answer", "content": "It is 42."}], "It is 42."),
-        (
-            [{**SPOKEN, "phase": "final_answer", "content": "42."}, {**SPOKEN, "phase": "commentary", "content": "x"}],
-            "42.",
-        ),
         ([{**SPOKEN, "phase": "commentary", "content": "I'll add."}, CALLED], "I'll add."),
-        ([{**SPOKEN, "content": "Once."}, {**SPOKEN, "content": " "}], "Once."),
         ([CALLED, {**CALLED, "name": "last"}], 'last({"a":1})'),
         ([{"type": "function_call_output", "call_id": "c", "output": "42"}], ""),
     ],

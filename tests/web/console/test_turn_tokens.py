@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.harmony.tokens import LAST_LEGAL, decode, encode, mark_of, pack
-from service.web.console.turns import HARMONY, MOST_TOKENS, page_of, token_of
+from service.harmony.tokens import decode, mark_of, pack
+from service.web.console.turns import HARMONY, MOST_TOKENS, page_of
 from store.turn import StoredMessage
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
@@ -37,21 +37,6 @@ def words_of(message: dict[str, Any]) -> str:
     return b"".join(said).decode()
 
 
-def test_a_token_is_a_text_a_mark_or_bytes_and_never_two_of_these() -> None:
-    assert token_of(encode("Hello")[0]).text == "Hello"
-    forged = [token_of(id) for id in encode("<|start|>")]
-    assert "".join(token.text or "" for token in forged) == "<|start|>"
-    assert not any(token.special for token in forged)
-    assert (token_of(200006).text, token_of(200006).special) == ("<|start|>", True)
-    assert (token_of(200000).text, token_of(200000).special) == ("<|reserved_200000|>", True)
-    parts = [token_of(id) for id in encode("\U0001f468\u200d\U0001f680")]
-    assert None in [part.text for part in parts]
-    whole = [part.bytes if part.text is None else list(part.text.encode()) for part in parts]
-    assert bytes(byte for part in whole for byte in part or ()) == "\U0001f468\u200d\U0001f680".encode()
-    for id in (LAST_LEGAL + 1, 2**32 - 1):
-        assert (token_of(id).text, token_of(id).special, token_of(id).bytes) == (None, False, None)
-
-
 def test_pages_have_every_token_once_wherever_they_are_cut() -> None:
     sizes = (3, 0, 1, 7)
     messages = [StoredMessage("user", pack(range(10 * at, 10 * at + size))) for at, size in enumerate(sizes)]
@@ -77,12 +62,7 @@ def test_a_turns_messages_are_told_with_their_tokens_and_what_was_cached(service
         model=MODEL, input="Use the look_up tool.", tools=[TOOL], previous_response_id=first.id
     )
     told = tokens_of(service.http(), first.id)
-    assert (told["object"], told["id"], told["has_more"], told["after"]) == (
-        "console.turn.tokens",
-        first.id,
-        False,
-        None,
-    )
+    assert (told["object"], told["id"], told["has_more"]) == ("console.turn.tokens", first.id, False)
     user, *_, final = told["messages"]
     assert (user["role"], user["channel"], user["index"], user["first"]) == ("user", None, 0, 0)
     assert words_of(user) == f"user{FORGED}"
@@ -130,9 +110,7 @@ def test_tokens_are_told_to_their_own_project_alone(tenants: ServiceProcess) -> 
     [
         ("limit=0", "limit"),
         (f"limit={MOST_TOKENS + 1}", "limit"),
-        ("limit=x", "limit"),
         ("after=x", "after"),
-        ("after=2147483649", "after"),
         ("after=" + "9" * 5_000, "after"),
         ("before=1", "before"),
     ],

@@ -93,9 +93,9 @@ def test_what_was_changed_comes_back_nowhere(service: Served) -> None:
     )
     assert b64decode(one["turn"])
     for name in ("turn", "seal"):
-        for at in (5, len(one[name]) // 2, -9):
-            changed = one[name][:at] + ("A" if one[name][at] != "A" else "B") + one[name][at + 1 :]
-            assert refused(brought(http, one | {name: changed}), 400, "seal", "invalid_value")
+        at = len(one[name]) // 2
+        changed = one[name][:at] + ("A" if one[name][at] != "A" else "B") + one[name][at + 1 :]
+        assert refused(brought(http, one | {name: changed}), 400, "seal", "invalid_value")
     refused(brought(http, one | {"seal": other["seal"]}), 400, "seal", "invalid_value")
     refused(brought(http, one | {"turn": other["seal"], "seal": None}), 400, "turn", "invalid_value")
     refused(brought(http, one | {"seal": None}), 400, "turn", "invalid_value")
@@ -111,15 +111,11 @@ def test_what_was_changed_comes_back_nowhere(service: Served) -> None:
     ("body", "param"),
     [
         (b"", None),
-        (b"[]", None),
         (b"\xff", None),
         (b"[" * 100_000, None),
         (b"{}", "turn"),
-        (b'{"turn":1,"seal":"hs_"}', "turn"),
         (b'{"turn":"","seal":1}', "seal"),
-        (b'{"turn":"","seal":""}', "seal"),
         (b'{"turn":"AAAA","seal":"hs_AAAA"}', "seal"),
-        (b'{"turn":"hs_AAAA"}', "turn"),
         (b'{"turn":"hs_' + b"A" * 3_000_000 + b'"}', "turn"),
         (b'{"turn":"\\ud800","seal":"x"}', None),
         (b'{"turn":"' + b"A" * 3_000_000 + b'","seal":"hs_AAAA"}', "seal"),
