@@ -72,12 +72,10 @@ async def test_all_others_are_passed_on_too(behind: Behind, path: str) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "words"),
     [
-        ({"messages": []}, "invalid_request_error", "'model'"),
         (message(temprature=1), "invalid_request_error", "Did you mean 'temperature'?"),
         (message([{"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}}]), "invalid_request_error",
          "messages[0].content[0].source.url"),
         (message(mcp_servers=[]), "invalid_request_error", "POST /v1/responses may"),
-        (message(thread={"type": "create"}), "invalid_request_error", "send all messages"),
         ({**message(), "model": "gpt-9"}, "not_found_error", "gpt-9"),
     ],
 )  # fmt: skip
@@ -94,10 +92,9 @@ async def test_a_refusal_is_one_of_anthropics(behind: Behind, body: dict[str, An
     "instead",
     [
         Instead((START,), then=Then.CUT, headers=EVENTS),
-        Instead((START,), headers=EVENTS),
         Instead((START, b'event: error\ndata: {"type":"error","error":{"message":"CUDA"}}\n\n'), headers=EVENTS),
     ],
-    ids=["cut", "ended", "failed"],
+    ids=["cut", "failed"],
 )
 async def test_a_stream_that_the_server_breaks_off_ends_in_an_error_event(behind: Behind, instead: Instead) -> None:
     behind.server.instead[MESSAGES] = instead
@@ -170,10 +167,7 @@ async def test_a_form_is_written_anew_so_that_a_server_reads_nothing_else_in_it(
     ("fields", "param", "words"),
     [
         ({"model": ["a", "b"]}, "model", "more than once"),
-        ({"model": "gpt-9"}, "model", "gpt-9"),
-        ({"stream": "perhaps"}, "stream", "boolean"),
         ({"tempo": "1"}, "tempo", "Unknown parameter"),
-        ({"vllm_xargs": "{}"}, "vllm_xargs", "run or load"),
         ({"prompt": b"\xff"}, "prompt", "UTF-8"),
         ({"prompt": "x" * (1 << 20)}, "file", "bytes beside its file"),
         ({f"a{number}": "" for number in range(70)}, "file", "64 parts"),
@@ -182,6 +176,6 @@ async def test_a_form_is_written_anew_so_that_a_server_reads_nothing_else_in_it(
 async def test_a_form_that_is_wrong_is_refused(behind: Behind, fields: dict[str, Any], param: str, words: str) -> None:
     refused = await transcribe(behind, **fields)
     error = refused.json()["error"]
-    assert (refused.status_code, error["param"]) == (404 if words == "gpt-9" else 400, param)
+    assert (refused.status_code, error["param"]) == (400, param)
     assert words in error["message"]
     assert not any(each.path == SOUND for each in behind.server.asked)

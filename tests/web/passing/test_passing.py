@@ -7,13 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import (
-    APIError,
-    AsyncOpenAI,
-    BadRequestError,
-    InternalServerError,
-    RateLimitError,
-)
+from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, RateLimitError
 
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
@@ -126,12 +120,10 @@ async def test_a_server_that_is_gone_is_a_503_to_be_tried_again(behind: Behind) 
     [
         Instead((CHUNK,), then=Then.CUT, headers=EVENTS),
         Instead((CHUNK,), headers=EVENTS),
-        Instead((CHUNK, CHUNK[:20]), headers=EVENTS),
         Instead((CHUNK, b'data: {"error":{"message":"CUDA","code":500}}\n\ndata: [DONE]\n\n'), headers=EVENTS),
-        Instead((CHUNK, b'data: {"object":"error","message":"CUDA","code":500}\n\n'), headers=EVENTS),
         Instead((CHUNK, b"data: " + b"x" * (1 << 20)), then=Then.AGAIN, headers=EVENTS),
     ],
-    ids=["cut", "ended", "ended in an event", "failed", "failed as before", "endless"],
+    ids=["cut", "ended", "failed", "endless"],
 )
 async def test_a_stream_that_the_server_breaks_off_ends_in_an_error(behind: Behind, instead: Instead) -> None:
     behind.server.instead[CHAT] = instead
@@ -156,10 +148,10 @@ async def test_an_answer_that_takes_too_long_is_told(settings: Settings) -> None
         await until(lambda: behind.server.running == 0)
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
-async def test_nothing_is_passed_on_where_the_operator_says_so(settings: Settings, path: str) -> None:
+async def test_nothing_is_passed_on_where_the_operator_says_so(settings: Settings) -> None:
     async with standing_before(settings, chats="refused") as behind, behind.inside.http() as http:
-        assert (await http.post(path, json={"model": "talker"})).status_code == 404
+        for path in (CHAT, "/v1/completions", "/v1/embeddings"):
+            assert (await http.post(path, json={"model": "talker"})).status_code == 404
 
 
 async def test_what_is_passed_on_is_limited_as_all_else(settings: Settings) -> None:
@@ -173,15 +165,6 @@ async def test_what_is_passed_on_is_limited_as_all_else(settings: Settings) -> N
         await chat(client)
         with pytest.raises(RateLimitError, match=r"talker in project default on requests per min"):
             await chat(client)
-
-
-async def test_a_stream_that_says_nothing_of_its_tokens_counts_by_what_came(settings: Settings) -> None:
-    limits = {"max_tokens_per_1_month": 60_000}
-    async with standing_before(changed(settings, tenant_limits=limits)) as behind, behind.inside.client() as client:
-        await chat(client, "hi")  # since when the tenant is thought to write a word
-        chunks = [each async for each in await chat(client, "a " * 3000, stream=True)]
-        assert len(chunks) >= 3000
-        assert await until(lambda: left(behind), wanted=lambda tokens: tokens < 60_000 - 6000 // 4 - 3000)
 
 
 async def left(behind: Behind) -> int:
@@ -218,10 +201,3 @@ async def _stream(http: httpx.AsyncClient, stream: bool) -> None:
 
 
 JSON = {"content-type": "application/json"}
-
-
-async def test_several_answers_are_as_many_requests(settings: Settings) -> None:
-    async with standing_before(settings, max_concurrent_requests=4) as behind, behind.inside.client() as client:
-        await chat(client, n=4)
-        with pytest.raises(InternalServerError, match="MAX_CONCURRENT_REQUESTS"):
-            await chat(client, n=5)

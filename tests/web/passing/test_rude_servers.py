@@ -74,15 +74,13 @@ async def rude(settings: Settings, *said: bytes, **more: object) -> AsyncIterato
     "said",
     [
         (b"HTTP/1.1 100 Continue\r\n\r\n",),
-        (OK, b"x-more: 1\r\n"),
         (OK + b"x-more: ", b"x" * BIG),
         (OK + EVENTS, b"0" * BIG),
-        (OK + EVENTS + b"1;", b"x" * BIG),
         (OK + b"content-type: application/json\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n", b"12345"),
         (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n", b"\x81\x00"),
         (b"SSH-2.0-OpenSSH\r\n",),
     ],
-    ids=["100", "headers", "a header", "a length", "an extension", "two lengths", "101", "another protocol"],
+    ids=["100", "a header", "a length", "two lengths", "101", "another protocol"],
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_without_end_or_sense_fails(settings: Settings, said: tuple[bytes, ...], stream: bool) -> None:
@@ -124,22 +122,12 @@ async def _steady(count: Callable[[], int]) -> int:
     return last[0]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        f"{CHAT}/../../metrics",
-        f"{CHAT}/%2e%2e/%2e%2e/health",
-        "/v1//chat/completions",
-        f"{CHAT}%00",
-        f"{CHAT};x=1",
-        f"/open-responses{CHAT}",
-        f"http://127.0.0.1:1{CHAT}x",
-    ],
-)
-async def test_no_other_path_gets_to_the_server(behind: Behind, path: str) -> None:
+async def test_no_other_path_gets_to_the_server(behind: Behind) -> None:
     before = len(behind.server.asked)
-    status, _ = await _raw(behind.inside, f"POST {path} HTTP/1.1")
-    assert status in (400, 404)
+    for end in ("/../../metrics", "/%2e%2e/%2e%2e/health", "%00", ";x=1"):
+        assert await _status(behind.inside, f"POST {CHAT}{end} HTTP/1.1") in (400, 404), end
+    for path in ("/v1//chat/completions", f"/open-responses{CHAT}", f"http://127.0.0.1:1{CHAT}x"):
+        assert await _status(behind.inside, f"POST {path} HTTP/1.1") in (400, 404), path
     assert [each.path for each in behind.server.asked[before:] if each.path not in ("/health", "/v1/models")] == []
 
 
@@ -147,21 +135,17 @@ async def test_nobody_gets_to_the_server_without_a_key(settings: Settings) -> No
     secret = type(settings.engine_api_key)
     async with standing_before(settings, api_keys=(ApiKey("acme", secret(ACME_KEY)),)) as behind:
         for key in ("", "wrong", ENGINE_KEY):
-            status, _ = await _raw(behind.inside, f"POST {CHAT} HTTP/1.1", f"authorization: Bearer {key}")
-            assert status == 401
+            line = f"POST {CHAT} HTTP/1.1"
+            assert await _status(behind.inside, line, f"authorization: Bearer {key}") == 401
         assert not [each for each in behind.server.asked if each.path == CHAT]
 
 
-async def _raw(inside: Inside, line: str, *headers: str) -> tuple[int, bytes]:
-    """The status and the bytes of the answer to a request that no client would let through."""
+async def _status(inside: Inside, line: str, *headers: str) -> int:
+    """The status of the answer to a request that no client would let through."""
     reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
     body = json.dumps(ASKED)
     head = [line, "host: localhost", "content-type: application/json", f"content-length: {len(body)}", *headers]
-    if not any("connection" in header for header in headers):
-        head.append("connection: close")
-    writer.write("\r\n".join([*head, "", body]).encode())
-    said = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"content-length: (\d+)", said.lower())
-    said += await reader.readexactly(int(length[1])) if length else await reader.read()
+    writer.write("\r\n".join([*head, "connection: close", "", body]).encode())
+    said = await reader.read()
     writer.close()
-    return int(said.split(b" ", 2)[1]), said
+    return int(said.split(b" ", 2)[1])

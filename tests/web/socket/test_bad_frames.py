@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import os
 import socket as sockets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.support.bad.frames import ASKED, BODIES, ENDING, FRAMES, TEXT, BadFrame, raw
 from tests.support.service.process import ServiceProcess
+from tests.support.service.scraped import scraped
+from tests.support.service.sockets import UPGRADE
 from tests.support.waiting import wait_until
 
 SECONDS = 20
@@ -64,22 +65,12 @@ def test_the_tables_are_long_enough() -> None:
 class Raw:
     """A WebSocket by hand, for what no library sends."""
 
-    def __init__(self, service: ServiceProcess, *, behind: bytes = b"") -> None:
-        """`behind` is sent together with the upgrade."""
+    def __init__(self, service: ServiceProcess) -> None:
         self.connection = sockets.create_connection(("127.0.0.1", service.port), timeout=SECONDS)
-        key = base64.b64encode(os.urandom(16)).decode()
-        lines = [
-            "GET /v1/responses HTTP/1.1",
-            "Host: localhost",
-            "Upgrade: websocket",
-            "Connection: Upgrade",
-            "Sec-WebSocket-Version: 13",
-            f"Sec-WebSocket-Key: {key}",
-        ]
-        self.connection.sendall("\r\n".join([*lines, "", ""]).encode() + behind)
-        self.head = b""
-        while not self.head.endswith(b"\r\n\r\n"):
-            self.head += self.connection.recv(1)
+        self.connection.sendall(UPGRADE)
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.connection.recv(1)
 
     def sent(self, data: bytes) -> bytes:
         """All that comes until the connection is closed."""
@@ -113,10 +104,7 @@ def test_what_is_no_frame_ends_the_connection_with_its_code(service: ServiceProc
 
 def open_sockets(service: ServiceProcess) -> float:
     """How many WebSockets the service has."""
-    (line,) = [
-        line for line in service.http().get("/metrics").text.splitlines() if line.startswith("harmonium_sockets ")
-    ]
-    return float(line.split()[1])
+    return scraped(service.http()).value("harmonium_sockets")
 
 
 def test_a_client_that_closes_its_side_is_gone(service: ServiceProcess) -> None:
@@ -133,10 +121,7 @@ def test_a_client_that_closes_its_side_is_gone(service: ServiceProcess) -> None:
     "wrong",
     [
         {"Sec-WebSocket-Version": "8"},
-        {"Sec-WebSocket-Version": ""},
-        {"Sec-WebSocket-Key": "short"},
         {"Sec-WebSocket-Key": base64.b64encode(bytes(15)).decode()},
-        {"Sec-WebSocket-Key": ""},
         {"Upgrade": "h2c"},
         {"Connection": "keep-alive"},
         {"Content-Length": "2"},

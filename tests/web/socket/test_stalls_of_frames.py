@@ -59,10 +59,7 @@ async def test_the_loop_never_works_for_long_on_a_frame(settings: Settings, name
             answer = asyncio.get_running_loop().run_in_executor(None, send, inside.port)
             tried.append((await longest_work(answer), one_pass(made())))
             assert f'"code":"{code}"'.encode() in answer.result()
-    print(
-        *(f"{worst * 1000:.1f} ms at worst, a pass {passed * 1000:.1f} ms" for worst, passed in tried), name, sep="; "
-    )
-    assert any(worst < max(STALL_SECONDS, PASSES * passed) for worst, passed in tried)
+    assert any(worst < max(STALL_SECONDS, PASSES * passed) for worst, passed in tried), tried
 
 
 def one_pass(frame: bytes) -> float:
