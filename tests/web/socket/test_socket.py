@@ -287,11 +287,18 @@ async def closed(ws: Socket) -> int:
     return raised.value.rcvd.code
 
 
-async def test_a_deleted_parent_is_not_found_though_it_is_remembered(settings: Settings) -> None:
-    engine = scripted([answer("Fine.")])
-    async with serving(settings, engine) as inside, socket(inside.url) as ws, inside.client() as client:
+async def test_what_is_deleted_or_erased_is_not_said_again_though_it_is_remembered(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws, inside.client() as client:
         first = await ws.answer("Hello! My name is Ada.")
-        await client.responses.delete(first["id"])
-        await ws.ask("What is my name?", previous_response_id=first["id"])
+        second = await ws.answer("Count to 2.", previous_response_id=first["id"])
+        await client.responses.delete(first["id"], extra_query={"erase": True})
+        assert "Ada" not in said(await ws.answer("What is my name?", previous_response_id=second["id"]))
+        await client.responses.delete(second["id"])
+        await ws.ask("What is my name?", previous_response_id=second["id"])
         assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
-    assert len(engine.generations) == 1
+
+
+async def test_an_idle_one_is_closed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.web.socket.connection.IDLE_SECONDS", 0.2)
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        assert await closed(ws) == 1001

@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from service.api.steer import MAX_STEER_BYTES
-from service.engine.port import Between, Chunk, EngineUnavailable, Generation, Take
+from service.engine.port import EngineUnavailable, Generation
 from service.harmony import tokens
 from service.settings.settings import Settings
-from service.web.socket.protocol import SocketProtocol
-from service.web.socket.steering import MAX_STEERS, Steering
-from tests.support.engine.scripted import Die, ScriptedEngine, Stall, Step
+from service.web.socket.steering import MAX_STEERS
+from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses.samples import MARKS
-from tests.support.service.inside import CARD, answer, called, opened, scripted, serving, then, thought
+from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import TERMINAL, Socket, socket
-from tests.support.waiting import until
 
 Json = dict[str, Any]
 NAMES = {id: name for name, id in MARKS.items()}
@@ -265,10 +262,6 @@ async def test_too_many_are_given_back_and_the_others_are_said(settings: Setting
         await ws.ask("Why?")
         id = await created(ws)
         await paused.reached.wait()
-        assert (await ws.next())["type"] == "response.in_progress"
-        assert [(await ws.next())["type"] for _ in range(3)][-1] == "response.reasoning_text.delta"
-        long = {"type": "response.steer", "previous_response_id": id, "input": "x" * MAX_STEER_BYTES}
-        assert (await ws.refusal(json.dumps(long)))["error"]["code"] == "too_many_pending_steers"
         padded = {"type": "response.steer", "previous_response_id": id, "input": "Say much."}
         await ws.connection.send(json.dumps(padded) + " " * 600_000)
         await rest(ws, "response.steer.accepted")
@@ -316,56 +309,6 @@ async def test_what_was_accepted_comes_back_where_the_response_fails_or_is_cance
 
 
 # --- real clients, a real pace ---
-
-
-class Lagged(ScriptedEngine):
-    """An engine whose client lags behind its first word: it says the second, waits until it `asks` for room, and says
-    the third as soon as there is some.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(CARD, [answer("As you wish.")])
-        self.lags, self.said, self.asks = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        if self.said.is_set():
-            await super().sample(generation, take, between)
-            return
-        take(Chunk(opened("One")))
-        await self.lags.wait()
-        assert not take(Chunk(tokens.encode(" two")))
-        self.said.set()
-        await self.asks.wait()
-        assert await between()
-        take(Chunk(tokens.encode(" three")))
-        await asyncio.Event().wait()
-
-
-@pytest.mark.parametrize("asks", [False, True], ids=["before it waits for room", "while it waits for room"])
-async def test_numbers_are_in_order_where_a_client_that_lags_steers(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, asks: bool
-) -> None:
-    engine, accepted, wires = Lagged(), asyncio.Event(), list[SocketProtocol]()
-    begin, taken = SocketProtocol.begin, Steering.take
-    monkeypatch.setattr(SocketProtocol, "begin", lambda self, *given: (wires.append(self), begin(self, *given)))
-    monkeypatch.setattr(Steering, "take", lambda self, said: (accepted.set(), taken(self, said))[1])
-    async with serving(settings, engine) as inside, socket(inside.url) as ws:
-        await ws.ask("Count.")
-        frames = await rest(ws, "response.output_text.delta")
-        wires[0].writable.clear()  # what it has sent is read all the same
-        engine.lags.set()
-        if asks:
-            engine.asks.set()
-        await engine.said.wait()
-        await until(lambda: not wires[0].ready)
-        await steer(ws, frames[0]["response"]["id"])
-        await accepted.wait()
-        wires[0].resume_writing()
-        engine.asks.set()
-        frames += await ws.rest()
-        assert "response.steer.accepted" in [frame["type"] for frame in frames]
-        assert numbers(frames) == list(range(len(frames)))
-        assert checked(await ws.rest())["output"][-1]["content"][0]["text"] == "As you wish."
 
 
 async def test_the_official_client_steers(settings: Settings) -> None:
