@@ -66,8 +66,6 @@ def test_a_wrong_key_opens_nothing(tenants: ServiceProcess, key: str) -> None:
     [
         ("GET", "/health", 200),
         ("GET", "/ready", 200),
-        ("PUT", "/health", 405),
-        ("GET", "/console/static/a/b.js", 404),
         ("GET", "/metrics", 401),
         ("PUT", "/v1/responses", 401),
         ("GET", "/v1/nothing", 401),
@@ -77,24 +75,20 @@ def test_probes_and_pages_alone_need_no_key(tenants: ServiceProcess, method: str
     assert tenants.http().request(method, path).status_code == status
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example"]
-)
-def test_without_keys_a_foreign_host_header_is_refused(service: ServiceProcess, host: str) -> None:
-    answer = service.http().get("/v1/models", headers={"host": host})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
-
-
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1", "[::1]:8000", "[::1]"])
-def test_without_keys_this_machine_s_names_are_fine(service: ServiceProcess, host: str) -> None:
-    assert service.http().get("/v1/models", headers={"host": host}).status_code == 200
+def test_without_keys_a_foreign_host_header_is_refused_and_this_machine_s_names_are_fine(
+    service: ServiceProcess,
+) -> None:
+    for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example"):
+        answer = service.http().get("/v1/models", headers={"host": host})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed"), host
+    for host in ("localhost", "LOCALHOST:8000", "127.0.0.1", "[::1]:8000", "[::1]"):
+        assert service.http().get("/v1/models", headers={"host": host}).status_code == 200, host
 
 
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({}, 404),
-        ({"content-length": "0"}, 404),
         ({"origin": "http://evil.example"}, 415),
         ({"origin": "null"}, 415),
         ({"content-type": "text/plain"}, 415),
@@ -118,8 +112,6 @@ def test_without_keys_a_bare_post_is_from_no_web_page_and_what_one_could_send_is
     [
         ("transfer-encoding: Chunked", 404),
         ("transfer-encoding: gzip, chunked", 501),
-        ("transfer-encoding: identity, chunked", 501),
-        ("transfer-encoding: ,chunked", 501),
         ("transfer-encoding: gzip\r\ntransfer-encoding: chunked", 501),
         ("transfer-encoding: chunked\r\ntransfer-encoding: chunked", 400),
     ],

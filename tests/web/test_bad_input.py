@@ -14,7 +14,7 @@ from service.harmony.tokens import ASSISTANT, END, MESSAGE, START, encode
 from service.settings.settings import Settings
 from tests.support.bad.heavy import HEAVY, LEGAL
 from tests.support.bad.requests import content, over_http
-from tests.support.bad.table import LIMIT, MIB, USER, Bad, Table, items
+from tests.support.bad.table import LIMIT, MIB, Bad, Table
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 
@@ -108,17 +108,3 @@ async def test_control_tokens_in_a_text_are_only_text(settings: Settings) -> Non
     assert prompts[0][-len(said) :] == said
     assert prompts[0].count(START) == 4  # system, developer, user, assistant
     assert item.content[0].text == LITERAL  # type: ignore[union-attr]
-
-
-async def test_with_images_refused_one_is_a_400_wherever_it_stands(settings: Settings) -> None:
-    image = {"type": "input_image", "image_url": "https://example.org/x.png"}
-    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-    shown = {"type": "function_call_output", "call_id": "c", "output": [image]}
-    refused = (
-        items("unsupported_parameter", "input[0].content[0].type", "input_image", {**USER, "content": [image]}),
-        items("unsupported_parameter", "input[2].output[0].type", "input_image", USER, call, shown),
-    )
-    refusing = settings.model_copy(update={"unsupported": "refuse"})
-    async with serving(refusing, scripted([answer("Fine.")])) as inside, inside.http() as http:
-        for bad in refused:
-            check_refusal(bad, await http.post(bad.path, json=bad.body))

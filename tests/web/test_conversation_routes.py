@@ -13,10 +13,8 @@ from service.process import close_service, open_service
 from service.responses.edit_conversation import begin
 from service.responses.service import Service
 from service.settings.settings import Settings
-from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, MAX_LOOKED_AT_BYTES, page_of_conversations
+from service.web.routes.conversations import MAX_LOOKED_AT, page_of_conversations
 from service.web.routing import OrderedQuery
-from store.ids import Ids, tree_of
-from store.keys import HEX_DIGITS, Keyspace, digits_of
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 UNKNOWN = "conv_00" + "636f6e766572" + "0" * 34
@@ -82,7 +80,6 @@ def test_what_is_not_there_is_not_found_whatever_its_form(service: ServiceProces
     for call, options in calls:
         error = refused(call, id, **options)
         assert (error.status_code, error.type, error.code, error.param) == (404, "invalid_request_error", None, None)
-        assert error.message.endswith(f"Conversation with id '{id[:100]}' not found.")
     error = refused(client.responses.create, model=MODEL, input="hi", conversation=id)
     assert (error.status_code, error.code) == (404, None)
 
@@ -118,9 +115,7 @@ def test_items_are_added_in_the_order_sent_and_listed_newest_first(service: Serv
     ("item", "param"),
     [
         ({"type": "nonsense"}, "items[0].type"),
-        ({"role": "user"}, "items[0].content"),
         ({"type": "item_reference", "id": "msg_1"}, "items[0].id"),
-        ({"type": "configuration_update", "reasoning": {"effort": "great"}}, "items[0].reasoning.effort"),
         ({"type": "function_call_output", "call_id": "c", "output": "4"}, "items"),
         (5, "items[0]"),
     ],
@@ -142,7 +137,6 @@ def test_a_bad_item_is_named_by_its_place_and_adds_nothing(service: ServiceProce
         b'{"id": "\xff", "role": "user", "content": "x"}',
         b'{"id": "\\ud800", "role": "user", "content": "x"}',
         b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}",
-        b"null",
         b"{",
     ],
 )
@@ -315,68 +309,12 @@ def test_another_tenants_are_not_forked(tenants: ServiceProcess) -> None:
         assert fork(acme, source).id
 
 
-@pytest.mark.parametrize("harmonium", [5, "conv_1", ["conv_1"], {"fork_of": 5}, {"fork": "conv_1"}], ids=str)
-def test_what_is_no_fork_is_refused(service: ServiceProcess, harmonium: Any) -> None:
-    answer = service.http().post("/v1/conversations", json={"harmonium": harmonium})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"].startswith("harmonium")
-
-
 def test_a_response_that_is_under_way_is_not_forked(beside: Callable[..., Served]) -> None:
     client = beside(demo_tokens_per_second=1).client()
     waiting = client.responses.create(model=MODEL, input="Tell me a story.", background=True)
     error = refused_fork(client, waiting.id)
     assert (error.status_code, error.param) == (400, "harmonium.fork_of")
     assert client.responses.cancel(waiting.id).status == "cancelled"
-
-
-# --- ids ---
-
-
-def response(client: OpenAI, **wanted: Any) -> Any:
-    return client.responses.create(model=MODEL, input="Hello.", **wanted)
-
-
-def ids_of(service: ServiceProcess) -> Ids:
-    with service.redis() as redis:
-        (name,) = redis.keys("*{00}:secret")
-        secret = redis.get(name)
-    ids = Ids(Keyspace("harmonium", 256), bytes)
-    ids.prove_by(secret)
-    return ids
-
-
-def test_all_ids_of_a_tree_lead_to_it(service: ServiceProcess) -> None:
-    client = service.client()
-    conversation = client.conversations.create(items=[ADA])
-    first = response(client, conversation=conversation.id)
-    fork_of_it, branch = fork(client, conversation.id), fork(client, first.id)
-    others = [
-        response(client, previous_response_id=first.id),
-        response(client, previous_response_id=first.id, store=False),
-        response(client, previous_response_id=first.id, background=True),
-        response(client, conversation=fork_of_it.id),
-        response(client, conversation=branch.id),
-    ]
-    client.conversations.items.create(conversation.id, items=[ADA])
-    items = [item.id for item in client.conversations.items.list(conversation.id)]
-    ids = [conversation.id, fork_of_it.id, branch.id, *(each.id for each in (first, *others)), *items]
-    whole = [digits_of(id)[:HEX_DIGITS] for id in ids]
-    assert {tree_of(digits) for digits in whole} == {tree_of(digits_of(conversation.id))}
-    assert {digits[:2] for digits in whole} == {digits_of(conversation.id)[:2]}
-    known = ids_of(service)
-    assert [id for id, digits in zip(ids, whole, strict=True) if not known.made(digits)] == []
-
-
-async def test_a_filter_ends_a_page_after_so_many_bytes(settings: Settings) -> None:
-    service = open_service(settings)
-    metadata = {f"key {number}": "é" * 512 for number in range(16)}
-    size = len(msgspec.json.encode(metadata))
-    ids = [(await begin(service, "acme", New(msgspec.Raw(b"[]"), metadata, None))).id for _ in range(500)]
-    most = -(-MAX_LOOKED_AT_BYTES // size // AT_ONCE) * AT_ONCE
-    assert most < 400
-    assert (await pages_of(service, {"found": "yes"}))[0] == (0, ids[most - 1], True)
-    await close_service(service)
 
 
 def test_at_most_twenty_items_are_added_at_once(service: ServiceProcess) -> None:
@@ -389,12 +327,3 @@ def test_at_most_twenty_items_are_added_at_once(service: ServiceProcess) -> None
     ):
         assert (error.status_code, error.param) == (400, "items")
     assert len(texts(client, id, limit=100)) == 20
-
-
-def test_a_fork_may_begin_with_items_of_its_own(service: ServiceProcess) -> None:
-    client = service.client()
-    source = client.conversations.create(items=[ADA])
-    made = fork(client, source.id, items=[EVE] * 20)
-    assert spoken(client, made.id) == ["My name is Ada.", *["My name is Eve."] * 20]
-    assert spoken(client, source.id) == ["My name is Ada."]
-    assert refused_fork(client, source.id, items=[EVE] * 21).param == "items"

@@ -69,24 +69,3 @@ async def test_a_background_response_waits_in_its_queue_until_there_is_room(sett
             go_on.set()
             assert (await first).status_code == 200
         assert (await ended(client, waiting.id)).status == "completed"
-
-
-async def test_what_waits_and_what_is_under_way_is_told_in_the_metrics(settings: Settings) -> None:
-    go_on = asyncio.Event()
-    async with with_room(settings, go_on) as (inside, server), inside.http() as http:
-        first = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
-        await until(lambda: server.generations)
-        second = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "Hi"}))
-        host = server.url.removeprefix("http://")
-
-        async def scraped() -> str:
-            return (await http.get("/metrics")).text
-
-        text = await until(scraped, wanted=lambda text: "harmonium_engine_waiting 1.0" in text)
-        go_on.set()
-        assert [(await each).status_code for each in (first, second)] == [200, 200]
-        after = await scraped()
-    assert f'harmonium_engine_room_tokens{{server="{host}"}} {SMALL:.1f}' in text
-    assert f'harmonium_engine_tokens{{server="{host}"}} 0.0' not in text
-    assert f'harmonium_engine_tokens{{server="{host}"}} 0.0' in after
-    assert "harmonium_engine_waiting 0.0" in after

@@ -77,23 +77,6 @@ async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry
     assert refusal.value.response.headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize(
-    ("path", "allowed"),
-    [
-        ("/v1/responses", "GET, POST"),
-        (f"/v1/responses/{UNKNOWN}", "GET, DELETE"),
-        (f"/v1/responses/{UNKNOWN}/cancel", "POST"),
-        ("/open-responses/v1/models", "GET"),
-        ("/health", "GET, HEAD, OPTIONS"),
-    ],
-)
-def test_a_method_that_a_path_lacks_is_answered_with_its_own(service: ServiceProcess, path: str, allowed: str) -> None:
-    answer = service.http().request("PUT", path, headers={"content-type": "application/json"})
-    assert answer.status_code == 405
-    assert answer.headers["allow"] == allowed
-    assert answer.json()["error"]["message"].endswith(f"It takes {' and '.join(allowed.rsplit(', ', 1))}.")
-
-
 @pytest.mark.parametrize("name", ["authorization", "content-type"])
 def test_a_header_that_a_proxy_may_read_otherwise_comes_once(service: ServiceProcess, name: str) -> None:
     answer = service.http().get("/v1/models", headers=[("host", "localhost"), (name, "a"), (name, "b")])

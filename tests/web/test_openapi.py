@@ -316,17 +316,3 @@ def test_answers_about_conversations_are_as_described(service: ServiceProcess) -
         ("deleteConversation", http.delete(of)),
     ):
         check(operation, answer.status_code, answer.json())
-
-
-def test_answers_about_the_service_are_as_described(service: ServiceProcess) -> None:
-    http = service.http()
-    for operation, path in (
-        ("listModels", "/v1/models"),
-        ("retrieveModel", f"/v1/models/{MODEL}"),
-        ("retrieveModel", "/v1/models/gpt-5"),
-        ("welcome", "/"),
-        ("health", "/health"),
-        ("ready", "/ready"),
-    ):
-        answer = http.get(path)
-        check(operation, answer.status_code, answer.json())

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -12,17 +12,13 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import EngineUnavailable, Generation
-from service.errors import InvalidRequest
 from service.settings.settings import Settings, load_settings
 from service.web.idempotency import key_of
-from store.history.history import ConversationHistoryStore
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, NO_RESPONSES, mark_of
-from store.turn import Status, Turn
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import Inside, answer, opened, scripted, serving
 from tests.support.service.listed import said
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
-from tests.support.waiting import until
 
 KEY = "the key of a test"
 
@@ -249,13 +245,6 @@ async def test_what_is_stored_is_made_to_its_end_though_its_client_hangs_up(sett
         assert len(engine.generations) == len(await responses(inside)) == 1
 
 
-async def under_way(raw: httpx.AsyncClient) -> int:
-    """How many requests are under way."""
-    lines = (await raw.get("/metrics")).text.splitlines()
-    (found,) = [line for line in lines if line.startswith("harmonium_requests_in_progress ")]
-    return int(float(found.split()[1]))
-
-
 async def test_who_waits_for_too_long_is_told_to_come_again(settings: Settings) -> None:
     held = Held()
     brief = load_settings(**settings.model_dump(include=settings.model_fields_set), request_seconds=3.0)
@@ -271,59 +260,10 @@ async def test_who_waits_for_too_long_is_told_to_come_again(settings: Settings) 
         assert engine.generations == []
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_what_a_service_that_stops_cuts_off_is_made_by_another_service(settings: Settings, stream: bool) -> None:
-    held, body = Held(), body_of(stream=stream)
-    async with one(settings) as (inside, _, engine):
-        async with one(settings, held) as (stopping, _, _):
-            making = asyncio.create_task(post(stopping, body))
-            await asyncio.wait_for(held.begun.wait(), SECONDS)
-            waiting = asyncio.create_task(post(inside, body))
-            async with inside.http() as raw:
-                await until(lambda: under_way(raw), wanted=lambda found: found == 1)
-        with pytest.raises(httpx.RemoteProtocolError) if stream else nullcontext():
-            assert (await making).status_code == 503
-        told = (await waiting).text
-
-        assert "Hello." in told
-        assert '"status":"completed"' in told
-        assert len(engine.generations) == len(await responses(inside)) == 1
-
-
 async def post(inside: Inside, body: bytes = BODY, route: str = "/v1/responses") -> httpx.Response:
     """The answer to a request with a key, of just these bytes."""
     async with inside.http() as raw:
         return await raw.post(route, content=body, headers=keyed() | {"content-type": "application/json"})
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_who_comes_second_with_its_turn_is_told_to_ask_for_the_first(settings: Settings, stream: bool) -> None:
-    """As one that was silent for so long that another took over, and was quicker."""
-    held, body = Held(), body_of(stream=stream)
-    async with one(settings, held, [answer("Hello.")]) as (inside, client, _):
-        making = asyncio.create_task(post(inside, body))
-        await asyncio.wait_for(held.begun.wait(), SECONDS)
-        id = f"resp_{await named_as(inside.store)}"
-        other = (await client.responses.create(model=MODEL, input="hi")).id
-        response = (await inside.store.get("default", other)).replace(other.encode(), id.encode())
-        await inside.store.append("default", Turn(id, None, Status.COMPLETED, (), response))
-        await inside.store.forget("default", other)
-        held.may.set()
-        second = await making
-
-        if stream:
-            assert '"type":"response.failed"' in second.text
-        else:
-            assert (second.status_code, second.headers["x-should-retry"]) == (503, "true")
-        assert (await post(inside, body)).headers["idempotent-replayed"] == "true"
-        assert await responses(inside) == [id]
-
-
-async def named_as(store: ConversationHistoryStore) -> str:
-    """As what the only request with a key will be stored."""
-    async with store.server.operation() as operation:
-        (record,) = await operation.command("HVALS", f"{store.keyspace.prefix}:{{00}}:keyed:default")
-    return json.loads(record)["named"]
 
 
 async def test_a_response_that_was_deleted_since_is_not_found_and_not_made_again(settings: Settings) -> None:
@@ -348,25 +288,6 @@ async def test_what_can_be_no_key_is_refused_by_each_route_that_takes_one(settin
                 refused = await raw.post(route, content=BODY, headers=headers)
                 error = refused.json()["error"]
                 assert (refused.status_code, error["code"], error["param"]) == (400, "invalid_idempotency_key", None)
-
-
-async def test_repeats_are_counted_and_in_the_log_without_their_keys(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    async with one(settings) as (inside, client, _), inside.http() as raw:
-        await ask(client)
-        await ask(client)
-        with pytest.raises(openai.UnprocessableEntityError):
-            await ask(client, input="something else")
-        metrics = (await raw.get("/metrics")).text
-    found = [record.fields.get("repeat") for record in caplog.records if hasattr(record, "fields")]
-
-    assert [each for each in found if each] == ["told", "refused"]
-    assert 'harmonium_repeats_total{outcome="told"} 1.0' in metrics
-    assert 'harmonium_repeats_total{outcome="refused"} 1.0' in metrics
-    assert KEY not in caplog.text
-    assert KEY not in str([record.__dict__ for record in caplog.records])
 
 
 # --- conversations ---
@@ -435,26 +356,9 @@ def test_a_key_is_one_to_255_printable_characters(key: bytes) -> None:
     assert key_of([*OTHERS, (b"idempotency-key", key)]) == key
 
 
-@pytest.mark.parametrize("key", [b"", b"a" * 256, b"a\tb", b"\x7f", "é".encode(), "é".encode("latin-1"), b"a\x00"])
-def test_what_can_be_no_key_is_refused_and_not_shown(key: bytes) -> None:
-    with pytest.raises(InvalidRequest) as refusal:
-        key_of([(b"idempotency-key", key)])
-    assert refusal.value.code == "invalid_idempotency_key"
-    assert f"{len(key)} bytes" in refusal.value.message
-
-
 async def test_what_is_gone_since_is_not_found(settings: Settings) -> None:
     async with serving(settings) as inside, inside.client() as client:
         id = (await begin(client)).id
         await client.conversations.delete(id)
         with pytest.raises(openai.NotFoundError):
             await begin(client)
-
-
-async def test_items_of_a_conversation_that_is_deleted_since_are_not_told_again(settings: Settings) -> None:
-    async with serving(settings) as inside, inside.client() as client:
-        id = (await client.conversations.create()).id
-        await add(client, id)
-        await client.conversations.delete(id)
-        with pytest.raises(openai.NotFoundError, match=id):
-            await add(client, id)

@@ -1,21 +1,14 @@
 """Keys are changed while the service runs: SIGHUP has all processes read them again; a wrong file changes nothing."""
 
-import fcntl
 import os
 import signal
-import subprocess
-import termios
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
-from service.settings.settings import variable
-from store.embedded import EmbeddedServer
-from tests.support.ports import free_port
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, HARMONIUM, MODEL, ServiceProcess, WorkerProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 from tests.support.waiting import wait_until
 
 Start = Callable[..., ServiceProcess]
@@ -170,56 +163,3 @@ def test_a_new_tenant_comes_in_and_one_that_is_gone_stays_out(start: Start, keys
     keys.write_text(f"globex:{GLOBEX_KEY}\n")
     service.process.send_signal(signal.SIGHUP)
     wait_until(lambda: status(service.url, ACME_KEY) == 401)
-
-
-def test_the_key_of_the_metrics_is_read_again_by_workers_too(start: Start, tmp_path: Path) -> None:
-    path, port = tmp_path / "metrics-key", free_port()
-    path.write_text(OLD)
-    with EmbeddedServer(tmp_path / "redis") as redis:
-        worker = WorkerProcess(
-            tmp_path / "worker",
-            redis_url=redis.url,
-            api_keys=f"acme:{ACME_KEY}",
-            metrics_key_file=path,
-            worker_port=port,
-        )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            assert (status(url, OLD, "/metrics"), status(url, NEW, "/metrics")) == (200, 401)
-            path.write_text(NEW)
-            worker.process.send_signal(signal.SIGHUP)
-            wait_until(lambda: status(url, NEW, "/metrics") == 200)
-            assert status(url, OLD, "/metrics") == 401
-        finally:
-            worker.stop()
-
-
-@pytest.mark.parametrize(
-    ("processes", "from_file"),
-    [(1, True), (2, False), pytest.param(2, True, marks=pytest.mark.full)],
-)
-def test_a_terminal_that_is_closed_stops_the_service_whatever_its_keys_come_from(
-    keys: Path, tmp_path: Path, processes: int, from_file: bool
-) -> None:
-    given: dict[str, object] = {"data_dir": tmp_path / "data", "port": free_port(), "workers": processes}
-    given |= {"api_keys_file": keys} if from_file else {"api_keys": f"acme:{OLD}"}
-    master, slave = os.openpty()
-    with closing(os.fdopen(master, "rb", 0)):
-        process = subprocess.Popen(
-            [HARMONIUM, "serve"],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=os.environ | {variable(name): str(value) for name, value in given.items()},
-            cwd=tmp_path,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
-        os.close(slave)
-        try:
-            url = f"http://127.0.0.1:{given['port']}"
-            wait_until(lambda: status(url, OLD, "/ready") == 200, 20, passing=httpx.HTTPError)
-        except BaseException:
-            process.kill()
-            raise
-    assert process.wait(20) == 0

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.service.process import MODEL, ServiceProcess, raw_request
+from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.streams import parsed
 from tests.support.waiting import wait_until
 
@@ -49,24 +49,6 @@ def test_a_stream_that_outlives_its_time_is_cut_and_what_was_said_is_kept(start:
         lines = answer.iter_lines()
         id = next(line for line in lines if "resp_" in line).partition('"id":"')[2].partition('"')[0]
         next(line for line in lines if "output_text.delta" in line)
-        service.ask_to_stop()
-        assert service.wait() == 0
-    service.start()
-    kept = service.http().get(f"/v1/responses/{id}").json()
-    assert kept["status"] == "cancelled"
-    assert kept["output"][-1]["content"][0]["text"].startswith("1\n2")
-
-
-def test_a_stream_that_nobody_reads_is_cut_and_what_was_said_is_kept(start: Start) -> None:
-    service = start(shutdown_seconds=1)
-    with socket.socket() as lazy:
-        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        lazy.connect(("127.0.0.1", service.port))
-        lazy.sendall(raw_request(stream=True, input="Count to 100000.", max_output_tokens=100_000))
-        beginning = b""
-        while b'","created_at"' not in beginning:
-            beginning += lazy.recv(4096)
-        id = beginning.partition(b'"id":"')[2].partition(b'"')[0].decode()
         service.ask_to_stop()
         assert service.wait() == 0
     service.start()

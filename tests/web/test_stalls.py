@@ -53,14 +53,10 @@ async def test_the_loop_never_stops_for_long_while_a_conversation_is_recognised(
 EIGHT_MB = 8_000_000
 BLOCKS: dict[str, Callable[[], list[Any]]] = {
     "one text": lambda: [{"type": "text", "text": "ab c" * (EIGHT_MB // 4)}],
-    "texts": lambda: [{"type": "text", "text": "\n" * 8000} for _ in range(EIGHT_MB // 16_200)],
     "short texts": lambda: [{"type": "text", "text": "a"}] * MAX_PARTS,
     "parts of a result": lambda: [
         {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "a" * 8000}] * 900}
     ],
-    "documents": lambda: (
-        [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a" * 1_000_000}}] * 7
-    ),
 }
 
 

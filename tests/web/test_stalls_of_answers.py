@@ -14,7 +14,7 @@ from service.responses.output import sealed
 from service.responses.output.sealed import MAX_KEPT_BYTES, REASONING
 from service.responses.seal import Sealer
 from service.settings.settings import Settings
-from tests.support.bad.heavy import fresh, patterns, shape, strict
+from tests.support.bad.heavy import fresh, shape, strict
 from tests.support.engine.scripted import Script
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.lag import CREATE, least_stall, post_and_read
@@ -57,10 +57,6 @@ ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
         lambda word: {"stop": [f"{'e' * (MAX_STOP_CHARS - 9)}{word}{n}" for n in range(MAX_STOPS)]},
     ),
     "4,000 tokens with twenty alternatives each": (played("word " * 4_000), lambda word: LOGPROBS),
-    "an answer under patterns": (
-        played('{"p0":"abc7.w10"}'),
-        lambda word: strict(patterns(word, r"[a-z]{2,9}(\d+|[^x-z]*)\.")),
-    ),
     "an answer that branches in branches of its schema look at": (
         played("[" * 40 + "0" + ",2]" * 40),
         lambda word: strict(doubling(40, word)),
@@ -68,13 +64,6 @@ ANSWERS: dict[str, tuple[Script, Callable[[str], dict[str, Any]]]] = {
     "an answer under a pattern of many counts": (
         played(json.dumps({"x": "a" * 20_000})),
         lambda word: strict(shape({"x": {"type": "string", "pattern": f"^{COUNTS}({word})?$"}}, required=["x"])),
-    ),
-    "a compaction of 100,000 tokens": (
-        played("A summary. " * 500),
-        lambda word: {
-            "input": [{"role": "user", "content": f"{word} {n} " * 5} for n in range(3_000)]
-            + [{"type": "compaction_trigger"}]
-        },
     ),
     "a compaction, and the answer": (
         played("A summary. " * 500),

@@ -14,17 +14,11 @@ PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     "parent",
     [
         b"",
-        b"00",
         PARENT.upper(),
-        PARENT[:-1],
         PARENT + b"0",
-        PARENT + b"\n",
         PARENT + b"\r\nx: y",
-        b" " + PARENT,
-        PARENT.replace(b"-", b"_"),
         b"ff" + PARENT[2:],
         PARENT.replace(b"4bf92f3577b34da6a3ce929d0e0e4736", b"0" * 32),
-        PARENT.replace(b"00f067aa0ba902b7", b"0" * 16),
     ],
 )
 def test_what_is_no_parent_is_left_out_and_its_state_too(parent: bytes) -> None:
@@ -39,13 +33,10 @@ def test_a_state_that_is_none_is_left_out_alone(state: bytes) -> None:
 @pytest.mark.parametrize(
     ("headers", "session"),
     [
-        ({}, ""),
         ({b"x-session-id": b"ses_1"}, "ses_1"),
         ({b"x-session-id": b"ses_1", b"x-session-affinity": b"ses_2"}, "ses_2"),
         ({b"x-session-id": b"ses_1", b"x-session-affinity": b""}, "ses_1"),
-        ({b"x-session-id": b"a" * MAX_SESSION_CHARS}, "a" * MAX_SESSION_CHARS),
         ({b"x-session-id": b"a" * (MAX_SESSION_CHARS + 1)}, ""),
-        ({b"x-session-id": b"a b"}, ""),
         ({b"x-session-id": b"\xff"}, ""),
     ],
 )

@@ -6,13 +6,8 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from service.build import this_build
-from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
-from tests.support.service.inside import serving
-from tests.support.service.process import ACME_KEY, ServiceProcess
+from tests.support.service.process import ServiceProcess
 
 
 def test_a_program_learns_the_name_the_version_and_where_to_go(service: ServiceProcess) -> None:
@@ -65,13 +60,3 @@ def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: Servic
     assert set(re.findall(r'(?:href|src)="([^"]+)"', page.text)) == set(
         service.http().get("/").json()["links"].values()
     )
-
-
-@pytest.mark.parametrize("host", ["harmonium.example", "[::1", "localhost:80:80", '"<b>', "a@localhost"])
-async def test_a_name_that_others_may_use_is_not_shown_as_the_scheme_is_unknown(settings: Settings, host: str) -> None:
-    async with (
-        serving(settings.model_copy(update={"api_keys": parse_api_keys(f"acme:{ACME_KEY}")})) as inside,
-        inside.http() as http,
-    ):
-        answer = await http.get("/", headers={"accept": "text/html", "host": host})
-    assert (answer.status_code, 'base_url="THIS_ADDRESS/v1"' in answer.text) == (200, True)
