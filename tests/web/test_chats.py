@@ -280,22 +280,6 @@ async def test_a_streamed_call_comes_by_its_index_with_its_arguments_in_pieces(c
     assert call.id.startswith("call_")
 
 
-async def test_log_probabilities_are_those_of_the_answer(client: AsyncOpenAI) -> None:
-    whole: ChatCompletion = await ask_chat(client, logprobs=True, top_logprobs=2)
-    assert whole.choices[0].logprobs is not None
-    known = whole.choices[0].logprobs.content or []
-    assert "".join(token.token for token in known) == whole.choices[0].message.content
-    assert all(len(token.top_logprobs) == 2 and token.bytes == list(token.token.encode()) for token in known)
-
-
-async def test_a_limit_below_that_of_responses_is_one_of_a_chat_completion(client: AsyncOpenAI) -> None:
-    for name in ("max_tokens", "max_completion_tokens"):
-        given: ChatCompletion = await ask_chat(client, **{name: 1})
-        assert given.choices[0].finish_reason == "length"
-        assert given.usage is not None
-        assert given.usage.completion_tokens == 1
-
-
 async def test_an_error_amid_a_stream_is_raised_by_the_client(remembering: Settings) -> None:
     engine = scripted([opened("Ahoy"), Die(EngineError("it is gone"))])
     async with serving(remembering, engine) as inside, inside.client() as client:

@@ -130,14 +130,12 @@ def test_any_bytes_come_through_a_form(content: bytes) -> None:
         b"--b\r\n\r\n\r\n" * 300_000 + b"--b--\r\n",
         form(b"\n" * 4_000_000),
         form(b"x").replace(b"x/y", b"\r\na: b" * 500_000),
-        form(b"x").replace(b"x/y", b"y" * 2_000_000),
-        form(b"x", name=";" * 4_000),
         form(b"x", name="x; a*0=" * 500),
         b"".join(
             b"--%d\r\nContent-Type: multipart/mixed; boundary=%d\r\n\r\n" % (each, each + 1) for each in range(3_000)
         ),
     ],
-    ids=["parts", "lines", "headers", "a long header", "a long name", "options", "forms in forms"],
+    ids=["parts", "lines", "headers", "options", "forms in forms"],
 )
 @pytest.mark.timeout(20)
 def test_no_form_takes_long(body: bytes) -> None:

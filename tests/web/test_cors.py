@@ -33,11 +33,8 @@ def test_a_page_that_is_named_may_call_and_read_the_answer(beside: Start) -> Non
     assert "etag" in answer.headers["access-control-expose-headers"]
     known = {"origin": PAGE, "if-none-match": "*"}
     same = service.http(ACME_KEY).get(f"/v1/responses/{answer.json()['id']}", headers=known)
-    assert (same.status_code, same.headers["access-control-allow-origin"], same.headers["vary"]) == (
-        304,
-        PAGE,
-        "Origin",
-    )
+    assert (same.status_code, same.headers["access-control-allow-origin"]) == (304, PAGE)
+    assert same.headers["vary"] == "Origin"
     refused = service.http().post("/v1/responses", json=body, headers={"origin": PAGE})
     assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, PAGE)
 
@@ -49,7 +46,6 @@ def test_without_the_setting_there_is_no_such_header(tenants: Served) -> None:
 @pytest.mark.parametrize(
     ("origins", "keys", "words"),
     [
-        (PAGE, "", "set HARMONIUM_API_KEYS"),
         ("*", "", "set HARMONIUM_API_KEYS"),
         ("chat.example.com", "acme:key", "is no origin"),
         (f"{PAGE}/chat", "acme:key", "without a path"),

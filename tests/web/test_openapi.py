@@ -159,14 +159,14 @@ def _spoilt(name: str) -> Iterator[Json]:
                 yield wrong
 
 
-BODIES = [
+BODIES = (
     "CreateResponse",
     "CompactConversation",
     "CreateConversation",
     "UpdateConversation",
     "AddItems",
     "SteerResponse",
-]
+)
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -247,72 +247,36 @@ def test_every_event_is_as_described(event: Event) -> None:
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}
 RICH: Json = {
     "model": MODEL,
-    "tools": [
-        TOOL,
-        {"type": "custom", "name": "note", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
-        {"type": "namespace", "name": "crm", "description": "x", "tools": [TOOL]},
-        {"type": "web_search", "filters": {}},
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "sunny"},
     ],
-    "tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "name": "get_weather"}]},
+    "tools": [TOOL, {"type": "namespace", "name": "crm", "description": "x", "tools": [TOOL]}],
     "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
-    "top_logprobs": 2,
     "text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}},
     "metadata": {"a": "b"},
-    "enable_response_messages": True,
 }
-ITEMS: list[Json] = [
-    {
-        "role": "user",
-        "content": [{"type": "input_text", "text": "hi"}, {"type": "input_image", "image_url": "https://a.b/c"}],
-    },
-    {"role": "assistant", "content": "Hello."},
-    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so"}]},
-    {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"},
-    {"type": "function_call_output", "call_id": "c", "output": "sunny"},
-    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
-    {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["x"], "results": None},
-    {"type": "mcp_approval_request", "server_label": "docs", "name": "read", "arguments": "{}"},
-    {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {}},
-    {"type": "tool_search_output", "tools": [{"type": "namespace", "name": "empty", "tools": None}], "call_id": "s"},
-]
 
 
-def test_answers_about_responses_are_as_described(service: ServiceProcess) -> None:
+def test_answers_have_no_member_that_is_not_described(service: ServiceProcess) -> None:
     http = service.http()
-    made = http.post("/v1/responses", json={**RICH, "input": ITEMS})
+    made = http.post("/v1/responses", json=RICH)
     of = f"/v1/responses/{made.json()['id']}"
+    begun = http.post("/v1/conversations", json={"items": RICH["input"], "metadata": {"a": "b"}})
+    conversation = f"/v1/conversations/{begun.json()['id']}"
     for operation, answer in (
         ("createResponse", made),
-        ("retrieveResponse", http.get(of, params={"include": "reasoning.encrypted_content"})),
+        ("retrieveResponse", http.get(of)),
         ("retrieveResponse", http.get("/v1/responses/resp_unknown")),
         ("listInputItems", http.get(f"{of}/input_items")),
-        ("cancelResponse", http.post(f"{of}/cancel", json={})),
         ("deleteResponse", http.delete(of)),
-        ("countInputTokens", http.post("/v1/responses/input_tokens", json={"input": ITEMS})),
-        ("compactConversation", http.post("/v1/responses/compact", json={"model": MODEL, "input": ITEMS})),
-        ("createResponse", http.post("/v1/responses", json={"model": MODEL})),
-        ("createResponse", http.post("/v1/responses", json={"model": MODEL, "input": "hi", "background": True})),
-        ("createResponse", http.post("/v1/responses", content=b"{}", headers={"content-type": "text/plain"})),
-        ("openWebSocket", http.get("/v1/responses")),
-    ):
-        check(operation, answer.status_code, answer.json())
-
-
-def test_answers_about_conversations_are_as_described(service: ServiceProcess) -> None:
-    http = service.http()
-    made = http.post("/v1/conversations", json={"items": ITEMS, "metadata": {"a": "b"}})
-    of = f"/v1/conversations/{made.json()['id']}"
-    items = http.get(f"{of}/items")
-    item = f"{of}/items/{items.json()['data'][0]['id']}"
-    for operation, answer in (
-        ("createConversation", made),
-        ("listConversationItems", items),
-        ("listConversations", http.get("/v1/conversations", params={"metadata[a]": "b"})),
-        ("retrieveConversation", http.get(of)),
-        ("updateConversation", http.post(of, json={"metadata": None})),
-        ("createConversationItems", http.post(f"{of}/items", json={"items": ITEMS[:1]})),
-        ("retrieveConversationItem", http.get(item)),
-        ("deleteConversationItem", http.delete(item)),
-        ("deleteConversation", http.delete(of)),
+        ("compactConversation", http.post("/v1/responses/compact", json={"model": MODEL, "input": "hi"})),
+        ("createConversation", begun),
+        ("listConversationItems", http.get(f"{conversation}/items")),
+        ("listConversations", http.get("/v1/conversations")),
+        ("deleteConversation", http.delete(conversation)),
+        ("listModels", http.get("/v1/models")),
+        ("ready", http.get("/ready")),
     ):
         check(operation, answer.status_code, answer.json())

@@ -153,13 +153,10 @@ def test_a_client_that_has_a_response_gets_no_body(service: ServiceProcess) -> N
     ("known", "status"),
     [
         ("{tag}", 304),
-        ("W/{tag}", 304),
         ('"other", W/{tag} , "third"', 304),
         ("*", 304),
-        ('"other"', 200),
         ("", 200),
         ("{bare}", 200),
-        ('W/"other",', 200),
         ("\xe9\xe9", 200),
     ],
 )

@@ -13,7 +13,6 @@ from service.api.request import MAX_STOP_CHARS, MAX_STOPS
 from service.api.tools.read import MAX_GRAMMARS
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.grammar.schema_values import MAX_ENUM
-from service.grammar.schemas import MAX_PATTERNS_CHARS
 from service.responses.seal import TAG
 from tests.support.bad.table import LIMIT, MIB, Bad, body, text
 from tests.support.service.process import MODEL
@@ -36,10 +35,6 @@ HEAVY: dict[str, Bad] = {
         "reasoning.effort",
         "5",
     ),
-    "an unterminated string": Bad(body(b'"input":"', b"a", b""), "invalid_json", None, "truncated"),
-    "an unknown name as long as fits": Bad(
-        body(b'"', b"a", b'":1}'), "unknown_parameter", "a" * 60 + "…", "Check its spelling"
-    ),
     "as many parts as fit": Bad(
         body(b'"input":[{"role":"user","content":[', b'{"type":"x"},', b"1]}]}"),
         "invalid_value",
@@ -55,12 +50,6 @@ HEAVY: dict[str, Bad] = {
     "as many escapes as fit": Bad(text(r"\u0041 "), "context_length_exceeded", "input", "131072"),
     "as many tools as fit": Bad(
         body(FULL + b'"tools":[', b'{"type":"function"},', b"1]}"), "invalid_value", "tools", "1048576"
-    ),
-    "an item with all that fits": Bad(
-        body(b'"input":[{"type":"function_call","call_id":"c","name":"f","arguments":"{}","x":[', b"[],", b"1]}]}"),
-        None,
-        "input",
-        "function call c",
     ),
 }
 """Bodies as large as they may be, of what might be dear to read."""
@@ -118,12 +107,6 @@ def chained(word: str, links: int) -> dict[str, Any]:
     return shape({f"p{n}": {"$ref": f"#/$defs/{word}_{n}"} for n in range(links)}, **{"$defs": defs})
 
 
-def patterns(word: str, pattern: str) -> dict[str, Any]:
-    """A schema with as many characters of patterns as it may have."""
-    each = MAX_PATTERNS_CHARS // (len(pattern) + len(word) + 2)
-    return shape({f"p{n}": {"type": "string", "pattern": f"{pattern}{word}{n % 90 + 10}"} for n in range(each)})
-
-
 def rules(word: str, line: str, first: str) -> str:
     """A Lark grammar of lines with a number in each, as long as it may be."""
     lines = [f"start: {first}"]
@@ -148,11 +131,7 @@ def chat(calls: int, word: str) -> list[dict[str, Any]]:
 
 KINDS: dict[str, Builder] = {
     "an enum at its limit": lambda word: strict(shape({"a": {"enum": [f"{word}{n}" for n in range(MAX_ENUM)]}})),
-    "oneOf of as many objects as a format has room for": lambda word: strict(
-        shape({"a": {"oneOf": [shape({"k": {"const": f"{word}{n}"}}, required=["k"]) for n in range(1_900)]}})
-    ),
     "a chain of 1,900 references": lambda word: strict(chained(word, 1_900)),
-    "patterns at their limit": lambda word: strict(patterns(word, r"^[a-z]{2,9}(\d+|[^x-z]*)\.")),
     "128 functions of as many bytes as fit": lambda word: {
         "tools": [
             function(f"f{n}", shape({f"{word}_{n}_{m}": {"type": "string"} for m in range(190)})) for n in range(128)
@@ -166,9 +145,6 @@ KINDS: dict[str, Builder] = {
             custom(f"c{n}", "lark", rules(f"{word}{n}", 'r{n}: "{word}" r{m}? | (r{m} "x")*', "r0"))
             for n in range(MAX_GRAMMARS)
         ]
-    },
-    "16 regexes at their limit": lambda word: {
-        "tools": [custom(f"c{n}", "regex", f"{word}{n}[a-f]*" + "(a|[b-c]?)" * 200) for n in range(MAX_GRAMMARS)]
     },
     "a grammar that counts": lambda word: {
         "tools": [custom("c", "lark", f'start: a\na: (("{word}" "b"?)~1..15 "c")~1..15 \n')]

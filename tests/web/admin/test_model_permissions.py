@@ -110,20 +110,6 @@ async def test_with_a_list_only_those_on_it_are_there_and_without_one_all(settin
         assert [model.id async for model in user.models.list()] == everything
 
 
-async def test_one_projects_list_is_not_anothers_and_the_audit_log_has_it(settings: Settings, tmp_path: Path) -> None:
-    async with two_models(settings, tmp_path) as (inside, client, project, _):
-        organization = client.admin.organization
-        other = await organization.projects.create(name="Other")
-        _, value = await new_key(client, other.id)
-        await organization.projects.model_permissions.update(project, mode="deny_list", model_ids=[A, B])
-        async with inside.client(value) as user:
-            await user.responses.create(model=A, input="hi")
-        (entry,) = [each async for each in organization.audit_logs.list(event_types=["project.updated"])]
-        about: Any = entry.project_updated
-        assert about.id == project
-        assert about.changes_requested.model_permissions == {"mode": "deny_list", "model_ids": [A, B]}
-
-
 async def test_an_open_web_socket_has_the_list_of_now(settings: Settings, tmp_path: Path) -> None:
     async with two_models(settings, tmp_path) as (inside, client, project, user):
         headers = {"authorization": f"Bearer {user.api_key}"}

@@ -15,7 +15,6 @@ from service.web.auth import ADMINISTRATION
 from tests.support.service.inside import Inside
 from tests.support.service.process import MODEL
 from tests.support.service.routes import served
-from tests.support.waiting import until
 from tests.web.admin.test_admin import ADMIN, STATIC, administered
 
 ALL = served()
@@ -160,17 +159,3 @@ async def test_lists_of_one_project_have_nothing_of_the_other(settings: Settings
         mine = await http.get(f"{ADMINISTRATION}/audit_logs?project_ids[]={attacker.project}", headers=head(ADMIN))
         assert len(mine.json()["data"]) == len(log) // 2
         assert not {*leaks(mine.text, victim)} - {"4242"}
-
-        async def used(ids: str) -> dict[str, int]:
-            dimensions = "&".join(f"group_by[]={each}" for each in ("project_id", "api_key_id", "model", "batch"))
-            path = f"{ADMINISTRATION}/usage/completions?start_time=1&bucket_width=1d&{ids}&{dimensions}"
-            answer = await http.get(path.replace("start_time=1", f"start_time={today}"), headers=head(ADMIN))
-            found = [each for bucket in answer.json()["data"] for each in bucket["results"]]
-            return {each["project_id"]: each["num_model_requests"] for each in found}
-
-        created = (await http.get(f"{ADMINISTRATION}/projects/{victim.project}", headers=head(ADMIN))).json()
-        today = created["created_at"] - 86_400
-        assert await until(lambda: used(""), wanted=lambda found: found == {attacker.project: 2, victim.project: 2})
-        for ids in (f"project_ids[]={attacker.project}", f"api_key_ids[]={attacker.key}"):
-            assert await used(ids) == {attacker.project: 2}
-        assert await used(f"project_ids[]={attacker.project}&api_key_ids[]={victim.key}") == {}

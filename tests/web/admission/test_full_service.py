@@ -58,12 +58,6 @@ def test_a_request_waits_for_a_slot_while_others_look_and_cancel(service: Servic
         assert not last.done()
         connection.close()
         assert last.result(30).status == "completed"
-    waiting(service, 0)  # its line is written, and it is counted, once it has been answered
-    wait_until(lambda: scraped(service.http()).value("harmonium_request_wait_seconds_count") == 1)
-    (line,) = wait_until(
-        lambda: [line for line in service.log.splitlines() if "waited_ms=" in line and " request " in line]
-    )
-    assert "status=200" in line
 
 
 def test_a_client_that_leaves_while_it_waits_is_seen_at_once(service: ServiceProcess) -> None:
@@ -73,9 +67,6 @@ def test_a_client_that_leaves_while_it_waits_is_seen_at_once(service: ServicePro
             waiting(service, 1)
         waiting(service, 0)
         wait_until(lambda: "status=499" in service.log)
-    (line,) = [line for line in service.log.splitlines() if "status=499" in line]
-    assert "client=gone" in line
-    assert "waited_ms=" in line
     assert service.client().responses.create(**HI).status == "completed"
     assert "Traceback" not in service.log
 

@@ -14,11 +14,9 @@ from service.web.console.trees import (
     EXCERPT_CHARS,
     PIECE_CHARS,
     Box,
-    Excerpt,
     Look,
     Search,
     Wanted,
-    excerpt_of,
     read_cursor,
 )
 from store.history.history import ConversationHistoryStore
@@ -90,27 +88,6 @@ def test_a_tree_is_retrieved_by_any_id_within_it(own: Served) -> None:
         answer = http.get(f"{TREES}/{id}").json()
         assert answer["turns"] == told["turns"]
         assert answer["id"] == first.id
-
-
-def test_a_conversation_and_what_was_deleted_are_shown_in_their_tree(own: Served) -> None:
-    client, http = own.client(), own.http()
-    conversation = client.conversations.create(items=[{"role": "user", "content": "My name is Ada."}])
-    first = said(client, "Hello.", conversation=conversation.id)
-    last = said(client, "What is my name?", conversation=conversation.id)
-    client.responses.delete(first)
-    told = http.get(f"{TREES}/{conversation.id}").json()
-    shown = [(turn["kind"], turn["status"], turn["input"]) for turn in told["turns"]]
-    assert shown == [
-        ("items", "completed", "My name is Ada."),
-        ("response", "deleted", None),
-        ("response", "completed", "What is my name?"),
-        ("conversation", "completed", None),
-    ]
-    assert (told["turns"][-1]["id"], told["turns"][-1]["parent"]) == (conversation.id, last)
-    (tree,) = trees(http)["data"]
-    assert (tree["conversation"], tree["turns"], tree["newest"]["id"]) == (conversation.id, 2, last)
-    assert tree["title"] == "My name is Ada.", "the items that it begins with are no turn, but its title"
-    assert http.get(f"{TREES}/{first}").status_code == 404
 
 
 def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
@@ -265,53 +242,3 @@ def test_others_run_between_the_pieces_of_a_long_text_and_between_short_turns() 
     assert sum(1 for _ in steps) >= pieces - 1
     short = msgspec.json.encode([{"role": "user", "content": "Hello."}])
     assert sum(1 for _ in range(10_000) for _ in look.at(b"{}", short, set())) >= 10_000 // CUT_AT_ONCE // 2
-
-
-# --- excerpts of whatever a release may have stored ---
-
-
-def cut(output: Any = (), items: Any = (), **response: Any) -> Excerpt:
-    """The shown part of a turn."""
-    return excerpt_of(msgspec.json.encode({"output": output, **response}), msgspec.json.encode(items))
-
-
-@pytest.mark.parametrize(
-    ("items", "expected"),
-    [
-        ([{"type": "message", "role": "user", "content": "Hello  there,\n you."}], "Hello there, you."),
-        ([{"role": "user", "content": [{"type": "input_image"}, {"type": "input_text", "text": "Hi"}]}], "Hi"),
-        ([{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AA"}]}], "[image]"),
-        ([{"type": "function_call", "name": "look", "arguments": '{"x":1}'}], 'look({"x":1})'),
-        ([{"type": "code_interpreter_call", "code": "print(1)\n"}], "code_interpreter(print(1))"),
-        ([{"type": "function_call", "name": "look"}, {"role": "user", "content": "Hi"}], "Hi"),
-        ([{"type": "message", "content": [None, 3, [], {"text": None}]}], ""),
-    ],
-)
-def test_the_first_text_of_items_is_shown(items: Any, expected: str) -> None:
-    assert cut(items=items).input == expected
-    assert cut(output=items).output == expected
-
-
-CALLED = {"type": "mcp_call", "name": "add", "arguments": '{"a":1}', "output": "42"}
-SPOKEN = {"type": "message", "role": "assistant"}
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        ([CALLED, {**SPOKEN, "phase": "final_answer", "content": "It is 42."}], "It is 42."),
-        ([{**SPOKEN, "phase": "commentary", "content": "I'll add."}, CALLED], "I'll add."),
-        ([CALLED, {**CALLED, "name": "last"}], 'last({"a":1})'),
-        ([{"type": "function_call_output", "call_id": "c", "output": "42"}], ""),
-    ],
-)
-def test_the_answer_is_the_final_one_else_the_last_message_else_the_last_call_and_never_what_a_tool_gave(
-    output: Any, expected: str
-) -> None:
-    assert cut(output=output).output == expected
-
-
-def test_an_excerpt_has_so_many_characters_of_whatever_there_is() -> None:
-    text = "ẞ😀" * 10_000_000
-    assert cut(items=[{"content": text}]).input == text[:EXCERPT_CHARS]
-    assert len(cut(items=[{"type": "function_call", "name": "n", "arguments": "a" * 1_000}]).input) == EXCERPT_CHARS

@@ -5,9 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.harmony.tokens import decode, mark_of, pack
-from service.web.console.turns import HARMONY, MOST_TOKENS, page_of
-from store.turn import StoredMessage
+from service.harmony.tokens import decode, mark_of
+from service.web.console.turns import HARMONY, MOST_TOKENS
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 TURNS = "/console/api/turns"
@@ -35,24 +34,6 @@ def words_of(message: dict[str, Any]) -> str:
         if not token.get("special")
     ]
     return b"".join(said).decode()
-
-
-def test_pages_have_every_token_once_wherever_they_are_cut() -> None:
-    sizes = (3, 0, 1, 7)
-    messages = [StoredMessage("user", pack(range(10 * at, 10 * at + size))) for at, size in enumerate(sizes)]
-    expected = [id for at, size in enumerate(sizes) for id in range(10 * at, 10 * at + size)]
-    for limit in range(1, 13):
-        found: list[int] = []
-        for after in range(0, 11, limit):
-            page = page_of(messages, after, limit)
-            assert page.length == 11
-            assert sum(len(message.tokens) for message in page.messages) == min(limit, 11 - after)
-            for message in page.messages:
-                assert message.tokens[0].id % 10 == message.first
-                found += [token.id for token in message.tokens]
-        assert found == expected
-    assert page_of(messages, 11, 5).messages == []
-    assert page_of([], 0, 5) == ([], 0)
 
 
 def test_a_turns_messages_are_told_with_their_tokens_and_what_was_cached(service: ServiceProcess) -> None:

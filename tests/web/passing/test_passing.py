@@ -1,11 +1,7 @@
 """Chat Completions, completions and embeddings through the service: what the server gets, and what the client gets."""
 
-import asyncio
-import json
-from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, RateLimitError
 
@@ -13,11 +9,10 @@ from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from store.limits import Check, Limits
 from tests.support.engine.chatting import FOR_EVER
-from tests.support.engine.connected import scripted
 from tests.support.engine.misbehaviour import Instead, Then
-from tests.support.engine.standin import Asked, Standin, standing_in
+from tests.support.engine.standin import Asked, Standin
 from tests.support.service.background import changed
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY
 from tests.support.store.counted import usage
 from tests.support.waiting import until
 from tests.web.passing.conftest import ENGINE_KEY, Behind, standing_before
@@ -174,30 +169,3 @@ async def left(behind: Behind) -> int:
     month = Check("all", "tokens", "month", 60_000)
     found = await limits.admit("default", store.new_id(), [month], reads=0, writes=0)
     return found.left[0].amount
-
-
-STREAMS = 3
-
-
-async def test_a_kill_amid_streams_leaves_no_work_on_the_server(start: Callable[..., ServiceProcess]) -> None:
-    async with standing_in(scripted(), api_key=ENGINE_KEY) as server:
-        settings = {"engine": "vllm", "engine_url": server.url, "engine_api_key": ENGINE_KEY}
-        service = await asyncio.to_thread(start, **settings)
-        async with httpx.AsyncClient(base_url=service.url) as http:
-            asked = [asyncio.create_task(_stream(http, stream)) for stream in (True, True, False)]
-            await until(lambda: server.running == STREAMS)
-            await asyncio.to_thread(service.kill)
-            await until(lambda: server.running == 0)
-            broken = await asyncio.gather(*asked, return_exceptions=True)
-        assert all(isinstance(each, httpx.HTTPError) for each in broken)
-
-
-async def _stream(http: httpx.AsyncClient, stream: bool) -> None:
-    """Read a chat completion to its end."""
-    body = {"model": "talker", "messages": [{"role": "user", "content": FOR_EVER}], "stream": stream}
-    async with http.stream("POST", "/v1/chat/completions", content=json.dumps(body), headers=JSON) as answer:
-        async for _ in answer.aiter_bytes():
-            pass
-
-
-JSON = {"content-type": "application/json"}

@@ -132,21 +132,6 @@ async def test_sixteen_run_at_once_and_more_wait(settings: Settings) -> None:
     await until(lambda: engine.running == 0)
 
 
-async def test_a_continuation_that_fails_lets_its_parent_be_forgotten(settings: Settings) -> None:
-    async with serving(settings) as inside, socket(inside.url) as ws:
-        for store in (False, True):
-            first = await ws.answer("Hello! My name is Ada.", store=store)
-            wrong = {"type": "function_call_output", "call_id": "call_none", "output": "x"}
-            await ws.ask([wrong], store=store, previous_response_id=first["id"])
-            assert (await ws.rest())[-1]["status"] == 400
-            await ws.ask("What is my name?", store=store, previous_response_id=first["id"])
-            last = (await ws.rest())[-1]
-            if store:
-                assert "Ada" in said(last["response"])
-            else:
-                assert last["error"]["code"] == "previous_response_not_found"
-
-
 async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
