@@ -15,7 +15,6 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.serve import join
-from service.engine.servers.engine import Access, ServersEngine
 from service.process import open_archive
 from service.settings.settings import Settings
 from store.archive.archive import Archive
@@ -24,9 +23,6 @@ from store.backup.archiving.marks import Marks
 from store.backup.heads import key_of
 from store.backup.upkeep.expiring import LOOKED_KEY
 from store.errors import ArchiveUnavailable, Unsupported
-from tests.support.chat.standin import answer, chatting
-from tests.support.markup.writing import Turn
-from tests.support.pictures import png, said, shown_in, url_of
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL, free_port
 from tests.support.waiting import until
@@ -75,7 +71,6 @@ class Stored:
         self.ada, self.bob = (inside.client(key) for _, key in KEYS)
 
     async def all_archived(self) -> None:
-        """Return once the archive lacks nothing."""
         await until(lambda: self._waits(0))
 
     async def _waits(self, count: int) -> bool:
@@ -325,30 +320,8 @@ async def _is_gone(client: AsyncOpenAI, id: str) -> bool:
 
 
 async def forget_all(redis: Redis, prefix: str) -> None:
-    """The server loses all that it has."""
     keys = [key async for key in redis.scan_iter(f"{prefix}:*")]
     await redis.delete(*keys)
-
-
-async def test_a_picture_that_left_memory_is_shown_and_listed_again_byte_for_byte(
-    settings: Settings, redis: Redis, prefix: str
-) -> None:
-    await asyncio.to_thread(join, settings)
-    cat = png(comment=bytes(range(256)) * 400)
-    async with (
-        chatting(lambda _: answer(Turn("", "A cat.", [])), model=MODEL, sees=True, vllm=True) as eyes,
-        serving(settings, ServersEngine(eyes.kind, Access((eyes.url,)))) as inside,
-        (stored := Stored(inside, redis, prefix)).ada as ada,
-        stored.bob,
-    ):
-        first = await ada.responses.create(model=MODEL, input=said("Look", cat))
-        await stored.all_archived()
-        await stored.push_out(first.id)
-        assert [key async for key in redis.scan_iter(f"{prefix}:*:picture:*")] == []
-        listed = await ada.responses.input_items.list(first.id)
-        assert url_of(cat) in listed.to_json()
-        await say(ada, "And its colour?", first.id)
-        assert shown_in(eyes.chats[-1].body) == ["Look", url_of(cat), "A cat.", "And its colour?"]
 
 
 async def test_what_is_too_old_goes_from_the_archive_and_what_is_in_memory_stays(

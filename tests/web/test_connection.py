@@ -27,7 +27,6 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 def config_with(limits: ConnectionLimits) -> uvicorn.Config:
-    """A server's configuration, with the stand-in behind it."""
     app = partial(create_app, load_settings())
     config = uvicorn.Config(app, factory=True, http=BoundedHttpProtocol, ws="none", log_config=None)
     config.connection_limits = limits  # type: ignore[attr-defined]
@@ -47,13 +46,11 @@ def config(limits: ConnectionLimits) -> uvicorn.Config:
 
 @pytest.fixture
 def server(config: uvicorn.Config) -> uvicorn.Server:
-    """The server, with the stand-in behind it."""
     return uvicorn.Server(config)
 
 
 @pytest.fixture
 async def connect(server: uvicorn.Server) -> AsyncGenerator[Connect]:
-    """Opens connections to the server."""
     with listen("127.0.0.1", 0) as listener:
         writers: list[asyncio.StreamWriter] = []
 
@@ -160,26 +157,6 @@ async def until_hung_up(reader: asyncio.StreamReader) -> bytes:
 
 UNREAD = b"PUT /pid HTTP/1.1\r\nHost: localhost\r\n"
 """It is answered without its body."""
-
-
-@pytest.mark.parametrize(
-    ("request_", "stray"),
-    [
-        (GET + b"\r\n", b"\r\n"),
-        (UNREAD + b"Content-Length: 1000\r\n\r\n", b"x"),
-        (UNREAD + b"Transfer-Encoding: chunked\r\n\r\n", b"5"),
-    ],
-    ids=["an empty line", "a byte of its body", "half a chunk"],
-)
-async def test_a_byte_that_begins_no_request_keeps_no_connection_open(
-    connect: Connect, config: uvicorn.Config, request_: bytes, stray: bytes
-) -> None:
-    config.timeout_keep_alive = 1
-    reader, writer = await connect()
-    writer.write(request_)
-    await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)
-    writer.write(stray)
-    assert await answer_to(reader) == b""
 
 
 async def test_an_answer_without_its_body_arrives_however_long_that_is(connect: Connect) -> None:

@@ -110,7 +110,6 @@ async def test_another_tenants_container_looks_as_if_it_were_none(settings: Sett
 
 
 def form(content: bytes, name: str = "a.bin", part: str = "file") -> bytes:
-    """A form as clients send it, with one file."""
     head = f'--b\r\nContent-Disposition: form-data; name="{part}"; filename="{name}"\r\nContent-Type: x/y\r\n\r\n'
     return head.encode() + content + b"\r\n--b--\r\n"
 

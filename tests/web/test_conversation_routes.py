@@ -51,21 +51,6 @@ def test_a_conversation_lives(service: ServiceProcess) -> None:
     assert refused(client.conversations.retrieve, made.id).status_code == 404
 
 
-@pytest.mark.parametrize(
-    "metadata", [{str(n): "x" for n in range(17)}, {"k" * 65: "x"}, {"k": "v" * 513}, {"k": 1}, ["k"]], ids=str
-)
-def test_metadata_has_its_limits(service: ServiceProcess, metadata: Any) -> None:
-    client = service.client()
-    id = client.conversations.create(metadata={"k" * 64: "v" * 512}).id
-    for error in (
-        refused(client.conversations.create, metadata=metadata),
-        refused(client.conversations.update, id, metadata=metadata),
-    ):
-        assert error.status_code == 400
-        assert str(error.param).startswith("metadata")
-    assert client.conversations.retrieve(id).metadata == {"k" * 64: "v" * 512}
-
-
 @pytest.mark.parametrize("id", FORMS)
 def test_what_is_not_there_is_not_found_whatever_its_form(service: ServiceProcess, id: str) -> None:
     client = service.client()

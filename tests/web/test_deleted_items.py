@@ -28,7 +28,6 @@ def begun(client: OpenAI, *texts: str) -> tuple[str, list[str]]:
 
 
 def words(client: OpenAI, id: str) -> list[str]:
-    """The texts of a conversation's messages, oldest first."""
     return [text for _, text in kinds(client, id)]
 
 
@@ -164,7 +163,6 @@ def test_the_events_of_a_background_response_go_with_what_is_erased(service: Ser
 
 
 def prompts(engine: ScriptedEngine) -> list[str]:
-    """What the engine was asked, as texts."""
     return [decode(list(generation.prompt)) for generation in engine.generations]
 
 

@@ -63,21 +63,6 @@ async def test_hosted_tools_are_named_in_every_kind_of_answer(settings: Settings
         assert not left_out(await http.post("/v1/responses", json={**body, "tools": [WEATHER]}))
 
 
-async def test_items_without_a_text_for_the_model_are_named(settings: Settings) -> None:
-    ran = [
-        {"type": "web_search_call", "status": "completed"},
-        {"type": "program_output", "call_id": "c", "result": "5"},
-        {"type": "tool_search_call", "execution": "server", "arguments": {}},
-    ]
-    async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
-        told = await http.post(
-            "/v1/responses", json={"model": MODEL, "input": [*ran, {"role": "user", "content": "Hi"}]}
-        )
-        untold = await http.post("/v1/responses", json={"model": MODEL, "input": "Hi"})
-    assert (told.status_code, told.headers["x-harmonium-items-left-out"]) == (200, "web_search_call, tool_search_call")
-    assert "x-harmonium-items-left-out" not in untold.headers
-
-
 def left_out(given: httpx.Response) -> set[str]:
     """The tools that an answer says were left out."""
     assert given.status_code == 200, given.text

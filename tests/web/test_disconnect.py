@@ -12,7 +12,6 @@ from tests.support.engine.scripted import Stall, Step
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import Inside, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess, raw_request
-from tests.support.store.counted import usage
 from tests.support.waiting import until, wait_until
 
 STOP_SECONDS = 2.0
@@ -60,18 +59,6 @@ async def test_a_client_that_hangs_up_stops_the_engine_and_what_was_said_is_kept
         assert response["status"] == "cancelled"
         assert response["output"][-1]["content"][0]["text"] == "Said so far."  # type: ignore[index]
         assert response["output"][-1]["status"] == "incomplete"  # type: ignore[index]
-
-
-async def test_a_client_that_leaves_in_the_middle_of_its_request_leaves_nothing(settings: Settings) -> None:
-    engine = scripted([opened("never said")])
-    async with serving(settings, engine) as inside, inside.http() as http:
-        _, writer = await asyncio.open_connection("127.0.0.1", inside.port)
-        writer.write(raw_request()[:-10])
-        await writer.drain()
-        writer.transport.abort()
-        assert (await http.get("/health")).status_code == 200
-        assert engine.generations == []
-        assert (await usage(inside.store)).responses == 0
 
 
 def test_a_client_that_stops_reading_costs_no_memory_and_is_dropped(start: Callable[..., ServiceProcess]) -> None:

@@ -42,7 +42,6 @@ class Trap:
         asyncio.get_running_loop().set_task_factory(self._task)
 
     def remove(self) -> None:
-        """Put it around no more tasks."""
         asyncio.get_running_loop().set_task_factory(None)
 
     def _task(self, loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:

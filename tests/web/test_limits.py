@@ -136,11 +136,3 @@ async def test_what_is_refused_later_takes_nothing(settings: Settings) -> None:
             await client.responses.create(model=MODEL, input="Hi", previous_response_id="resp_" + "0" * 48)
         await client.responses.input_tokens.count(model=MODEL, input="Hi")
         await settled(inside, 0)
-
-
-async def test_what_can_never_fit_is_not_tried_again(settings: Settings) -> None:
-    async with limited(settings, max_tokens_per_1_minute=50) as (_, client):
-        with pytest.raises(openai.RateLimitError, match="Request too large") as refused:
-            await client.responses.create(model=MODEL, input="Hi")
-        assert refused.value.type == "tokens"
-        assert refused.value.response.headers["x-should-retry"] == "false"

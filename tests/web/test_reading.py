@@ -84,16 +84,6 @@ def test_a_deleted_response_is_gone_in_every_way(service: ServiceProcess) -> Non
             act(id)
 
 
-def test_input_items_are_listed_newest_first_unless_asked_otherwise(service: ServiceProcess) -> None:
-    client = service.client()
-    texts = [f"message {number}" for number in range(7)]
-    items: Any = [{"role": "user", "content": text} for text in texts]
-    id = client.responses.create(model=MODEL, input=items).id
-    down = client.responses.input_items.list(id)
-    assert [item.content[0].text for item in down] == texts[::-1]
-    assert listed(client, id, order="asc") == [str(item.id) for item in down][::-1]
-
-
 # --- with what is shown besides ---
 
 SEALED: Any = ["reasoning.encrypted_content"]

@@ -13,7 +13,6 @@ from openai import AsyncOpenAI
 
 from service.engine.port import EngineUnavailable, Generation
 from service.settings.settings import Settings, load_settings
-from service.web.idempotency import key_of
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, NO_RESPONSES, mark_of
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import Inside, answer, opened, scripted, serving
@@ -63,7 +62,6 @@ async def responses(inside: Inside) -> list[str]:
 
 
 async def known(inside: Inside) -> int:
-    """How many requests with a key are known."""
     async with inside.store.server.operation() as operation:
         return await operation.command("HLEN", f"{inside.store.keyspace.prefix}:{{00}}:keyed:default")
 
@@ -82,7 +80,6 @@ class Held:
 
 @asynccontextmanager
 async def one(settings: Settings, *scripts: Any) -> AsyncIterator[tuple[Inside, AsyncOpenAI, ScriptedEngine]]:
-    """A service, its client and its engine."""
     engine = scripted(*scripts or ([answer("Hello.")],))
     async with serving(settings, engine) as inside, inside.client() as client:
         yield inside, client, engine
@@ -179,23 +176,13 @@ async def test_tenants_see_nothing_of_each_others_keys(settings: Settings) -> No
         assert (await ask(globex, input="another body")).id == other.id != first.id
 
 
-async def test_what_was_refused_is_not_known(settings: Settings) -> None:
-    async with one(settings) as (inside, client, _):
-        with pytest.raises(openai.NotFoundError):
-            await ask(client, model="another-model")
+async def test_what_was_refused_or_failed_before_anything_was_said_is_made_again(settings: Settings) -> None:
+    async with one(settings, [Die(EngineUnavailable("away"))], [answer("Hello.")]) as (inside, client, _):
         with pytest.raises(openai.BadRequestError):
             await ask(client, temperature=7)
-        assert await known(inside) == 0
-
-        assert (await ask(client)).output_text == "Hello."
-
-
-async def test_what_failed_before_anything_was_said_is_made_again(settings: Settings) -> None:
-    async with one(settings, [Die(EngineUnavailable("away"))], [answer("Hello.")]) as (inside, client, _):
-        with pytest.raises(openai.APIStatusError):
+        with pytest.raises(openai.InternalServerError):
             await ask(client)
         assert await known(inside) == 0
-
         assert (await ask(client)).output_text == "Hello."
         assert len(await responses(inside)) == 1
 
@@ -245,21 +232,6 @@ async def test_what_is_stored_is_made_to_its_end_though_its_client_hangs_up(sett
         assert len(engine.generations) == len(await responses(inside)) == 1
 
 
-async def test_who_waits_for_too_long_is_told_to_come_again(settings: Settings) -> None:
-    held = Held()
-    brief = load_settings(**settings.model_dump(include=settings.model_fields_set), request_seconds=3.0)
-    async with one(settings, held) as (_, client, _), one(brief) as (_, other, engine):
-        making = asyncio.create_task(ask(client))
-        await asyncio.wait_for(held.begun.wait(), SECONDS)
-        with pytest.raises(openai.InternalServerError) as refusal:
-            await ask(other)
-        assert refusal.value.status_code == 503
-        assert "still under way" in refusal.value.message
-        held.may.set()
-        assert (await ask(other)).id == (await making).id
-        assert engine.generations == []
-
-
 async def post(inside: Inside, body: bytes = BODY, route: str = "/v1/responses") -> httpx.Response:
     """The answer to a request with a key, of just these bytes."""
     async with inside.http() as raw:
@@ -304,7 +276,6 @@ async def add(client: AsyncOpenAI, id: str, key: str = "items") -> Any:
 
 
 async def marked(inside: Inside, mark: str) -> int:
-    """How many turns have a mark."""
     return sum(mark_of(digits) == mark for digits in await stored(inside))
 
 
@@ -339,21 +310,6 @@ async def test_items_that_are_erased_since_are_not_told_again(settings: Settings
             again = await add(client, id)
             assert (len(again.data), len(await said(client, id))) == (left, left)
             assert gone.id not in again.to_json()
-
-
-# --- the header ---
-
-OTHERS = [
-    (b"x-client-request-id", b"thread_1"),
-    (b"x-stainless-retry-count", b"1"),
-    (b"x-idempotency-key", b"x"),
-    (b"idempotency-key-2", b"x"),
-]
-
-
-@pytest.mark.parametrize("key", [b"a", b"a" * 255, b"3f1c9a52-0b5e-4c1e-8a52-0b5e4c1e8a52", b'"a key" ~!', b" "])
-def test_a_key_is_one_to_255_printable_characters(key: bytes) -> None:
-    assert key_of([*OTHERS, (b"idempotency-key", key)]) == key
 
 
 async def test_what_is_gone_since_is_not_found(settings: Settings) -> None:

@@ -81,11 +81,9 @@ class Keyed:
 
     @property
     def log(self) -> str:
-        """All that was logged since."""
         return self.service.log[self._begun :]
 
     def read(self, text: str) -> None:
-        """Have the service read other keys."""
         self.keys.write_text(text)
         self.service.process.send_signal(signal.SIGHUP)
 
@@ -101,7 +99,6 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Se
 
 @pytest.fixture
 def pair(two_processes: tuple[ServiceProcess, Path]) -> Keyed:
-    """The service of two processes."""
     return Keyed(*two_processes)
 
 

@@ -28,7 +28,6 @@ REFUSED = "the keys and engines stay as they were"
 
 
 def listing(*engines: dict[str, object]) -> str:
-    """The text of a file of engines."""
     return "".join(
         "[[engines]]\n"
         + "".join(

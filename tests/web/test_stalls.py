@@ -40,14 +40,6 @@ async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> N
         assert await least_stall(inside.port, (CASES | BODIES)[name]) < 1
 
 
-@pytest.mark.parametrize(
-    "name", ["as many words as fit", "as many escapes as fit", "as many parts as fit", "4,000 items"]
-)
-async def test_the_loop_never_stops_for_long_while_a_conversation_is_recognised(settings: Settings, name: str) -> None:
-    async with serving(changed(settings, chats="remembered"), scripted([answer("Fine.")])) as inside:
-        assert await least_stall(inside.port, CASES[name]) < 1
-
-
 EIGHT_MB = 8_000_000
 BLOCKS: dict[str, Callable[[], list[Any]]] = {
     "one text": lambda: [{"type": "text", "text": "ab c" * (EIGHT_MB // 4)}],

@@ -30,7 +30,6 @@ async def administered(settings: Settings) -> AsyncIterator[tuple[Inside, AsyncO
 
 
 def admin(inside: Inside, key: str = ADMIN) -> AsyncOpenAI:
-    """The SDK as administrators use it."""
     return AsyncOpenAI(base_url=f"{inside.url}/v1", admin_api_key=key, api_key="none", max_retries=0, timeout=30)
 
 

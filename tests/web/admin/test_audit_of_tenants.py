@@ -23,7 +23,6 @@ async def entries(client: AsyncOpenAI, *types: str) -> list[dict[str, Any]]:
 
 
 async def made(user: AsyncOpenAI, **more: Any) -> str:
-    """The id of a new response."""
     return (await user.responses.create(model=MODEL, input=WORDS, **more)).id
 
 

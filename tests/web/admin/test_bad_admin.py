@@ -29,7 +29,6 @@ class Known(NamedTuple):
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service with an administrator."""
     process = ServiceProcess(tmp_path_factory.mktemp("admin"), admin_key=ADMIN)
     yield process
     process.stop()
@@ -204,7 +203,6 @@ def kept(service: ServiceProcess) -> dict[bytes, Any]:
 
 
 def check(name: str, refusal: httpx.Response, status: int, code: str | None, param: str | None) -> None:
-    """It is in the envelope, as all are."""
     error = refusal.json()["error"]
     assert (refusal.status_code, error["code"], error["param"]) == (status, code, param), (name, error)
     assert error["type"] == "invalid_request_error", name

@@ -17,7 +17,6 @@ ADMIN = "an-administrators-key-of-the-settings"
 
 
 def admin(service: ServiceProcess) -> OpenAI:
-    """The SDK as administrators use it."""
     return OpenAI(base_url=f"{service.url}/v1", admin_api_key=ADMIN, api_key="none", max_retries=0, timeout=30)
 
 
@@ -28,7 +27,6 @@ def status(service: ServiceProcess, key: str) -> int:
 
 
 def new_project(client: OpenAI) -> tuple[str, str, str]:
-    """A project, and the id and the value of a key of it."""
     project = client.admin.organization.projects.create(name="Chat")
     account = client.admin.organization.projects.service_accounts.create(project.id, name="web")
     assert account.api_key is not None

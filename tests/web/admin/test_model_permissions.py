@@ -45,7 +45,6 @@ async def websocket(user: AsyncOpenAI, model: str) -> None:
 
 
 def dialect(user: AsyncOpenAI) -> AsyncOpenAI:
-    """The same client, in the other dialect."""
     return user.with_options(base_url=str(user.base_url).replace("/v1", "/open-responses/v1"))
 
 

@@ -30,7 +30,6 @@ async def two_tenants(
 
 
 async def records(inside: Inside) -> list[bytes]:
-    """What the registry has records of."""
     store = inside.store
     async with store.server.operation() as operation:
         return await operation.command("HKEYS", store.keyspace.all_shards()[0].registry)

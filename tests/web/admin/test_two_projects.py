@@ -154,8 +154,6 @@ async def test_lists_of_one_project_have_nothing_of_the_other(settings: Settings
                     answer = await http.get(path, params={"after": cursor}, headers=head(ADMIN))
                     assert answer.status_code == 400, path
         log = (await http.get(f"{ADMINISTRATION}/audit_logs?limit=100", headers=head(ADMIN))).json()["data"]
-        types = {each["type"] for each in log if each.get("project", {}).get("id") == victim.project}
-        assert types >= {"project.created", "api_key.created", "rate_limit.updated", "response.deleted"}
         mine = await http.get(f"{ADMINISTRATION}/audit_logs?project_ids[]={attacker.project}", headers=head(ADMIN))
         assert len(mine.json()["data"]) == len(log) // 2
         assert not {*leaks(mine.text, victim)} - {"4242"}

@@ -110,12 +110,9 @@ def test_what_was_changed_comes_back_nowhere(service: Served) -> None:
     ("body", "param"),
     [
         (b"", None),
-        (b"\xff", None),
         (b"[" * 100_000, None),
-        (b"{}", "turn"),
         (b'{"turn":"","seal":1}', "seal"),
         (b'{"turn":"AAAA","seal":"hs_AAAA"}', "seal"),
-        (b'{"turn":"hs_' + b"A" * 3_000_000 + b'"}', "turn"),
         (b'{"turn":"\\ud800","seal":"x"}', None),
         (b'{"turn":"' + b"A" * 3_000_000 + b'","seal":"hs_AAAA"}', "seal"),
     ],

@@ -161,21 +161,3 @@ async def test_a_form_is_written_anew_so_that_a_server_reads_nothing_else_in_it(
     assert asked["model"] == "talker"
     assert asked["prompt"].endswith("other")
     assert asked["file"][1:] == ("application/octet-stream", b"x")
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
-    [
-        ({"model": ["a", "b"]}, "model", "more than once"),
-        ({"tempo": "1"}, "tempo", "Unknown parameter"),
-        ({"prompt": b"\xff"}, "prompt", "UTF-8"),
-        ({"prompt": "x" * (1 << 20)}, "file", "bytes beside its file"),
-        ({f"a{number}": "" for number in range(70)}, "file", "64 parts"),
-    ],
-)  # fmt: skip
-async def test_a_form_that_is_wrong_is_refused(behind: Behind, fields: dict[str, Any], param: str, words: str) -> None:
-    refused = await transcribe(behind, **fields)
-    error = refused.json()["error"]
-    assert (refused.status_code, error["param"]) == (400, param)
-    assert words in error["message"]
-    assert not any(each.path == SOUND for each in behind.server.asked)

@@ -1,5 +1,7 @@
 """Chat Completions, completions and embeddings through the service: what the server gets, and what the client gets."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tests.support.engine.chatting import FOR_EVER
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.standin import Asked, Standin
 from tests.support.service.background import changed
+from tests.support.service.inside import Inside
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY
 from tests.support.store.counted import usage
 from tests.support.waiting import until
@@ -169,3 +172,32 @@ async def left(behind: Behind) -> int:
     month = Check("all", "tokens", "month", 60_000)
     found = await limits.admit("default", store.new_id(), [month], reads=0, writes=0)
     return found.left[0].amount
+
+
+async def test_no_other_path_gets_to_the_server(behind: Behind) -> None:
+    before = len(behind.server.asked)
+    for end in ("/../../metrics", "/%2e%2e/%2e%2e/health", "%00", ";x=1"):
+        assert await _status(behind.inside, f"POST {CHAT}{end} HTTP/1.1") in (400, 404), end
+    for path in ("/v1//chat/completions", f"/open-responses{CHAT}", f"http://127.0.0.1:1{CHAT}x"):
+        assert await _status(behind.inside, f"POST {path} HTTP/1.1") in (400, 404), path
+    assert [each.path for each in behind.server.asked[before:] if each.path not in ("/health", "/v1/models")] == []
+
+
+async def test_nobody_gets_to_the_server_without_a_key(settings: Settings) -> None:
+    secret = type(settings.engine_api_key)
+    async with standing_before(settings, api_keys=(ApiKey("acme", secret(ACME_KEY)),)) as behind:
+        for key in ("", "wrong", ENGINE_KEY):
+            line = f"POST {CHAT} HTTP/1.1"
+            assert await _status(behind.inside, line, f"authorization: Bearer {key}") == 401
+        assert not [each for each in behind.server.asked if each.path == CHAT]
+
+
+async def _status(inside: Inside, line: str, *headers: str) -> int:
+    """The status of the answer to a request that no client would let through."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
+    body = json.dumps({"model": "talker", "messages": [{"role": "user", "content": "hi"}]})
+    head = [line, "host: localhost", "content-type: application/json", f"content-length: {len(body)}", *headers]
+    writer.write("\r\n".join([*head, "connection: close", "", body]).encode())
+    said = await reader.read()
+    writer.close()
+    return int(said.split(b" ", 2)[1])

@@ -34,7 +34,6 @@ def ws(service: ServiceProcess) -> Iterator[ClientConnection]:
 
 
 def check(ws: ClientConnection, bad: BadFrame) -> None:
-    """A frame is refused as the table says."""
     ws.send(bad.frame)
     told = json.loads(ws.recv(timeout=SECONDS))
     assert told["type"] == "error", (bad, told)
@@ -103,7 +102,6 @@ def test_what_is_no_frame_ends_the_connection_with_its_code(service: ServiceProc
 
 
 def open_sockets(service: ServiceProcess) -> float:
-    """How many WebSockets the service has."""
     return scraped(service.http()).value("harmonium_sockets")
 
 

@@ -208,7 +208,6 @@ HALF_A_MINUTE = "Count to 5000."
 
 
 async def at_rest(url: str) -> None:
-    """Wait until nothing is open or under way."""
 
     async def counted() -> tuple[float, float]:
         async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
@@ -244,7 +243,6 @@ async def check_places(url: str) -> None:
 
 
 async def check_responses(url: str, ids: set[str]) -> None:
-    """Everything that completed can be read."""
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=SECONDS) as http:
         for id in ids:
             answer = await http.get(f"/v1/responses/{id}")

@@ -132,18 +132,6 @@ async def test_sixteen_run_at_once_and_more_wait(settings: Settings) -> None:
     await until(lambda: engine.running == 0)
 
 
-async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.web.socket.connection.MEMORY_BYTES", 0)
-    async with serving(settings) as inside, socket(inside.url) as ws:
-        first = await ws.answer("Hello! My name is Ada.")
-        assert "Ada" in said(await ws.answer("What is my name?", previous_response_id=first["id"]))
-        first = await ws.answer("Hello! My name is Ada.", store=False)
-        await ws.ask("What is my name?", store=False, previous_response_id=first["id"])
-        assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
-
-
 async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:
     silent = Silent()
     engine = scripted(silent, [answer("Fine.")])

@@ -65,7 +65,6 @@ class Answers:
 
 
 async def created(ws: Socket) -> str:
-    """The id of the response that begins."""
     return (await ws.next())["response"]["id"]
 
 
@@ -93,7 +92,6 @@ def checked(frames: list[Json]) -> Json:
 
 
 async def stored(inside: Any, id: str) -> Json:
-    """A response as it is stored."""
     async with inside.http() as http:
         return (await http.get(f"/v1/responses/{id}")).json()
 
@@ -239,21 +237,6 @@ async def test_a_response_of_another_connection_is_not_found(settings: Settings)
             assert (back["error"]["code"], back["sequence_number"]) == ("response_not_found", 0)
         paused.on.set()
         await ws.rest()
-
-
-async def test_those_of_a_conversation_and_those_that_compact_are_not_steered(settings: Settings) -> None:
-    paused = Paused(opened("One"))
-    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, inside.client() as client:
-        conversation = await client.conversations.create()
-        compacts = [{"type": "compaction", "compact_threshold": 100_000}]
-        for fields in ({"conversation": conversation.id}, {"context_management": compacts}):
-            await ws.ask("Count.", **fields)
-            id = await created(ws)
-            await paused.reached.wait()
-            assert (await refused(ws, id))["error"]["code"] == "steering_not_supported"
-            await ws.send("response.cancel")
-            await ws.rest()
-            paused.reached.clear()
 
 
 async def test_too_many_are_given_back_and_the_others_are_said(settings: Settings) -> None:
