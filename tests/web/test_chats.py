@@ -214,7 +214,6 @@ async def test_the_same_key_has_the_same_answer_again(http: httpx.AsyncClient) -
 
 # --- chat completions, by the official client ---
 
-CHAT = "/v1/chat/completions"
 WEATHER_FUNCTION: Any = {
     "type": "function",
     "function": {

@@ -1,4 +1,4 @@
-"""Routes: which one is found, how queries are read, and that a query that says nothing changes no answer."""
+"""Routes: which one is found, how queries are read, and what is said of one that is not there."""
 
 from types import SimpleNamespace
 from typing import Annotated, Any, cast

@@ -1,4 +1,4 @@
-"""The tokens of a turn over HTTP: what the model read and wrote, page by page, marks never taken for text."""
+"""The tokens of a turn over HTTP: what the model read and wrote, marks never taken for text."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Chat Completions, completions and embeddings through the service: what the server gets, and what the client gets."""
+"""Chat Completions, completions and embeddings through the service: what the server and the client get, and no more."""
 
 import asyncio
 import json
