@@ -59,7 +59,7 @@ NAMED = ("/projects", "/projects/{project}", ACCOUNTS, ACCOUNT, "/admin_api_keys
 LISTS = ("/projects", ACCOUNTS, KEYS, "/admin_api_keys", "/audit_logs", LIMITS)
 
 Fault = tuple[str, Any, str, str]
-"""What is wrong, a body or a query, and the code and the param of the refusal."""
+"""A fault in words, a body or a query, and the code and the param of the refusal."""
 
 NAMES: list[Fault] = [
     ("no name", {}, "missing_required_parameter", "name"),
@@ -157,7 +157,7 @@ UNKNOWN = (
     *(("DELETE", "/admin_api_keys/{key}"), ("GET", f"{LIMITS}/rl-nobody"), ("DELETE", f"{LIMITS}/rl-{MODEL}")),
     *(("DELETE", f"{LIMITS}/rl-all/x"), ("GET", "/projects/nobody/model_permissions")),
 )
-"""What isn't there, or not in this project."""
+"""Routes of nothing that is there, or in this project."""
 
 
 def _cases() -> Iterator[tuple[str, Case]]:
