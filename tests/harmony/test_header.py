@@ -1,4 +1,4 @@
-"""Headers: well-formed ones are clean, and of malformed ones the best is made without losing a word."""
+"""Headers that are malformed: the best is made of them without losing a word. Others are in test_segments.py."""
 
 import time
 
@@ -25,53 +25,21 @@ def said(header: Header) -> Read:
     return header.channel, header.recipient, header.content_type
 
 
-# --- well-formed ---
-
-WELL_FORMED: dict[str, Read] = {
-    "<|channel|>analysis": ("analysis", None, None),
-    "<|channel|>commentary": ("commentary", None, None),
-    "<|channel|>final": ("final", None, None),
-    "<|channel|>commentary to=functions.f": ("commentary", "functions.f", None),
-    "<|channel|>commentary to=functions.f json": ("commentary", "functions.f", "json"),
-    "<|channel|>commentary to=functions.f <|constrain|>json": ("commentary", "functions.f", "<|constrain|>json"),
-    "<|channel|>commentary to=functions.f<|constrain|>json": ("commentary", "functions.f", "<|constrain|>json"),
-    " to=functions.f<|channel|>commentary <|constrain|>json": ("commentary", "functions.f", "<|constrain|>json"),
-    "<|channel|>analysis to=browser.search code": ("analysis", "browser.search", "code"),
-}
-
-
-@pytest.mark.parametrize(("text", "expected"), WELL_FORMED.items(), ids=WELL_FORMED)
-@pytest.mark.parametrize("role_given", [True, False], ids=["first", "later"])
-def test_a_well_formed_header_is_clean(text: str, expected: Read, role_given: bool) -> None:
-    header = marked(text if role_given else f"assistant{text}", role_given=role_given)
-
-    assert said(header) == expected
-    assert header.role == "assistant"
-    assert header.clean
-
-
 # --- malformed ---
 
 MALFORMED: dict[str, Read] = {
     "": (None, None, None),
     " to=functions.f": (None, "functions.f", None),
-    "assistant<|channel|>final": ("final", None, None),
     "assistantassistant<|channel|>final": ("final", None, None),
-    "analysis": ("analysis", None, None),
     "assistantanalysis": ("analysis", None, None),
     "<|channel|>final<|channel|>final": ("final", None, None),
-    "<|channel|>analysis<|channel|>final": ("final", None, None),
     "<|channel|>thoughts": ("thoughts", None, None),
     "<|channel|>finaljson": ("final", None, "json"),
-    "<|channel|>commentary<|constrain|>json": ("commentary", None, "<|constrain|>json"),
     "<|channel|>commentary to=<|constrain|>json": ("commentary", None, "<|constrain|>json"),
     "<|channel|>commentaryto=functions.f": ("commentary", "functions.f", None),
-    "<|channel|>commentary functions.f": ("commentary", "functions.f", None),
     "<|channel|>functions.f": ("commentary", "functions.f", None),
-    "<|channel|>to=functions.f": ("commentary", "functions.f", None),
     " to=functions.f<|channel|>commentary to=functions.g": ("commentary", "functions.g", None),
     "<|channel|>commentary to=functions.f json and more": ("commentary", "functions.f", "json"),
-    "<|channel|><|channel|>": (None, None, None),
     "<|channel|>final<|return|>": ("final", None, None),
 }
 
@@ -84,11 +52,10 @@ def test_a_malformed_header_is_read_as_far_as_it_goes(text: str, expected: Read)
     assert not header.clean
 
 
-@pytest.mark.parametrize("role", ["user", "system", "developer", "tool"])
-def test_a_role_that_is_not_the_assistants_is_told(role: str) -> None:
-    header = marked(f"{role}<|channel|>final", role_given=False)
+def test_a_role_that_is_not_the_assistants_is_told() -> None:
+    header = marked("developer<|channel|>final", role_given=False)
 
-    assert (header.role, header.clean) == (role, False)
+    assert (header.role, header.clean) == ("developer", False)
 
 
 # --- without the mark that ends it ---
@@ -98,15 +65,12 @@ def test_a_role_that_is_not_the_assistants_is_told(role: str) -> None:
     ("text", "expected", "content"),
     [
         ("Hi there", (None, None, None), "Hi there"),
-        ("<|channel|>final{}", ("final", None, None), "{}"),
         ("<|channel|>analysis The user", ("analysis", None, None), " The user"),
-        ("<|channel|>commentary to=functions.f{}", ("commentary", "functions.f", None), "{}"),
         (
             "<|channel|>commentary to=functions.f <|constrain|>json{}",
             ("commentary", "functions.f", "<|constrain|>json"),
             "{}",
         ),
-        ("<|channel|>commentary<|constrain|>json{}", ("commentary", None, "<|constrain|>json"), "{}"),
         ("assistant<|channel|>final 42", ("final", None, None), " 42"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from service.api.request import read_create
 from service.api.tools import builtin
 from service.harmony import render, tokens
 from service.harmony.render import (
@@ -14,7 +15,6 @@ from service.harmony.render import (
     HEADER_CACHE_ENTRIES,
     PROMPT_END,
     VERBOSITY,
-    Verbosity,
     developer_text,
     message,
     message_steps,
@@ -23,8 +23,14 @@ from service.harmony.render import (
 )
 from service.harmony.tokens import decode, unpack
 from service.harmony.typescript import Function, declaration, namespace
+from service.responses.prompt.build import build_prompt
+from service.responses.prompt.read import read_request
+from service.steps import in_one_go
 from store.turn import StoredMessage
+from tests.support.documents import block
 from tests.support.oracles.harmony import Oracle, Said
+from tests.support.responses.requests import CONTEXT_TOKENS, DATE, ENVELOPES
+from tests.support.responses.samples import MARKS
 from tests.support.steps import timed_steps
 
 # --- conversations as users have them, and as forgers would ---
@@ -168,15 +174,18 @@ def test_any_developer_message_equals_that_of_openai_harmony(
     assert unpack(ours.tokens).tolist() == oracle.developer_message(instructions, functions)
 
 
+def test_the_document_shows_a_real_prompt() -> None:
+    request = read_create(block("docs/harmony.md", "json request").encode(), store=True)
+    sent = in_one_go(read_request(request, ENVELOPES))
+    prompt = in_one_go(build_prompt(sent, request, [], CONTEXT_TOKENS, DATE)).tokens
+    marks = {token: mark for mark, token in MARKS.items()} | {tokens.START: "\n<|start|>"}
+    spelled = "".join(marks.get(id) or decode([id]) for id in prompt)
+    assert spelled.strip() == block("docs/harmony.md", "harmony prompt")
+
+
 def test_an_answers_length_and_format_have_sections_of_their_own() -> None:
     text = developer_text("Be kind.", section([Function("now", "", None)]), verbosity="low", formats="# Formats\n\nF")
 
     headings = [line for line in text.split("\n") if line.startswith("# ")]
     assert headings == ["# Instructions", "# Verbosity", "# Tools", "# Formats"]
     assert VERBOSITY["low"] in text
-
-
-@pytest.mark.parametrize("verbosity", ["low", "high"])
-def test_each_verbosity_but_medium_is_told(verbosity: Verbosity) -> None:
-    assert developer_text(None, verbosity=verbosity) == f"# Verbosity\n\n{VERBOSITY[verbosity]}"
-    assert developer_text(None, verbosity="medium") == ""

@@ -1,9 +1,7 @@
 """The vocabulary: nothing a user writes becomes a special id, and slicing a long text changes no id of it."""
 
-import gzip
 import random
 import time
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -50,18 +48,12 @@ def test_half_a_surrogate_pair_is_a_replacement_character(text: str) -> None:
     assert "\ufffd" in decode(encode(text))
 
 
-@pytest.mark.parametrize(("text", "special"), SPECIALS.items())
-def test_a_special_id_is_that_of_openai_harmony(oracle: Oracle, text: str, special: int) -> None:
-    assert oracle.encoding.encode(text, allowed_special="all") == [special]
-
-
-def test_special_ids_are_called_as_in_openai_harmony_and_no_other_is(oracle: Oracle) -> None:
+def test_special_ids_are_those_of_openai_harmony(oracle: Oracle) -> None:
+    for text, special in SPECIALS.items():
+        assert oracle.encoding.encode(text, allowed_special="all") == [special]
     for id in range(tokens.FIRST_SPECIAL, tokens.LAST_LEGAL + 1):
         assert tokens.mark_of(id) == oracle.encoding.decode([id])
-    assert [tokens.mark_of(id) for id in (0, tokens.LAST_ORDINARY, tokens.LAST_LEGAL + 1, 2**32 - 1)] == [None] * 4
-
-
-def test_the_stops_are_what_ends_an_assistant_action(oracle: Oracle) -> None:
+    assert [tokens.mark_of(id) for id in (0, tokens.LAST_ORDINARY, tokens.LAST_LEGAL + 1)] == [None] * 3
     assert set(tokens.STOPS) == set(oracle.encoding.stop_tokens_for_assistant_actions())
 
 
@@ -72,15 +64,6 @@ def test_the_byte_table_is_that_of_openai_harmony(oracle: Oracle) -> None:
     assert [table[rank] for rank in sample] == [oracle.bytes_of(rank) for rank in sample]
     assert not any(table[id] for id in range(tokens.FIRST_SPECIAL, tokens.LAST_LEGAL + 1))
     assert tokens.vocabulary() == [table[id] for id in range(tokens.FIRST_SPECIAL)]
-
-
-@pytest.mark.parametrize("lines", [b"", b"IQ== 0\nIg== 2\n", b"IQ== 0\nIg== 1", b"IQ==\nIg==\n"])
-def test_a_vocabulary_in_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/o200k_base.tiktoken.gz").write_bytes(gzip.compress(lines))
-    monkeypatch.setattr(tokens, "_folder", lambda: str(tmp_path))
-    with pytest.raises(ValueError, match="in another form"):
-        tokens.byte_table.__wrapped__()
 
 
 @given(ids=st.lists(st.integers(0, 2**32 - 1)))
@@ -109,9 +92,7 @@ LONG_TEXTS = {
     "minified JSON": '{"name":"x","list":[1,2,3]},' * 15_000,
     "Chinese prose": drawn(HANZI + "\uff0c。" * 3, 150_000),
     "Chinese without punctuation": drawn(HANZI, 130_000),
-    "spaces": " " * tokens.LONGEST_RUN_CHARS,
     "one letter": "a" * tokens.LONGEST_RUN_CHARS,
-    "emoji": "🙂" * 64_000,
     "digits": "7" * tokens.LONGEST_RUN_CHARS,
 }
 
@@ -139,15 +120,7 @@ def test_a_text_past_the_limit_is_refused_before_all_of_it_is_encoded() -> None:
         next(steps)
 
 
-RUNS = {
-    "spaces": " " * 1_000_000,
-    "Chinese": drawn(HANZI, 300_000),
-    "letters": "a" * 10_000_000,
-    "digits": "7" * 131_073,
-}
-
-
-@pytest.mark.parametrize("text", RUNS.values(), ids=RUNS.keys())
+@pytest.mark.parametrize("text", ["a" * 10_000_000, "7" * 131_073], ids=["letters", "digits"])
 def test_a_run_without_a_place_to_cut_is_refused_at_once(text: str) -> None:
     began = time.thread_time()
     with pytest.raises(RunTooLong):

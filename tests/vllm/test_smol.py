@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.engine import Access
 from service.engine.servers.kind import Ask, Facts, Wanted
 from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.settings import Settings
@@ -48,7 +48,7 @@ class OlderVllm(Vllm):
 @pytest.fixture(params=[Vllm, OlderVllm], ids=["generate", "completions"])
 def recorder(request: pytest.FixtureRequest, smol_url: str) -> Recorder:
     """The server as an engine, over either endpoint."""
-    return Recorder(ServersEngine(request.param(), Access((smol_url,))))
+    return Recorder(request.param(), Access((smol_url,)))
 
 
 @pytest.fixture
@@ -93,30 +93,3 @@ async def test_a_required_call_is_made_by_a_model_that_knows_none(client: AsyncO
     told = await ask(client, answer, asked, tools=[TRAVEL], tool_choice="none")
     assert told.output  # perhaps another call, which it copies: never one that is the caller's to answer
     assert "function_call" not in [item.type for item in told.output]
-
-
-# --- what is passed on ---
-
-
-@pytest.fixture
-async def passing(settings: Settings, smol_url: str) -> AsyncIterator[AsyncOpenAI]:
-    """A client of a service that passes requests on to the server."""
-    async with serving(settings, ServersEngine(Vllm(), Access((smol_url,)))) as inside, inside.client() as client:
-        yield client
-
-
-FRANCE: Any = [{"role": "user", "content": "What is the capital of France?"}]
-
-
-async def test_a_chat_completion_is_passed_on_whole_and_as_a_stream(passing: AsyncOpenAI) -> None:
-    asked: Any = {"model": SMOL, "messages": FRANCE, "temperature": 0, "max_tokens": 20}
-    whole = await passing.chat.completions.create(**asked)
-    said = whole.choices[0].message.content
-    assert said
-    stream = await passing.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
-    chunks = [chunk async for chunk in stream]
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == said
-    used, streamed = whole.usage, chunks[-1].usage
-    assert used is not None
-    assert streamed is not None
-    assert (streamed.prompt_tokens, streamed.completion_tokens) == (used.prompt_tokens, used.completion_tokens)

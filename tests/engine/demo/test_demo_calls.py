@@ -44,13 +44,12 @@ FUNCTIONS = [
 ]
 
 
-def ask(oracle: Oracle, words: str, functions: list[Function] = FUNCTIONS, effort: str = "medium") -> Answer:
+def ask(oracle: Oracle, words: str) -> Answer:
     """The answer to a user with functions that openai-harmony rendered."""
-    head = oracle.system_message(
-        identity="You are ChatGPT.", knowledge_cutoff="2024-06", date="2025-01-01", effort=effort, has_functions=True
-    )
+    fields = {"identity": "You are ChatGPT.", "knowledge_cutoff": "2024-06", "date": "2025-01-01", "effort": "medium"}
+    head = oracle.system_message(**fields, has_functions=True)
     _start, *rest = prompt(user(words))
-    said = answer([*head, *oracle.developer_message("Be brief.", functions), *rest[rest.index(head[0]) :]])
+    said = answer([*head, *oracle.developer_message("Be brief.", FUNCTIONS), *rest[rest.index(head[0]) :]])
     assert parsed(oracle, said.tokens)
     return said
 
@@ -59,13 +58,10 @@ def ask(oracle: Oracle, words: str, functions: list[Function] = FUNCTIONS, effor
     ("words", "name", "arguments"),
     [
         ("What's the weather in Paris?", "get_weather", {"city": "Paris"}),
-        ("weather in oslo", "get_weather", {"city": "oslo"}),
         ("The weather in New York, in °F please", "get_weather", {"city": "New York", "unit": "f"}),
-        ("What is the weather in Paris and in Berlin?", "get_weather", {"city": "Paris"}),
         ("add 4 and 5.5", "add_numbers", {"a": 4, "b": 5.5}),
         ("paint the house red and green", "paintHouse", {"colours": ["red", "green"]}),
         ("What time is it?", "current_time", {}),
-        ("call current_time now", "current_time", {}),
         (
             'Send an email to ann@example.org, subject "Lunch at noon", urgent',
             "send_email",
@@ -79,7 +75,7 @@ def test_it_calls_the_function_that_fits(oracle: Oracle, words: str, name: str, 
     assert said.tokens[-1] == CALL
 
 
-@pytest.mark.parametrize("words", ["Hello!", "My name is Ada.", "count to 5", "Write a long poem.", "Thank you"])
+@pytest.mark.parametrize("words", ["Hello!", "count to 5"])
 def test_it_calls_nothing_that_nobody_asked_for(oracle: Oracle, words: str) -> None:
     assert not ask(oracle, words).called
 

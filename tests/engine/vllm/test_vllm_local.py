@@ -6,7 +6,6 @@ half a minute and 4 GB. So one engine serves all tests, and a test that closes i
 
 import asyncio
 import gc
-import json
 import multiprocessing
 import os
 import signal
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from service.engine.port import EngineError, EngineUnavailable, Generation, Sampling
+from service.engine.port import EngineUnavailable
 from service.engine.vllm.library import CORE
 from service.engine.vllm.local import VllmLocalEngine
 from tests.support import ROOT
@@ -32,8 +31,6 @@ if not is_installed():
 
 import psutil  # comes with vLLM
 
-from tests.support.engine.generating import generated
-
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.asyncio(loop_scope="module"),
@@ -42,12 +39,11 @@ pytestmark = [
 ]
 
 MODEL = ROOT / ".venv-vllm" / "talker"
-SEQUENCES = 16
 ARGS: dict[str, Any] = {
     "dtype": "bfloat16",
     "enforce_eager": True,
     "max_model_len": 4096,
-    "max_num_seqs": SEQUENCES,
+    "max_num_seqs": 16,
     # with prompts in parts, a seed kills a core on the CPU
     "max_num_batched_tokens": 8192,
 }
@@ -111,25 +107,7 @@ class TestConformance(TalkerConformance):
         assert gone(processes)
 
 
-async def test_aborted_generations_make_room_for_others(engine: WatchedLocal) -> None:
-    asked = Generation("long", prompt(user("Count to 300.")), Sampling(4000, 0))
-    generators = [generated(engine, asked) for _ in range(SEQUENCES)]
-    for generator in generators:
-        await anext(generator)
-    for generator in generators:
-        await generator.aclose()
-    async with asyncio.timeout(5):  # those would have taken half a minute
-        assert len((await sample(engine, prompt(user("Count to 300.")), 50)).tokens) == 50
-
-
-async def test_what_vllm_can_not_compile_fails_and_harms_nobody(engine: WatchedLocal) -> None:
-    tag = {"type": "structural_tag", "format": {"type": "token", "token": 1 << 20}}
-    with pytest.raises(EngineError, match="vLLM ended the generation with 'error'"):
-        async for _ in generated(engine, Generation("tag", (1,), Sampling(5, structural_tag=json.dumps(tag)))):
-            pass
-    assert len((await sample(engine, prompt(user("Hello!")), 5)).tokens) == 5
-
-
+@pytest.mark.usefixtures("engine")
 async def test_a_load_that_is_given_up_leaves_no_process(talker: str) -> None:
     before = set(cores())
     loading = asyncio.create_task(VllmLocalEngine(talker, ARGS).start())

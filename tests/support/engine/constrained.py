@@ -50,9 +50,7 @@ MARKS |= {RETURN: "<return>", CONSTRAIN: "<constrain>"}
 
 def written(ids: Sequence[int]) -> str:
     """Ids as a text, marks and all."""
-    return "".join(
-        MARKS.get(id) or {RETURN: "<return>", CONSTRAIN: "<constrain>"}.get(id) or decode([id]) for id in ids
-    )
+    return "".join(MARKS.get(id) or decode([id]) for id in ids)
 
 
 def called(ids: Sequence[int]) -> list[tuple[str, str]]:

@@ -55,16 +55,6 @@ def final(text: str) -> Message:
     return message("assistant", text, "final")
 
 
-def call(name: str, arguments: str) -> Message:
-    """A function call as it was sampled."""
-    header = [START, ASSISTANT, CHANNEL, *encode(f"commentary to=functions.{name} "), CONSTRAIN, *encode("json")]
-    return [*header, MESSAGE, *encode(arguments), CALL]
-
-
-def output(name: str, text: str) -> Message:
-    return message(f"functions.{name} to=assistant", text, "commentary")
-
-
 def prompt(*messages: Message, effort: str = "medium", developer: str = "") -> list[int]:
     """A whole prompt, up to where the assistant speaks."""
     head = message("system", SYSTEM.format(effort=effort))

@@ -7,9 +7,10 @@ then; what was, the server says.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.engine.port import Between, Chunk, Engine, Generation, ModelCard, Renderer, Take
+from service.engine.port import Between, Chunk, Generation, Take
+from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.kind import Kind
 from service.harmony.tokens import CALL
-from service.markup.speech import Transcript
 
 
 @dataclass(frozen=True)
@@ -21,29 +22,12 @@ class Step:
     cached: int
 
 
-class Recorder:
-    """An engine that notes what another one is asked and answers."""
+class Recorder(ServersEngine):
+    """An engine that notes what it is asked and answers."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, kind: Kind, access: Access) -> None:
+        super().__init__(kind, access)
         self.steps: list[Step] = []
-
-    @property
-    def model(self) -> ModelCard:
-        return self._engine.model
-
-    def servers(self) -> dict[str, bool]:
-        return dict(self._engine.servers())
-
-    async def start(self) -> None:
-        await self._engine.start()
-
-    async def check(self) -> None:
-        await self._engine.check()
-
-    async def render(self, transcript: Transcript, model: str) -> Sequence[int]:
-        assert isinstance(self._engine, Renderer)
-        return await self._engine.render(transcript, model)
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
         sampled: list[int] = []
@@ -58,16 +42,10 @@ class Recorder:
             return take(chunk)
 
         try:
-            await self._engine.sample(generation, noted, between)
+            await super().sample(generation, noted, between)
         finally:  # behind a call nobody waits for the finish; what is broken off before its end is asked for again
             if cached is not None and (finished or CALL in sampled):
                 self.steps.append(Step(list(generation.prompt), sampled, cached))
-
-    async def finish(self, id: str) -> bool:
-        return await self._engine.finish(id)
-
-    async def close(self) -> None:
-        await self._engine.close()
 
 
 @dataclass(frozen=True)
