@@ -110,14 +110,11 @@ FORMS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (S, {"top_k": 0}, {"top_k": -1}),
     (S, {"seed": -1}, {"sampling_seed": 2**63 - 1}),
     (S, {"logprobs": 0}, {"return_logprob": True, "logprob_start_len": -1, "top_logprobs_num": 0}),
-    (T, {"seed": -1}, {"seed": 2**63 - 1}),
     *((kind, {"stop_ids": ()}, {"ignore_eos": True}) for kind in (S, T)),
-    *((kind, {"stop_ids": (RETURN,)}, {"logit_bias": {str(ENDOFTEXT): -100, str(CALL): -100}}) for kind in (S, T)),
+    (T, {"stop_ids": (RETURN,)}, {"logit_bias": {str(ENDOFTEXT): -100, str(CALL): -100}}),
     (L, {"seed": None}, {"seed": -1}),
-    (L, {"seed": 2**32 - 1}, {"seed": 0}),
     (L, {"seed": -5}, {"seed": 2**32 - 6}),
     (L, {"logprobs": 0}, {"n_probs": 1}),
-    (L, {"stop_ids": ()}, {"logit_bias": [[ENDOFTEXT, False], [RETURN, False], [CALL, False]]}),
     (L, {"stop_ids": (RETURN,)}, {"logit_bias": [[ENDOFTEXT, False], [CALL, False]]}),
 ]
 
@@ -136,12 +133,6 @@ def test_members_that_were_not_asked_for_are_left_out(kind: str) -> None:
     assert (sent.get("cache_salt"), sent.get("seed", -1)) == (None, -1)
 
 
-@pytest.mark.parametrize("kind", [S, T])
-def test_ignoring_the_model_s_own_ends_would_switch_off_ours_so_one_of_them_is_sent(kind: str) -> None:
-    assert "ignore_eos" not in body(kind, sampling(kind))
-    assert "stop_token_ids" not in body(kind, Sampling(5))
-
-
 @pytest.mark.parametrize("kind", [V, C])
 def test_the_text_comes_with_its_marks_where_it_is_asked_for(kind: str) -> None:
     sent = body(kind, sampling(kind), decoded=True)
@@ -151,11 +142,10 @@ def test_the_text_comes_with_its_marks_where_it_is_asked_for(kind: str) -> None:
 
 
 NESTED = '{"format":' + '{"type":"optional","content":' * 3000 + "{}" + "}" * 3000 + "}"
-MALFORMED = ["{", "[]", "{}", '{"format":[]}', '{"format":{"type":"regex","pattern":"("}}', "\ud800", NESTED]
 
 
 @pytest.mark.parametrize("kind", [S, T, L])
-@pytest.mark.parametrize("tag", MALFORMED)
+@pytest.mark.parametrize("tag", ["{", '{"format":{"type":"regex","pattern":"("}}', "\ud800", NESTED])
 def test_a_constraint_that_can_not_be_read_never_reaches_a_server(kind: str, tag: str) -> None:
     with pytest.raises(EngineRefused, match="constraint can't be read"):
         body(kind, Sampling(5, structural_tag=tag))
@@ -179,10 +169,9 @@ def test_an_id_that_is_no_token_never_reaches_a_server(kind: str) -> None:
         body(kind, sampling(kind), prompt=[1, LAST_LEGAL + 1])
 
 
-@pytest.mark.parametrize("logprobs", [0, 3])
-def test_tensorrt_refuses_log_probabilities_with_what_to_leave_out(logprobs: int) -> None:
+def test_tensorrt_refuses_log_probabilities_with_what_to_leave_out() -> None:
     with pytest.raises(EngineRefused, match=r"leave out top_logprobs, and message\.output_text\.logprobs in include"):
-        body(T, Sampling(5, logprobs=logprobs))
+        body(T, Sampling(5, logprobs=0))
 
 
 def test_every_request_to_sglang_has_an_id_of_its_own_and_is_ended_by_that() -> None:
@@ -266,7 +255,7 @@ def whole(kind: str, *sizes: int) -> bytes:
 
 @pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("step", [1, 2, 7, 100, 10_000])
+@pytest.mark.parametrize("step", [1, 7, 10_000])
 def test_a_stream_is_its_ids_its_finish_and_its_cache_wherever_it_is_cut(kind: str, line_end: bytes, step: int) -> None:
     stream = whole(kind, 1, 3, 2).replace(b"\n", line_end)
     chunks = read(kind, *(stream[a:b] for a, b in pairwise([*range(0, len(stream), step), len(stream)])))
@@ -281,13 +270,10 @@ def test_a_stream_is_its_ids_its_finish_and_its_cache_wherever_it_is_cut(kind: s
     ("kind", "pieces", "finish"),
     [
         (V, [vllm.tokens_event([5], "length"), DONE], Finish.LENGTH),
-        (V, [vllm.tokens_event([5], "repetition"), DONE], Finish.STOP),
         (V, [vllm.tokens_event([5], "stop"), vllm.tokens_event([6]), DONE], Finish.STOP),
         (S, [sglang.event([5], 1, sglang.LENGTH)], Finish.LENGTH),
-        (T, [tensorrt.event([5], "length"), DONE], Finish.LENGTH),
         (S, [sglang.event([5], 1, sglang.STOP), DONE, DONE, sglang.event([6], 2)], Finish.STOP),
         (T, [tensorrt.event([5], "stop"), tensorrt.event([6]), DONE, DONE], Finish.STOP),
-        (S, [sglang.event([5], 1), sglang.event([5], 1, sglang.abort("Aborted"))], Finish.ABORT),
         (T, [tensorrt.event([5]), tensorrt.event([], "cancelled")], Finish.ABORT),
         (L, [llama.event("a", [5], 1), llama.stop_event(1, "limit")], Finish.LENGTH),
     ],
@@ -312,24 +298,18 @@ PROBABILITIES: list[tuple[str, bytes, int, TokenLogprobs | None]] = [
     *((S, sglang.event([64], 1, **listed), wanted, outcome) for listed, wanted, outcome in (
         ({"output_token_logprobs": [[None, 64]], "output_top_logprobs": [[[-2.0, 65, None], [-1.0, 66, ""]]]}, 1,
          TokenLogprobs(LEAST_LOGPROB, ((66, -1.0),))),
-        ({"output_token_logprobs": [[-1e9, 64]]}, 0, TokenLogprobs(LEAST_LOGPROB)),
         ({}, 0, None),
-        ({"output_token_logprobs": []}, 0, None),
-        ({"output_token_logprobs": [[-1.0, 65, None]]}, 0, None),
         ({"output_token_logprobs": [[-1.0, 64]], "output_top_logprobs": [[], []]}, 1, None),
     )),
     *((V, vllm.event({"choices": [{"token_ids": [5], "logprobs": shape}]}), 2, outcome) for shape, outcome in (
         ({"content": [{"token_id": 5, "logprob": -0.5, "rank": 1, "top_logprobs": [
             {"token_id": 6, "logprob": -1.5, "rank": 2}, {"token_id": 5, "logprob": -0.5, "rank": 1}]}]},
          TokenLogprobs(-0.5, ((5, -0.5), (6, -1.5)))),
-        ({"content": [{"token_id": 5, "logprob": -9999.0}]}, TokenLogprobs(LEAST_LOGPROB)),
         ({"text_offset": [0], "tokens": ["token_id:5"], "token_logprobs": [-0.5],
           "top_logprobs": [{"token_id:5": -0.5, "token_id:6": -1.5}]}, TokenLogprobs(-0.5, ((5, -0.5), (6, -1.5)))),
         ({"tokens": ["token_id:5"], "token_logprobs": [None], "top_logprobs": [None]}, TokenLogprobs(LEAST_LOGPROB)),
         ({"token_logprobs": [-0.5], "top_logprobs": [{"Hello": -0.5}]}, None),
-        ({"token_logprobs": [-0.5, -0.5], "top_logprobs": [{}]}, None),
         ({"token_logprobs": [-0.5, -0.5]}, None),
-        ({"content": []}, None),
         (None, None),
     )),
 ]  # fmt: skip
@@ -367,13 +347,9 @@ def said(*pieces: tuple[list[int], str | None], finish: str) -> list[bytes]:
 
 TEXTLESS: list[tuple[list[bytes], str | Finish]] = [
     (said(([5], None), ([RETURN], None), finish="stop"), "without their text; vLLM does so before 0.32"),
-    (said(([5], None), finish="length"), "without their text"),
-    (said(([5], ""), ([RETURN], ""), finish="stop"), "without their text"),
     (said(([5, 6, 7, 8], ""), finish="length"), "without their text"),
     (said(([RETURN], ""), finish="stop"), Finish.STOP),  # it had nothing to say
     (said(([5], ""), ([6], "é"), ([RETURN], ""), finish="stop"), Finish.STOP),  # the parts of a character
-    (said(([5, 6, 7], ""), finish="length"), Finish.LENGTH),
-    (said(finish="stop"), Finish.STOP),
 ]
 
 
@@ -389,13 +365,6 @@ def test_tokens_without_the_text_that_was_asked_for_are_no_answer(pieces: list[b
         return
     with pytest.raises(EngineError, match=outcome):
         whole()
-
-
-@pytest.mark.parametrize("kind", [V, T])
-def test_a_server_that_says_nothing_of_its_cache_leaves_it_open(kind: str) -> None:
-    counts = tensorrt.usage(3, 1, 0)
-    for said in (None, counts | {"prompt_tokens_details": None}):
-        assert read(kind, tensorrt.event([5], "stop", usage=said), DONE)[-1].cached_tokens is None
 
 
 def test_events_of_a_kind_that_nobody_knows_yet_are_passed_over() -> None:
@@ -423,34 +392,23 @@ def faults() -> Iterator[tuple[str, bytes, type[EngineError], str]]:
     for kind, voice in VOICES.items():
         event = voice.tokens([777], 3)
         yield kind, b"data: Hello.\n\n", EngineError, "no event"
-        yield kind, event[:-6] + b"\n\n", EngineError, "no event"
         yield kind, b'data: {"error":{"message":"\xff"}}\n\n', EngineError, "no event"
-        yield kind, b"data: []\n\n", EngineError, "no event"
         yield kind, b'data: {"x":' + DEEP + b"}\n\n", EngineError, "no event"
         yield kind, b'data: {"error": "boom"}\n\n', EngineError, "status 500"
-        for wrong in (b"[-777]", b"[99999999999999999999]", b'["777"]', b'{"0":777}'):
-            assert b"[777]" in event
+        for wrong in (b"[-777]", b"[99999999999999999999]", b'["777"]'):
             yield kind, event.replace(b"[777]", wrong), EngineError, "no event"
     for kind, spoken in ((V, vllm.tokens_event), (T, tensorrt.event)):
         yield kind, spoken([], "cancelled" if kind == T else "abort"), EngineUnavailable, "aborted"
         yield kind, spoken([], "timeout"), EngineError, "'timeout'"
     yield V, vllm.tokens_event([], "content_filter" * 100), EngineError, "content_filter"
     yield L, llama.stop_event(0, "word"), EngineError, "'word'"
-    yield T, tensorrt.error("boom"), EngineError, "status 500"
-    yield T, tensorrt.sent(tensorrt.error_body(400, "no")), EngineError, "status 500"
     yield T, tensorrt.event(None), EngineError, "without token ids"
-    yield T, tensorrt.event([], usage=tensorrt.usage(1, 1, -1)), EngineError, "no event"
     yield S, sglang.event([0], 1, sglang.abort("bad grammar", 400)), EngineRefused, "^bad grammar$"
     yield S, sglang.event([], 0, sglang.abort("The queue is full.", 503)), EngineOverloaded, "no more work"
-    yield S, sglang.event([], 0, sglang.abort("boom", 500)), EngineError, "status 500"
     yield S, sglang.event([5], 1, sglang.abort("Aborted")), EngineUnavailable, "aborted"
     yield S, sglang.event([5], 1, {"type": "stop", "matched": "NaN happened"}), EngineError, "NaN happened"
-    yield S, sglang.event([5], 1, {"type": "tired"}), EngineError, "'tired'"
-    yield S, sglang.sent({"output_ids": [5], "meta_info": {}}), EngineError, "no event"
-    yield S, sglang.event([], -1), EngineError, "no event"
     yield S, sglang.sent({"output_ids": [5]}), EngineError, "how many tokens"
     yield S, sglang.event([5], 3), EngineError, "--incremental-streaming-output"
-    yield S, sglang.event([5], 1) + sglang.event([5, 6], 2), EngineError, "--incremental-streaming-output"
     for id in (LAST_LEGAL + 1, -1):
         yield S, sglang.sent({"output_ids": [id], "meta_info": {"completion_tokens": 1}}), EngineError, "no event"
         yield T, tensorrt.sent({"choices": [{"token_ids": [id]}]}), EngineError, "no event"
@@ -471,11 +429,11 @@ def test_tokens_before_an_error_are_handed_over(kind: str, piece: bytes, error: 
 
 
 REFUSALS = {
-    EngineRefused: (400, 413, 422),
-    ServerChanged: (401, 403, 404, 405),
+    EngineRefused: (400, 413),
+    ServerChanged: (401, 404),
     EngineOverloaded: (429, 503),
-    EngineUnavailable: (502, 504),
-    EngineError: (500, 501),
+    EngineUnavailable: (502,),
+    EngineError: (500,),
 }
 
 
@@ -574,11 +532,8 @@ SHARED = Tensorrt(shared=True)
     ("kind", "said", "terms", "outcome"),
     [
         (KINDS[S], {}, Terms(), Facts("/generate", "gpt-oss-20b", 8192)),
-        (KINDS[S], {}, Terms("lora", 4096), Facts("/generate", "lora", 4096)),
         (KINDS[T], {}, Terms(), PLAIN),
-        (KINDS[T], {"/v1/models": {"data": [{"id": "gpt-oss-20b"}]}}, Terms("", 8192), PLAIN),
         (KINDS[T], {"/v1/completions": [FRESH, CACHED]}, Terms(), REUSING),
-        (KINDS[T], {"/v1/completions": [UNSAID, UNSAID]}, Terms(), REUSING),
         (SHARED, {}, Terms(), PLAIN),
         (KINDS[L], {}, Terms(), GUIDED),
     ],
@@ -605,15 +560,9 @@ SICK: list[tuple[Kind, dict[str, Any], Terms, str]] = [
     *((kind, {"/v1/models": {"data": [{"id": "x"}]}}, Terms(), "HARMONIUM_CONTEXT_TOKENS") for kind in TOLD),
     *((kind, {"/v1/models": "?"}, Terms(), "does not say what it serves; is it one") for kind in TOLD),
     (KINDS[S], {"/model_info": {"model_type": "llama"}}, Terms(), "is of the type 'llama', and gpt-oss 'gpt_oss'"),
-    (KINDS[S], {"/model_info": {}}, Terms(), "is of the type None"),
-    (KINDS[S], {"/model_info": []}, Terms(), "does not say what kind of model it has; is it one"),
     (KINDS[T], {"/v1/completions": [answered(None, 0)] * 2}, Terms(), "gives no token ids; is it recent"),
-    (KINDS[T], {"/v1/completions": [{"choices": []}] * 2}, Terms(), "gives no token ids; is it recent"),
-    (KINDS[T], {"/v1/completions": [[]]}, Terms(), "does not answer a completion; is it one"),
     (SHARED, {"/v1/completions": [FRESH, CACHED]}, Terms(), "enable_block_reuse: false"),
     (SHARED, {"/v1/completions": [UNSAID, UNSAID]}, Terms(), "can't keep those of tenants apart"),
-    (KINDS[L], {}, Terms("other"), "see its --alias"),
-    (KINDS[L], {"/props": []}, Terms(), "does not say how it is set up; is it one"),
 ]
 
 
@@ -626,9 +575,7 @@ async def test_a_server_that_is_not_the_wanted_one_is_not_let_in(
 
 
 @pytest.mark.parametrize("kind", TOLD)
-@pytest.mark.parametrize(
-    ("status", "error"), [(400, EngineRefused), (401, ServerChanged), (404, ServerChanged), (503, EngineOverloaded)]
-)
+@pytest.mark.parametrize(("status", "error"), [(400, EngineRefused), (401, ServerChanged), (503, EngineOverloaded)])
 async def test_a_server_that_refuses_to_say_is_not_let_in(kind: Kind, status: int, error: type[EngineError]) -> None:
     with pytest.raises(error):
         await facts(kind, {}, Terms(), dict.fromkeys(["/v1/models", "/model_info"], status))

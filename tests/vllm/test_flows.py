@@ -184,6 +184,15 @@ async def alone(settings: Settings, vllm_url: str) -> AsyncIterator[httpx.AsyncC
         yield http
 
 
+async def test_a_chat_completion_is_passed_on_whole_and_as_a_stream(alone: httpx.AsyncClient) -> None:
+    whole = (await alone.post("/v1/chat/completions", json=HELLO)).json()
+    assert whole["choices"][0]["message"]["content"] == "Hello! How can I help you today?"
+    streamed = (await alone.post("/v1/chat/completions", json=HELLO | {"stream": True})).text.splitlines()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in streamed if line.startswith("data: {")]
+    said = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    assert said == whole["choices"][0]["message"]["content"]
+
+
 async def test_a_message_of_anthropics_is_passed_on_whole_and_as_a_stream_and_counted(alone: httpx.AsyncClient) -> None:
     whole = (await alone.post("/v1/messages?beta=true", json=HELLO)).json()
     thought, said = whole["content"]

@@ -61,24 +61,6 @@ async def server() -> AsyncIterator[Standin]:
         yield server
 
 
-@pytest.fixture
-async def client(settings: Settings, server: Standin) -> AsyncIterator[AsyncOpenAI]:
-    async with serving(pointed(settings, server)) as inside, inside.client() as client:
-        yield client
-
-
-async def test_a_conversation_is_held_and_what_it_keeps_is_cached(client: AsyncOpenAI) -> None:
-    assert [model.id async for model in client.models.list()] == [MODEL, f"openai/{MODEL}"]
-    first = await client.responses.create(model=MODEL, input="My name is Ada.")
-    second = await client.responses.create(model=MODEL, input="What is my name?", previous_response_id=first.id)
-    assert second.output_text == "Your name is Ada."
-    assert [item.type for item in second.output] == ["reasoning", "message"]
-    assert first.usage
-    assert second.usage
-    assert first.usage.input_tokens_details.cached_tokens == 0
-    assert 0 < second.usage.input_tokens_details.cached_tokens < second.usage.input_tokens
-
-
 async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
     async with standing_in(scripted([opened("Half"), Stall()])) as server:
         adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=0.05))

@@ -5,24 +5,13 @@ import asyncio
 import pytest
 
 from service.engine.port import EngineOverloaded, EngineUnavailable
-from tests.support.engine.connected import ask, connected, failure, generation, hold, scripted
-from tests.support.engine.generating import generated
+from tests.support.engine.connected import ask, connected, failure, hold, scripted
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import standing_in
 from tests.support.waiting import until
 
 TICKS = range(0, 80, 5)
 """At which turns of the loop something is broken off; a generation takes some 50."""
-
-
-async def test_closing_the_generator_at_its_last_chunk_keeps_the_connection() -> None:
-    async with standing_in(scripted()) as server, connected(server) as engine:
-        for _ in range(3):
-            chunks = generated(engine, generation())
-            while not (await anext(chunks)).finish:
-                pass
-            await chunks.aclose()
-        assert server.connections == 1
 
 
 async def test_closing_leaves_no_task_and_no_connection() -> None:

@@ -34,17 +34,17 @@ def refusing(status: int, body: bytes) -> dict[str, Instead]:
     return {CHAT: Instead((body,), status, headers=JSON)}
 
 
-@pytest.mark.parametrize("status", [400, 404, 405, 413, 422, 501])
+@pytest.mark.parametrize("status", [400, 405, 413])
 async def test_what_the_server_refuses_is_told_in_its_words(status: int) -> None:
     said = b'{"error":{"message":"No, said 127.0.0.1:PORT with sk-secret.","param":"temperature","code":400}}'
     async with standing_in(scripted()) as server, connected(server, api_key="sk-secret") as engine:
         server.instead = refusing(status, said.replace(b"PORT", str(server.port).encode()))
         with pytest.raises(PassedRefusal, match=r"^No, said … with ….$") as refused:
             await whole(engine, asking())
-    assert (refused.value.status, refused.value.param) == (404 if status in (405, 501) else status, "temperature")
+    assert (refused.value.status, refused.value.param) == (404 if status == 405 else status, "temperature")
 
 
-@pytest.mark.parametrize("status", [301, 401, 403, 407, 429, 500, 502, 503])
+@pytest.mark.parametrize("status", [301, 401, 429, 500])
 async def test_what_is_wrong_between_the_server_and_us_names_nothing_of_it(status: int) -> None:
     said = b'{"error":{"message":"connect to 10.0.0.3 failed"}}'
     async with standing_in(scripted(), instead=refusing(status, said)) as server, connected(server) as engine:
@@ -79,7 +79,7 @@ async def test_another_server_is_asked_where_one_is_full_or_gone() -> None:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize("size", [1, 1000])
 async def test_lines_of_a_stream_may_end_as_the_standard_allows_wherever_they_are_cut(end: bytes, size: int) -> None:
     sent = b': ping\n\ndata: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\ndata: [DONE]\n\n'
     cut = [sent.replace(b"\n", end)[at : at + size] for at in range(0, 2 * len(sent), size)]

@@ -1,6 +1,5 @@
 """vLLM over HTTP: choosing among several servers, and what happens when one of them won't."""
 
-import logging
 from typing import Any
 
 import pytest
@@ -86,12 +85,8 @@ async def test_what_was_asked_of_one_model_is_never_sampled_by_another() -> None
     "instead",
     [
         Instead((), status=0, then=Then.CUT),
-        Instead((tokens_event([5]),), then=Then.CUT),
-        Instead((), then=Then.CUT),
         Instead((tokens_event([5]), error_event(503, "queue"))),
-        Instead((error_event(500, "dead"),)),
         Instead((error_event(400, "no"),)),
-        Instead((tokens_event([], "abort"),)),
     ],
 )
 async def test_a_generation_that_a_server_had_begun_goes_nowhere_else(instead: Instead) -> None:
@@ -130,21 +125,10 @@ async def test_the_context_is_the_smallest_of_the_servers_that_are_up() -> None:
             assert engine.model.context_tokens == large.context_tokens
 
 
-@pytest.mark.parametrize("wanted", ["", "talker"])
-async def test_a_server_with_another_model_is_left_out(wanted: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_with_another_model_is_left_out() -> None:
     async with several([[5]], [[5]]) as servers:
         servers[1].model = "babbler"
-        async with connected(*servers, model=wanted) as engine:
-            kept = engine.model.id
+        async with connected(*servers, model="talker") as engine:
             for number in range(20):
                 await ask(engine, affinity=str(number))
-            assert {server.model: len(server.generations) for server in servers if server.generations} == {kept: 20}
-            assert wanted in ("", kept)
-    reasons = [(each["url"], each["reason"]) for each in map(fields, caplog.records)]
-    out = next(server for server in servers if server.model != kept)
-    assert reasons == [(out.url, f"the vLLM server does not serve the model {kept!r}")]
-
-
-def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was logged beside the message."""
-    return getattr(record, "fields", {})
+            assert [len(server.generations) for server in servers] == [20, 0]

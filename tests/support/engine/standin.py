@@ -31,14 +31,10 @@ class Standin(Standing):
         super().__init__(engine)
         self.endpoint = endpoint
         """The better of the endpoints that it has."""
-        self.older = False
-        """Whether it has never heard of the other one."""
         self.version = ""
         """The version that it tells; a router tells none."""
         self.rust: str | None = None
         """The version of its frontend in Rust, where that speaks."""
-        self.aborts = True
-        """Whether it can end a generation."""
         self.defaults: dict[str, float] = {}
         """How it samples by default, as far as that isn't as everywhere."""
         self.tokens_an_event = 1
@@ -112,7 +108,7 @@ class Standin(Standing):
 
     async def _abort(self, request: web.Request) -> web.Response:
         """End generations; of an id that it doesn't know it says nothing."""
-        if self.endpoint is not Endpoint.GENERATE or not self.aborts:
+        if self.endpoint is not Endpoint.GENERATE:
             return self._disabled()
         for id in self.asked[-1].body["request_ids"]:
             self.end(id)
@@ -153,7 +149,7 @@ class Standin(Standing):
         return _error(404, message, "NotFoundError", "model")
 
     def _disabled(self) -> web.Response:
-        return as_json({"detail": "Not Found"}, 404) if self.older else _error(403, DISABLED, "PermissionDeniedError")
+        return _error(403, DISABLED, "PermissionDeniedError")
 
     async def _sample(
         self, request: web.Request, endpoint: Endpoint, body: dict[str, Any], prompt: list[int], asked: dict[str, Any]

@@ -7,7 +7,6 @@ import msgspec
 
 from service.harmony.tokens import decode
 
-DONE = b"data: [DONE]\n\n"
 STOP = {"type": "stop", "matched": 200002}
 LENGTH = {"type": "length", "length": 200}
 
