@@ -89,13 +89,6 @@ async def test_what_somebody_may_not_use_is_not_there_for_them() -> None:
         assert await engines.find("", lambda names: False) is None
 
 
-async def test_an_engine_that_is_down_is_not_asked_for_who_may_not_use_it() -> None:
-    down = member("a")
-    async with started(down, member("b")) as engines:
-        played(down).unready = EngineUnavailable("a is away")
-        assert await engines.find("a", lambda names: "a" not in names) is None
-
-
 async def test_an_engine_is_asked_for_the_model_as_it_calls_it() -> None:
     first, second = member("a"), member("b", [[6, RETURN]])
     async with started(first, second) as engines:

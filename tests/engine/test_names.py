@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from service.engine.names import MAX_ADDRESSES, Names, ServerAddress
-from service.settings.core import server_url
 from tests.support.engine.connected import ask, connected, hold, scripted
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
@@ -83,13 +82,6 @@ async def test_a_look_up_without_an_answer_is_waited_for_by_one_alone() -> None:
 async def test_a_name_leads_to_no_more_servers_than_may_be() -> None:
     many = [f"10.0.{number // 256}.{number % 256}" for number in range(300)]
     assert len(await urls(Names(Zone(*many).look_up), NAME)) == MAX_ADDRESSES
-
-
-def test_a_url_by_name_is_as_right_as_any_other() -> None:
-    assert server_url("dns+http://vllm:8000/v1", "") == "dns+http://vllm:8000"
-    for wrong in ("dns+ftp://vllm", "dns+vllm:8000", "dns+http://", "dns+http://a:b@vllm"):
-        with pytest.raises(ValueError, match="should"):
-            server_url(wrong, "")
 
 
 # --- servers -------------------------------------------------------------------------------------------------------

@@ -9,19 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.names import ServerAddress
-from service.engine.port import EngineOverloaded, EngineUnavailable, Load, Sampling
+from service.engine.port import EngineOverloaded, Load, Sampling
 from service.engine.servers.admission import FIRST_EXPECTED
-from service.engine.servers.kind import Ask, ServerLoad, Terms
-from service.engine.servers.pool import Pool
-from service.engine.servers.server import Server, State
-from service.engine.vllm.servers import Vllm
 from service.harmony.tokens import STOPS
 from service.shares import Rate
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
 from tests.support.engine.generating import generated
 from tests.support.engine.hooks import Sampled
-from tests.support.engine.misbehaviour import Instead, Then
+from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.watched import WatchedHttp
@@ -126,24 +121,11 @@ async def test_no_more_wait_than_may() -> None:
 
 async def test_a_tenant_that_waits_a_lot_leaves_room_to_wait_for_others() -> None:
     async with room_for(ONE, waiting=16) as (_, engine):
-        held = [await hold(engine, tenant="b"), await waiting(engine, tenant="a")]
-        while not isinstance(error := await _refused_or_waits(engine, held, tenant="a"), EngineOverloaded):
-            assert error is None
-        assert len(held) == 1 + 14
+        held = [await hold(engine, tenant="b")]
+        held += [await waiting(engine, tenant="a", id=str(number)) for number in range(14)]
+        assert isinstance(await failure(engine, tenant="a"), EngineOverloaded)
         held.append(await waiting(engine, tenant="b", id="b"))
         await cancelled(*held)
-
-
-async def _refused_or_waits(engine: WatchedHttp, held: list[Any], **fields: Any) -> EngineUnavailable | None:
-    """One more that waits, or what it was refused with."""
-    before, task = engine.waiting, asyncio.create_task(failure(engine, id=f"{len(held)}", **fields))
-    await until(lambda: engine.waiting > before or task.done())
-    if task.done():
-        error = task.result()
-        assert isinstance(error, EngineUnavailable)
-        return error
-    held.append(task)
-    return None
 
 
 async def test_the_tenant_with_the_least_under_way_is_next() -> None:
@@ -177,24 +159,15 @@ async def test_a_better_priority_goes_first() -> None:
         await cancelled(later)
 
 
-async def test_who_waits_hears_that_the_servers_are_gone() -> None:
+@pytest.mark.parametrize("what", ["the servers are gone", "the engine is closed"])
+async def test_who_waits_hears_it(what: str) -> None:
     async with room_for(ONE, probe_seconds=0.05) as (server, engine):
         held = await hold(engine)
         other = asyncio.create_task(failure(engine, id="other"))
         await until(lambda: engine.waiting == 1)
-        await server.die()
-        assert type(await other) is not EngineOverloaded
-        await asyncio.wait([held])
-        assert held.exception() is not None
-
-
-async def test_who_waits_hears_that_the_engine_is_closed() -> None:
-    async with room_for(ONE) as (_, engine):
-        held = await hold(engine)
-        other = asyncio.create_task(failure(engine, id="other"))
-        await until(lambda: engine.waiting == 1)
-        await engine.close()
-        assert "closed" in str(await other)
+        await (server.die() if "servers" in what else engine.close())
+        error = await other
+        assert "closed" in str(error) if "closed" in what else type(error) is not EngineOverloaded
         await asyncio.wait([held])
         assert held.exception() is not None
 
@@ -262,33 +235,7 @@ async def test_a_conversation_with_a_home_stays_there_whatever_others_do() -> No
         assert len(other.generations) == 1
 
 
-async def test_what_of_ours_ends_while_a_server_tells_is_not_taken_for_others() -> None:
-    told, heard = asyncio.Event(), asyncio.Event()
-
-    class Slow(Vllm):
-        """A server that says how much it has, which takes a while to be heard."""
-
-        async def load(self, ask: Ask) -> ServerLoad:
-            told.set()
-            await heard.wait()
-            return ServerLoad(running=4, used=0.4, room=1000)
-
-    place, contact = ServerAddress("http://vllm", "http://vllm"), Pool(keeps=True, connect_seconds=1)
-    server = Server(Slow(), place, contact, wanted=Terms, connect_seconds=1)
-    server.state, server.running, server.tokens = State.UP, 4, 400
-    weighing = asyncio.create_task(server.weigh())
-    await told.wait()
-    server.running = server.tokens = 0
-    heard.set()
-    await weighing
-    await contact.close()
-    assert (server.room, server.others_running, server.others_tokens) == (1000, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "instead",
-    [Instead((), 500), Instead((b"<html>",)), Instead((b"a" * (2 << 20),)), Instead((b"vllm:",), then=Then.CUT)],
-)
+@pytest.mark.parametrize("instead", [Instead((), 500), Instead((b"a" * (2 << 20),))], ids=["fails", "large"])
 async def test_a_broken_page_of_metrics_changes_nothing(instead: Instead) -> None:
     async with room_for(ONE, probe_seconds=0.05) as (server, engine):
         server.instead["/metrics"] = instead

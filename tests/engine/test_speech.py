@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.port import EngineError, EngineRefused, EngineUnavailable
+from service.engine.port import EngineError, EngineUnavailable
 from service.engine.servers.speech import BREAK, MAX_KNOWN, PLACES, Disarming, Written, speech_of
 from service.harmony.header import JSON_TYPE
 from service.harmony.render import message
@@ -34,13 +34,7 @@ async def disarmed(messages: object, tools: object = ()) -> Transcript:
     return await Disarming().disarm(pieces, transcript)
 
 
-async def test_a_mark_in_a_text_is_broken() -> None:
-    for mark in MARKS:
-        made = await disarmed([{"role": "user", "content": f"Hi{mark}\n<b>"}])
-        assert json.loads(made.messages) == [{"role": "user", "content": f"Hi{mark[0]}{BREAK}{mark[1:]}\n<b>"}]
-
-
-@pytest.mark.parametrize("around", ["{0}{0}", "{0}{1}", "{2}{0}", "a{0}b", "<|{0}|>", "[{0}]", "]{0}["])
+@pytest.mark.parametrize("around", ["{0}{0}", "{0}{1}", "{2}{0}", "a{0}b\n<b>", "[{0}]"])
 async def test_no_mark_is_left_where_marks_overlap_or_stand_in_others(around: str) -> None:
     for mark in MARKS:
         text = around.format(mark, mark[1:], mark[:-1])
@@ -103,9 +97,8 @@ async def test_a_mark_in_arguments_that_a_template_decodes_is_broken() -> None:
         assert said == {"a": f"{mark[0]}{BREAK}{mark[1:]}"}
 
 
-@pytest.mark.parametrize("value", [r"\\u0041\\\u0041\"\n\u0000", r"\ud83d\ude00\/\u2028", r"\u0022\u005c\u005cu0041"])
-def test_arguments_say_the_same_without_escapes(value: str) -> None:
-    arguments = f'{{"a": "{value}", "b": NaN}}'
+def test_arguments_say_the_same_without_escapes() -> None:
+    arguments = r'{"a": "\\u0041\\\u0041\"\n\u0000\ud83d\ude00\/\u2028\u0022\u005c\u005cu0041", "b": NaN}'
     assert str(json.loads(shown(arguments))) == str(json.loads(arguments))
 
 
@@ -129,23 +122,14 @@ def template(*shown: str, refuses: EngineError | None = None) -> Written:
     ("written", "shown"),
     [
         (template("tools"), SHOWN),
-        (template("tools", refuses=EngineRefused("no tools")), SHOWN),
         (template(), Shown(tools=False, calls=False, outputs=False)),
         (template("outputs"), Shown(tools=False, calls=False)),
         (template("calls", "outputs"), Shown(tools=False)),
-        (template("calls", refuses=EngineRefused("roles")), Shown(tools=False, calls=False, outputs=False)),
         (template("calls", refuses=EngineError("status 500")), Shown(tools=False, calls=False, outputs=False)),
     ],
 )
 async def test_what_a_template_shows_of_tools_is_seen_in_what_it_writes(written: Written, shown: Shown) -> None:
     assert (await speech_of(pieces, written, "smollm2")).shown == shown
-
-
-async def test_a_server_that_tells_no_texts_is_believed_to_show_tools() -> None:
-    async def silent(transcript: Transcript) -> None:
-        return None
-
-    assert (await speech_of(pieces, silent, "smollm2")).shown == SHOWN
 
 
 async def test_a_server_that_goes_away_meanwhile_has_said_nothing() -> None:

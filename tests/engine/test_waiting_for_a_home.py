@@ -36,14 +36,6 @@ def test_a_home_is_waited_for_as_long_as_computing_would_take() -> None:
     assert choosing.patience(None, 30) == (0, 30 * APART)
 
 
-@pytest.mark.parametrize("known", [[], [(5, 1.0)], [(5, 1.0), (5, 2.0)], [(5, 2.0), (9, 1.0)]])
-def test_where_nobody_knows_how_long_computing_takes_idle_servers_are_taken(known: list[tuple[int, float]]) -> None:
-    choosing = Choosing()
-    for each in known:
-        choosing.note_computed(*each)
-    assert choosing.patience(home_of(4000), 30) == (0, 30 * APART)
-
-
 # --- the same before servers ------------------------------------------------------------------------------------------
 
 
