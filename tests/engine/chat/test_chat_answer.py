@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.engine.chat.answer import MOST_CALLS, ChatAnswer
-from service.engine.port import Chunk, EngineError, EngineOverloaded, EngineRefused, Finish
+from service.engine.port import Chunk, EngineError, EngineRefused, Finish
 from service.harmony.segments import Closed, Opened
 from service.markup.by_server import ENDED, ByServer
 from tests.support.chat.standin import answer, delta, spoken, usage
@@ -59,7 +59,6 @@ def call(index: int | None, id: str | None, name: str | None, arguments: str | N
 
 
 WAYS: dict[str, list[bytes]] = {
-    "whole calls without a number": [call(None, "a", "one", "{}"), call(None, "b", "two", '{"x": 1}')],
     "the same number for all": [call(0, "a", "one", "{}"), call(0, "b", "two", '{"x": 1}')],
     "another id with every piece": [
         call(0, "a", "one", "{"),
@@ -72,11 +71,6 @@ WAYS: dict[str, list[bytes]] = {
         call(0, None, "one", None),
         call(1, "b", "two", '{"x": 1}'),
     ],
-    "no arguments at all": [call(0, "a", "one", ""), call(1, "b", "two", '{"x": 1}')],
-}
-
-
-WAYS |= {
     "in turns": [
         call(0, "a", "one", ""),
         call(1, "b", "two", ""),
@@ -98,11 +92,6 @@ EMPTY, STOP = call(0, "a", "one", ""), delta({}, "stop")
 BOTH = delta({"reasoning_content": "So.", "content": "Yes"}, ids=1)
 SPOKEN: dict[str, tuple[list[bytes], list[tuple[str, str]], int | None]] = {
     "neither a done nor a usage": ([delta({"content": "Hi"}), STOP], [("final", "Hi")], 2),
-    "a finish of no characters": (
-        [delta({"content": "Hi"}, ""), delta({"content": "!"}, ""), STOP],
-        [("final", "Hi!")],
-        3,
-    ),
     "a delta of two parts": (
         [delta({"reasoning_content": "Hm. "}, ids=1), BOTH, delta({}, "stop", ids=1), usage(3)],
         [("analysis", "Hm. So."), ("final", "Yes")],
@@ -114,14 +103,10 @@ SPOKEN: dict[str, tuple[list[bytes], list[tuple[str, str]], int | None]] = {
         None,
     ),
     "no arguments and words behind": (
-        [EMPTY, delta({"content": "Done."}), STOP],
-        [("functions.one", "{}"), ("final", "Done.")],
+        [EMPTY, delta({"content": "\u00a0"}), STOP],
+        [("functions.one", "{}"), ("final", "\u00a0")],
         None,
     ),
-    **{
-        f"no arguments and {text!r}": ([EMPTY, delta({"content": text}), STOP], [("functions.one", "{}"), *said], None)
-        for text, said in ((" ", []), *((each, [("final", each)]) for each in ("\u00a0", "\x1e", " " * 100)))
-    },
     "nothing": ([delta({"role": "assistant", "content": None}), STOP], [("final", "")], 1),
     "a count beyond belief": (
         [delta({"content": "Hi"}), STOP, usage((1 << 31) - 1)],
@@ -138,7 +123,7 @@ def test_what_is_said_is_read_and_counted(events: list[bytes], said: list[tuple[
     assert count is None or sum(len(chunk.tokens) for chunk in chunks) == count
 
 
-@pytest.mark.parametrize("text", [None, "\u00a0", "\x1e", " " * 100])
+@pytest.mark.parametrize("text", [None, "\u00a0"])
 def test_arguments_without_a_name_are_no_answer(text: str | None) -> None:
     broken = [call(0, "a", "one", '{"x":'), delta({"content": text})] if text else []
     with pytest.raises(EngineError, match="without a name"):
@@ -156,7 +141,7 @@ def told(**said: Any) -> bytes:
     return event({"choices": [], "usage": said})
 
 
-ODD: list[Any] = [None, -1, 2.5, 1e300, 10**30, True, "7", [], {}, [[]]]
+ODD: list[Any] = [None, -1, 2.5, 10**30, "7", {}]
 
 
 @pytest.mark.parametrize("odd", ODD, ids=str)
@@ -237,10 +222,7 @@ FAULTS: dict[str, tuple[bytes, type[EngineError], str]] = {
     "its own": (error_event(500, "CUDA out of memory"), EngineError, "failed with status 500"),
     "a refusal": (error_event(400, "too long"), EngineRefused, "too long"),
     "what it does not know": (error_event(404, "no such model"), EngineRefused, "does not serve this request"),
-    "too much work": (error_event(429, "later"), EngineOverloaded, "no more work"),
     "an error by its field": (b'error: {"code":500,"message":"oops"}\n', EngineError, "failed with status 500"),
-    "another code": (event({"error": {"message": "no", "code": "context_length_exceeded"}}), EngineError, "500"),
-    "no JSON": (b"data: {\n", EngineError, "no event"),
     "another type": (event({"choices": [{"delta": {"content": 5}}]}), EngineError, "no event"),
     "several answers": (event({"choices": [{"index": 1, "delta": {"content": "x"}}]}), EngineError, "several"),
     "another finish": (delta({}, "content_filter"), EngineError, "content_filter"),

@@ -1,12 +1,9 @@
 """The engine on a real llama.cpp server: the conformance suite, of which it lacks nothing, and what it is held to."""
 
-import json
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest
 
-from service.engine.llama.grammar import constraint
 from service.engine.llama.servers import Llama
 from service.engine.port import Finish
 from service.engine.servers.engine import Access
@@ -50,16 +47,3 @@ class TestConstraintsHeld(ConstraintsHeld):
         *asides, last = " ".join(map(str, marks)).split(f" {tokens.END} {tokens.START} ")
         assert all(aside == " ".join(map(str, message)) for aside in asides)
         assert last.split()[-1] in map(str, tokens.STOPS)
-
-
-@pytest.mark.parametrize(
-    ("form", "written"),
-    [
-        ({"type": "token", "token": 200005}, "<[200005]>"),
-        ({"type": "const_string", "value": 'a"\\ü\n'}, '"a\\U00000022\\U0000005Cü\\U0000000A"'),
-        ({"type": "optional", "content": {"type": "any_tokens", "exclude_tokens": [1]}}, "(free)?"),
-    ],
-)
-def test_a_format_is_written_as_gbnf(form: dict[str, Any], written: str) -> None:
-    held = constraint(json.dumps({"type": "structural_tag", "format": form}), tokens.STOPS, guided=True)
-    assert held.asked["grammar"].splitlines()[0] == f"root ::= {written}"

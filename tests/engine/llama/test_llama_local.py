@@ -85,8 +85,6 @@ async def _serves(engine: LlamaLocalEngine) -> bool:
         ("nothing.gguf", {}, "there is no file .*nothing.gguf; set HARMONIUM_LOCAL_MODEL"),
         ("README.md", {}, "llama.cpp does not start: RuntimeError: "),
         ("", {"n_gpu_layer": 1}, "llama.cpp does not start: ValueError: llama.cpp has no option 'n_gpu_layer'"),
-        ("", {"cpuparams.cores": 1}, "llama.cpp has no option 'cpuparams.cores'"),
-        ("", {"n_batch": "many"}, "llama.cpp does not start: TypeError: "),
     ],
 )
 async def test_what_keeps_it_from_starting_is_told(file: str, options: dict[str, Any], reason: str) -> None:

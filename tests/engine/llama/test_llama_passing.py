@@ -52,7 +52,6 @@ WEATHER = {
 }
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}),
-    "several": ("chat/completions", {"messages": [{"role": "user", "content": "Hello!"}], "n": 2}),
     "probabilities": ("completions", {"prompt": "Hello", "logprobs": 1}),
     "calls": (
         "chat/completions",

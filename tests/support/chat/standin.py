@@ -66,10 +66,10 @@ def spoken(turn: Turn, *, ids: bool = True) -> list[bytes]:
     return out
 
 
-def answer(turn: Turn, *, ids: bool = True, finish: str = "") -> list[bytes]:
+def answer(turn: Turn, *, ids: bool = True) -> list[bytes]:
     """The events of a whole answer; each has a token, and so has the end."""
     said = spoken(turn, ids=ids)
-    end = delta({"content": ""}, finish or ("tool_calls" if turn.calls else "stop"), ids=1 if ids else None)
+    end = delta({"content": ""}, "tool_calls" if turn.calls else "stop", ids=1 if ids else None)
     return [*said, end, usage(len(said)), DONE]
 
 
@@ -92,12 +92,11 @@ class ChatStandin(Standing):
         self.sees = False
         """Whether its model sees pictures."""
         self.says_context = True
-        self.shared = False
         self._says = list(says)
 
     @property
     def kind(self) -> ByChat:
-        return VllmByChat() if self.vllm else ByChat(shared=self.shared)
+        return VllmByChat() if self.vllm else ByChat(shared=False)
 
     @property
     def chats(self) -> list[Asked]:
