@@ -1,10 +1,9 @@
 """What the protocol has besides asking and answering, with a model that speaks by a chat template."""
 
-import asyncio
 import itertools
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,12 +13,10 @@ from openai import AsyncOpenAI
 from service.api.ids import response_of
 from service.background.timing import Timing
 from service.backoff import Backoff
-from service.engine.port import Chunk, Generation
 from service.responses.templated import READ
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker
 from tests.support.service import inside
-from tests.support.service.sockets import socket
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.05, engine_away=Backoff(0.01, 0.05)))
 
@@ -40,16 +37,6 @@ def said(prompt: str) -> str:
     if len(words) > 1000:
         return f"That is long.{END}"
     return f"<think>\nThey greet me.\n</think>\n\nYou said: {words}{END}"
-
-
-class Halting(Speaker):
-    """It never gets beyond "You"."""
-
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        async for chunk in super().generate(generation):
-            yield chunk
-            if chunk.text == "u":
-                await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -90,22 +77,6 @@ async def test_a_conversation_too_long_is_compacted_by_itself(client: AsyncOpenA
     third = await client.responses.create(model="speaker", previous_response_id=answer.id, input="And again!")
     assert third.output_text == "You said: And again!"
     assert "My number" not in speaker.prompts[-1]
-
-
-async def test_what_its_client_says_meanwhile_ends_an_answer_and_the_next_goes_on(settings: Settings) -> None:
-    halting = Halting("qwen3", said)
-    async with serving(settings, halting) as service, socket(service.url) as ws:
-        await ws.send(model="speaker", input="Hello!")
-        frames = [await ws.next()]
-        while frames[-1].get("delta") != "u":
-            frames.append(await ws.next())
-        id = frames[0]["response"]["id"]
-        await ws.send("response.steer", previous_response_id=id, input="w" * 1001)
-        steered, successor = (await ws.rest())[-1]["response"], (await ws.rest())[-1]["response"]
-    assert (steered["status"], steered["incomplete_details"]) == ("incomplete", {"reason": "steered"})
-    assert steered["output"][-1]["content"][0]["text"] == "You"
-    assert successor["output"][-1]["content"][0]["text"] == "That is long."
-    assert f"You{END}\n{START}user\nwww" in halting.prompts[-1]
 
 
 async def test_where_the_oldest_is_left_out_the_newest_stands_in_the_prompt(settings: Settings) -> None:

@@ -12,8 +12,8 @@ from openai import AsyncOpenAI, BadRequestError
 
 from service.markup.speech import Shown
 from service.settings.settings import Settings
-from tests.support.markup.speaker import ASSISTANT, END, Speaker, decoded
-from tests.support.service.inside import Inside, serving
+from tests.support.markup.speaker import ASSISTANT, END, Speaker
+from tests.support.service.inside import serving
 from tests.support.service.process import MODEL
 
 WEATHER: Any = {
@@ -109,13 +109,6 @@ async def test_a_tool_under_a_grammar_is_refused(client: AsyncOpenAI) -> None:
         await ask(client, "Hello!", tools=[{"type": "custom", "name": "letters", "format": form}])
 
 
-async def test_a_custom_tool_is_called_with_its_text(settings: Settings) -> None:
-    call = '<tool_call>\n{"name": "shout", "arguments": {"input": "a \\"b\\""}}\n</tool_call>'
-    async with serving(settings, Speaker("qwen3", lambda _: call + END)) as service, service.client() as client:
-        response = await ask(client, "Shout!", tools=[{"type": "custom", "name": "shout"}])
-    assert (response.output[0].type, response.output[0].input) == ("custom_tool_call", 'a "b"')
-
-
 async def test_a_prompt_that_ends_inside_of_reasoning_goes_on_there(settings: Settings) -> None:
     speaker = Speaker("qwen3", lambda _: f"Hm.\n</think>\n\nYes.{END}", thinks=True)
     async with serving(settings, speaker) as service, service.client() as client:
@@ -155,16 +148,3 @@ async def test_a_model_whose_template_shows_no_tools_is_told_of_them(settings: S
     response = f"\n<|im_start|>user\n<tool_response>\n21\n</tool_response>{END}\n{ASSISTANT}"
     assert after == before + said(before) + response
     assert again == before + CALL + END + response
-
-
-async def test_what_it_sampled_is_told_as_ids_of_its_own_whose_texts_are_not_known(
-    service: Inside, client: AsyncOpenAI, speaker: Speaker
-) -> None:
-    answer = await ask(client, "Hello!")
-    async with service.http() as http:
-        told = (await http.get(f"/console/api/turns/{answer.id}/tokens")).json()
-    *kept, sampled = told["messages"]
-    assert {message["vocabulary"] for message in kept} == {"o200k_harmony"}
-    assert (sampled["role"], sampled["vocabulary"]) == ("read_ids", None)
-    assert decoded([token["id"] for token in sampled["tokens"]]) == said(speaker.prompts[0])
-    assert all(token == {"id": token["id"], "text": None} for token in sampled["tokens"])

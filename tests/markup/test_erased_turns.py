@@ -122,14 +122,6 @@ async def told(client: AsyncOpenAI, words: Sequence[str], **more: Any) -> list[A
 WORDS = (f"Keep {SECRET}.", "Hello!", "Hello again!", "Once more!")
 
 
-def test_a_text_is_found_in_all_forms_and_wherever_it_stands() -> None:
-    for form in (SECRET.encode(), array("I", encoded(SECRET)).tobytes()):
-        for before in range(6):
-            within = base64.b64encode(bytes(range(before)) + form + bytes(range(before)))
-            assert any(each in within for each in in_base64(form))
-    assert all(form in unpacked(b"x" + zstandard.compress(b"y" + form))[0] for form in forms(SECRET))
-
-
 @pytest.mark.parametrize("background", [False, True])
 async def test_items_that_are_erased_are_in_no_note_of_later_turns(
     settings: Settings, client: AsyncOpenAI, speaker: Speaker, others: set[bytes], background: bool

@@ -11,11 +11,8 @@ import pytest
 from service.harmony.tokens import CALL, END, RETURN
 from service.markup.calls import types_of
 from service.markup.families import MARKUPS
-from service.markup.stream import MAX_SPACE, Part
 from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, read, segments_of, tokens_of
 from tests.support.markup.writing import Turn, written
-
-JSON_CALLING = ["hermes", "qwen"]
 
 
 def final(text: str, stop: int | None = RETURN) -> Message:
@@ -32,7 +29,6 @@ def call(text: str, stop: int | None = CALL, name: str = "f") -> Message:
 
 REASONING: dict[str, tuple[str, str, list[Message]]] = {
     "opened by the prompt": ("think", "Hm.\n</think>\n\nYes.<|im_end|>", [analysis("Hm."), final("Yes.")]),
-    "that leads to nothing": ("think", "Hm.</think>\n\n<|im_end|>", [analysis("Hm."), final("")]),
     "cut short": ("think", "Hm. </thi", [analysis("Hm. </thi", None)]),
     "ended by the turn": ("think", "Hm.<|im_end|>", [analysis("Hm.", RETURN), final("")]),
     "ended by a call": (
@@ -53,25 +49,18 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
         "<think>One.</think>\n\nA.\n<think>Two.</think>\n\nB.<|im_end|>",
         [analysis("One."), final("A.", END), analysis("Two."), final("B.")],
     ),
-    "the end of thinking alone is dropped": ("think", "A</think>B<|im_end|>", [final("AB")]),
     "arguments in a string are what it says": (
         "hermes",
         '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call><|im_end|>',
         [call('{"a": 1}')],
     ),
-    "arguments before the name wait for it": (
-        "hermes",
-        '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call><|im_end|>',
-        [call('{"a": 1}')],
-    ),
-    "no arguments are an empty object": ("hermes", '<tool_call>{"name": "f"}</tool_call>', [call("{}")]),
     **{
         f"no call is text: {text}": (
             "hermes",
             f"<tool_call>{text}</tool_call><|im_end|>",
             [final(f"<tool_call>{text}</tool_call>")],
         )
-        for text in ('{"name": "f", "args": {}}', '{"name": 1}', '{"name": "a b"}', "f()", '["f"]', "{}", "")
+        for text in ('{"name": "f", "args": {}}', '{"name": "a b"}', "f()", "")
     },
     "a call follows one that was none": (
         "hermes",
@@ -88,11 +77,6 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
         '<tool_call>{"name": "f", "arguments": {"a": 1}\n</tool_call><|im_end|>',
         [call('{"a": 1}')],
     ),
-    "a string with a line break is ended by the end of the call": (
-        "hermes",
-        '<tool_call>{"name": "f", "arguments": {"a": "x}}\n</tool_call>B<|im_end|>',
-        [call('{"a": "x}}\n', None), final("B")],
-    ),
     "a parameter that nobody closed ends with the next one": (
         "qwen-coder",
         "<function=get_weather>\n<parameter=city>\nParis\n<parameter=days>\nsoon\n</function>\n",
@@ -104,17 +88,11 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
         "<|tool_calls_section_end|>B<|im_end|>",
         [call("{}"), final("B")],
     ),
-    "text between parameters leaves a call unfinished": (
-        "qwen-coder",
-        "<tool_call>\n<function=now>\nwell\n</function>\n</tool_call>B<|im_end|>",
-        [call("{well\n", None, "now"), final("B")],
-    ),
     "line breaks at seams are dropped and others kept": (
         "qwen",
         '<think>\n\n  a\n\nb\n\n</think>\n\n  c\n\nd\n\n<tool_call>\n{"name": "f"}\n</tool_call>\n\n  e\n<|im_end|>',
         [analysis("  a\n\nb"), final("  c\n\nd", END), call("{}"), final("  e\n")],
     ),
-    "a text without marks comes out as it went in": ("qwen", "\n  a\n\n\n b \n\n", [final("\n  a\n\n\n b \n\n", None)]),
 }
 
 
@@ -145,11 +123,10 @@ def test_an_end_that_the_engine_leaves_out_of_the_text_counts() -> None:
     assert reader.end() == []
 
 
-@pytest.mark.parametrize("markup", JSON_CALLING)
-def test_arguments_go_out_as_they_were_written(markup: str) -> None:
+def test_arguments_go_out_as_they_were_written() -> None:
     arguments = '{ "a":[1,{"b":"}\\"]"}],\n"c" :"</tool_call>"}'
     text = f'<tool_call>{{"name":"f","arguments":{arguments}}}</tool_call><|im_end|>'
-    assert read(markup, text) == [Message("functions.f", arguments, CALL)]
+    assert read("qwen", text) == [call(arguments)]
 
 
 def test_values_are_typed_by_the_schema() -> None:
@@ -178,39 +155,7 @@ def test_a_text_goes_out_as_it_comes_and_a_number_at_its_end() -> None:
     assert reader.feed([5], "2\n</parameter>") == ["12"]
 
 
-def test_only_so_many_line_breaks_wait_for_a_mark() -> None:
-    reader = parser("qwen")
-    out = reader.feed([1], "a" + "\n" * (MAX_SPACE + 10))
-    assert out[-1] == "a" + "\n" * 10
-
-
-def test_the_parser_knows_what_is_being_written() -> None:
-    reader = parser("qwen")
-    parts = [reader.part]
-    for text in ("<think>", "a", "</think>", "b", '<tool_call>{"name"', ': "f"}', "</tool_call>"):
-        for token in tokens_of(text):
-            reader.feed([token.id], token.text)
-        parts.append(reader.part)
-    assert parts == [
-        *(Part.BEFORE, Part.THINKING, Part.THINKING, Part.BEFORE),
-        *(Part.TEXT, Part.CALL, Part.BEHIND, Part.BEHIND),
-    ]
-
-
-HOSTILE = (
-    "<",
-    "\n",
-    "</think>",
-    "<tool_call>",
-    '<tool_call>{"arguments": "',
-    "{",
-    '{"a":',
-    "<function=",
-    "<parameter=a>",
-)
-
-
-@pytest.mark.parametrize("shred", HOSTILE)
+@pytest.mark.parametrize("shred", ["<", "\n", "</think>", '<tool_call>{"arguments": "', '{"a":', "<parameter=a>"])
 @pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "kimi"])
 def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
     opening = written(markup, Turn("a", "b", [("get_weather", {"city": "x"})]))
@@ -246,20 +191,3 @@ def seconds(markup: str, texts: list[str]) -> float:
         reader.feed(ids, text)
     reader.end()
     return time.process_time() - begin
-
-
-@pytest.mark.parametrize(
-    ("markup", "opens", "closes"),
-    [
-        ("hermes", '<tool_call>{"name": "f", "arguments": {"city": "', '"}}</tool_call>'),
-        ("kimi", '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"city": "', '"}<|tool_call_end|>'),
-        ("minimax", '<minimax:tool_call><invoke name="f"><parameter name="city">', "</parameter></invoke>"),
-    ],
-)
-def test_arguments_go_out_as_they_come(markup: str, opens: str, closes: str) -> None:
-    reader = parser(markup, ())
-    begun = reader.feed([1], opens)
-    shown = [reader.feed([1], text) for text in ("Paris", " in ", "\\n", "spring")]
-    ended = reader.feed([1], closes)
-    assert [shown[0], shown[1], shown[3]] == [["Paris"], [" in "], ["spring"]]
-    assert len(messages_of([*begun, *(part for each in shown for part in each), *ended])) == 1

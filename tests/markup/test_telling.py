@@ -85,17 +85,3 @@ def test_marks_of_ours_alone_have_what_makes_them_ours(markup: str) -> None:
     for mark in MARKUPS[markup].spellings:
         assert mark not in text
         assert mark not in told_calls.replace(ROME, "")
-
-
-def test_a_tool_is_told_with_how_to_call_it() -> None:
-    form = form_of("hermes", NONE)
-    assert form is not None
-    assert tools_told(form, [TOOL, TOOL], "").endswith(
-        "<tools>\n"
-        '{"name":"get_weather","description":"Look <here>.","parameters":{}}\n'
-        '{"name":"get_weather","description":"Look <here>.","parameters":{}}\n'
-        "</tools>\n\n"
-        "To call one, answer with its name and its arguments as a JSON object, in this form:\n\n"
-        '<tool_call>\n{"name": "NAME", "arguments": ARGUMENTS}\n</tool_call>\n\n'
-        "Its output is in the next message."
-    )

@@ -9,33 +9,20 @@ from tests.support.markup.writing import DSML, mark
 
 
 class Transcript(NamedTuple):
-    """A stream, and how it began. `reasons` is whether the model may reason at all."""
+    """A stream, and whether its prompt ended inside of reasoning."""
 
     markup: str
     text: str
-    source: str
     thinking: bool = False
-    reasons: bool = True
 
 
 END = "<|im_end|>"
-HERMES = "NousResearch/Hermes-2-Pro-Llama-3-8B, README: Prompt Format for Function Calling"
-QWEN = "Qwen docs, Function Calling: get_current_temperature"
-CODER = "Qwen/Qwen3-Coder-480B-A35B-Instruct, chat_template.jinja"
-GLM = "zai-org/GLM-4.5, chat_template.jinja"
-KIMI = "moonshotai/Kimi-K2-Instruct-0905, docs/tool_call_guidance.md"
-V3 = "deepseek-ai/DeepSeek-V3-0324, tokenizer_config.json: chat_template"
-V31 = "deepseek-ai/DeepSeek-V3.1, README: ToolCall"
-V32 = "deepseek-ai/DeepSeek-V3.2, encoding/encoding_dsv32.py"
-MINIMAX = "MiniMaxAI/MiniMax-M2, docs/tool_calling_guide.md"
-SEED = "ByteDance-Seed/Seed-OSS-36B-Instruct, chat_template.jinja"
 
 DOCUMENTED: dict[str, Transcript] = {
     "hermes: arguments first": Transcript(
         "hermes",
         '<tool_call>\n{"arguments": {"symbol": "TSLA"}, "name": "get_stock_fundamentals"}\n</tool_call>' + END,
-        HERMES,
-        reasons=False,
+        # NousResearch/Hermes-2-Pro-Llama-3-8B, README: Prompt Format for Function Calling
     ),
     "qwen: two calls behind reasoning": Transcript(
         "qwen",
@@ -43,44 +30,40 @@ DOCUMENTED: dict[str, Transcript] = {
         '<tool_call>\n{"name": "get_current_temperature", "arguments": {"location": "San Francisco, CA, USA"}}\n'
         '</tool_call>\n<tool_call>\n{"name": "get_temperature_date", "arguments": '
         '{"location": "San Francisco, CA, USA", "date": "2024-10-01"}}\n</tool_call>' + END,
-        QWEN,
+        # Qwen docs, Function Calling: get_current_temperature
     ),
-    "qwen: no thinking": Transcript("qwen", "The temperature is **26.1\u00b0C**." + END, QWEN, reasons=False),
+    "qwen: no thinking": Transcript("qwen", "The temperature is **26.1\u00b0C**." + END),
     "coder: a value of many lines": Transcript(
         "qwen-coder",
         "I write it.\n<tool_call>\n<function=write>\n<parameter=path>\na.py\n</parameter>\n<parameter=content>\n"
         'def f():\n    return "<b>"\n\nprint(f())\n</parameter>\n</function>\n</tool_call>' + END,
-        CODER,
-        reasons=False,
+        # Qwen/Qwen3-Coder-480B-A35B-Instruct, chat_template.jinja
     ),
     "glm: a call behind reasoning": Transcript(
         "glm",
         "\n<think>The user wants the weather.</think>\nLet me look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n"
         "<arg_value>Beijing</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>" + END,
-        GLM,
+        # zai-org/GLM-4.5, chat_template.jinja
     ),
     "kimi: a call": Transcript(
         "kimi",
         "I check the weather.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
         '<|tool_call_argument_begin|>{"city": "Beijing"}<|tool_call_end|><|tool_calls_section_end|>' + END,
-        KIMI,
-        reasons=False,
+        # moonshotai/Kimi-K2-Instruct-0905, docs/tool_call_guidance.md
     ),
     "deepseek v3: two calls": Transcript(
         "deepseek-v3",
         f"{mark('tool calls begin')}{mark('tool call begin')}function{mark('tool sep')}get_weather\n```json\n"
         f'{{"city": "Paris"}}\n```{mark("tool call end")}\n{mark("tool call begin")}function{mark("tool sep")}'
         f'get_weather\n```json\n{{"city": "Rome"}}\n```{mark("tool call end")}{mark("tool calls end")}{END}',
-        V3,
-        reasons=False,
+        # deepseek-ai/DeepSeek-V3-0324, tokenizer_config.json: chat_template
     ),
     "deepseek v3.1: two calls": Transcript(
         "deepseek-v3.1",
         f"{mark('tool calls begin')}{mark('tool call begin')}get_weather{mark('tool sep')}"
         f'{{"city": "Paris"}}{mark("tool call end")}{mark("tool call begin")}get_weather{mark("tool sep")}'
         f'{{"city": "Rome"}}{mark("tool call end")}{mark("tool calls end")}{END}',
-        V31,
-        reasons=False,
+        # deepseek-ai/DeepSeek-V3.1, README: ToolCall
     ),
     "deepseek v3.2: a call behind reasoning": Transcript(
         "deepseek-v3.2",
@@ -88,7 +71,7 @@ DOCUMENTED: dict[str, Transcript] = {
         f'<{DSML}parameter name="city" string="true">Hangzhou</{DSML}parameter>\n'
         f'<{DSML}parameter name="days" string="false">1</{DSML}parameter>\n</{DSML}invoke>\n'
         f"</{DSML}function_calls>{END}",
-        V32,
+        # deepseek-ai/DeepSeek-V3.2, encoding/encoding_dsv32.py
         thinking=True,
     ),
     "minimax: two calls": Transcript(
@@ -97,14 +80,14 @@ DOCUMENTED: dict[str, Transcript] = {
         '<parameter name="query_tag">["technology", "events"]</parameter>\n'
         '<parameter name="query_list">["OpenAI", "latest"]</parameter>\n</invoke>\n<invoke name="search_web">\n'
         '<parameter name="query_tag">["technology"]</parameter>\n</invoke>\n</minimax:tool_call>' + END,
-        MINIMAX,
+        # MiniMaxAI/MiniMax-M2, docs/tool_calling_guide.md
         thinking=True,
     ),
     "seed: a call behind reasoning": Transcript(
         "seed",
         "<seed:think>I need the weather.</seed:think><seed:tool_call>\n<function=get_weather>\n"
         "<parameter=city>Barcelona</parameter>\n</function>\n</seed:tool_call>" + END,
-        SEED,
+        # ByteDance-Seed/Seed-OSS-36B-Instruct, chat_template.jinja
     ),
 }
 
