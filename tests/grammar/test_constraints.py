@@ -8,7 +8,7 @@ import pytest
 
 from service.api.tools.callee import Callee, Choice
 from service.grammar.checks import MAX_CHECKED_CHARS, checker, is_grammar, mismatch
-from service.grammar.tags import MAX_ASIDES, HeaderState, content_tag, grammar_content, regex_content, schema_content
+from service.grammar.tags import HeaderState, grammar_content, regex_content, schema_content
 from service.harmony import tokens
 from service.responses.output.next_step import header_tag
 from service.responses.output.rules import Rules
@@ -17,7 +17,6 @@ from service.steps import in_one_go
 F = Callee("f")
 RAW = Callee("raw", "custom")
 POINT = schema_content({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
-ANY_OBJECT = schema_content({"type": "object"})
 LISTS = {"type": "array", "items": {"$ref": "#/$defs/d0"}}
 TWO_WAYS = schema_content({
     "$ref": "#/$defs/d0", "$defs": {"d0": {"anyOf": [LISTS | {"minItems": 2}, LISTS, {"type": "integer"}]}},
@@ -60,33 +59,9 @@ def test_only_allowed_tools_are_let_through() -> None:
     assert "functions.f" not in texts
 
 
-def test_a_held_answer_leaves_every_call_open() -> None:
-    texts = constants(tag(Rules((F,), answer=POINT)))
-    assert {"functions.f", "final"} <= set(texts)
-
-
 @pytest.mark.parametrize("state", HeaderState)
 def test_no_tag_names_a_token_that_stops(state: HeaderState) -> None:
     assert marks(tag(Rules((F, RAW), choice="required"), state)).isdisjoint(tokens.STOPS)
-
-
-def test_the_model_may_reason_first_but_not_for_ever() -> None:
-    elements = tag(Rules((F,), choice="required"))["elements"]
-    asides = [each for each in elements if each["type"] == "optional"]
-    assert len(asides) == MAX_ASIDES
-    assert constants(asides[0]) == ["analysis", "commentary", "assistant"]
-
-
-def test_behind_a_call_comes_another_call_or_the_end() -> None:
-    called = tag(Rules((F,), choice="required", parallel=2), HeaderState.CALLED)
-    assert called["type"] == "optional"
-    assert not {"analysis", "final"} & set(constants(called))
-
-
-def test_lengths_are_sent_as_patterns_which_let_no_control_character_through() -> None:
-    schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 3}}
-    sent = json.loads(content_tag(schema_content(schema)))["format"]["json_schema"]
-    assert sent["items"] == {"type": "string", "pattern": r"^[\s\S]{1,3}$"}
 
 
 @pytest.mark.parametrize(
@@ -94,15 +69,10 @@ def test_lengths_are_sent_as_patterns_which_let_no_control_character_through() -
     [
         (POINT, '{"x": 1}', None),
         (POINT, '{"x": 1', "it is not valid JSON"),
-        (POINT, "[" * 100_000, "it is not valid JSON"),
         (POINT, '{"x": "secret"}', "it does not match the schema"),
-        (POINT, "{}", "it does not match the schema"),
         (POINT, '{"x": ' + "[" * 900 + "]" * 900 + "}", "it does not match the schema"),
-        (ANY_OBJECT, '{"x": ' + "[" * 900 + "]" * 900 + "}", None),
         (TWO_WAYS, "[" * 40 + '""' + "]" * 40, "it does not match the schema"),
-        (regex_content("a+"), "aaa", None),
         (regex_content("a|b"), "ab", "it does not match the pattern"),
-        (regex_content("(?:a*)*b"), "a" * 5_000, "it does not match the pattern"),
         (grammar_content('start: "a"+', ""), "aa", None),
         (grammar_content('start: "a"+', ""), "ab", "it does not match the grammar"),
         (
@@ -139,59 +109,15 @@ def nested(depth: int, innermost: int = 0) -> str:
     return "[" * depth + str(innermost) + ",2]" * depth
 
 
-EXPRESSION = schema_content(
-    {
-        "$ref": "#/$defs/e",
-        "$defs": {
-            "e": {
-                "anyOf": [
-                    {"type": "number"},
-                    *(
-                        {
-                            "type": "object",
-                            "properties": {
-                                "a": {"$ref": "#/$defs/e"},
-                                "b": {"$ref": "#/$defs/e"},
-                                "op": {"enum": [op]},
-                            },
-                            "required": ["a", "b", "op"],
-                            "additionalProperties": False,
-                        }
-                        for op in ("+", "*")
-                    ),
-                ]
-            }
-        },
-    }
-)
-"""What people write: a tree of expressions."""
-
 SLOW_PATTERN = "a{0,1024}" * 15 + "a{1024}" * 16 + "b"
-SLOW_MEMBERS = schema_content({"type": "object", "additionalProperties": {"pattern": f"^{SLOW_PATTERN}$"}})
 MANY_CONSTANTS = schema_content({"items": {"anyOf": [{"enum": [f"{n}"]} for n in range(900)]}})
-MANY_NAMES = schema_content({
-    "anyOf": [{"type": "array", "prefixItems": [{"$ref": "#/$defs/a"}], "maxItems": 100 + n} for n in range(500)],
-    "$defs": {"a": {"type": "object", "required": [*(f"n{n}" for n in range(3_000)), "z"]}},
-})  # fmt: skip
 SECONDS = 0.5
 """More than the check of a text takes on a busy machine, and much less than those here would."""
 
 
-def expression(depth: int) -> str:
-    return f'{{"a": {expression(depth - 1)}, "b": 1, "op": "*"}}' if depth else "1"
-
-
-@pytest.mark.parametrize(
-    ("content", "right", "wrong"),
-    [
-        (doubling(12), nested(12), nested(12, innermost=3)),
-        (EXPRESSION, expression(12), expression(12).replace("1", "null")),
-    ],
-    ids=["doubling", "expressions"],
-)
-def test_branches_in_branches_are_checked_while_they_take_little(content: str, right: str, wrong: str) -> None:
-    assert mismatch(content, right) is None
-    assert mismatch(content, wrong) == "it does not match the schema"
+def test_branches_in_branches_are_checked_while_they_take_little() -> None:
+    assert mismatch(doubling(12), nested(12)) is None
+    assert mismatch(doubling(12), nested(12, innermost=3)) == "it does not match the schema"
 
 
 def test_what_no_engine_follows_is_never_taken_unchecked() -> None:
@@ -207,13 +133,10 @@ def test_what_no_engine_follows_is_never_taken_unchecked() -> None:
     ("content", "text"),
     [
         (doubling(40), nested(40)),
-        (EXPRESSION, expression(60)),
         (MANY_CONSTANTS, json.dumps(["x"] * 5_000)),
-        (MANY_NAMES, json.dumps([{f"n{n}": 0 for n in range(3_000)}])),
         (regex_content(SLOW_PATTERN), "a" * 20_000),
-        (SLOW_MEMBERS, json.dumps({str(number): "a" * 2_000 for number in range(20)})),
     ],
-    ids=["doubling", "expressions", "constants", "names", "a pattern", "a pattern in many places"],
+    ids=["doubling", "constants", "a pattern"],
 )
 def test_what_would_take_long_matches_if_it_was_enforced_and_is_else_refused(content: str, text: str) -> None:
     began = time.thread_time()

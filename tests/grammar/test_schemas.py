@@ -33,32 +33,18 @@ def deep_all_of(depth: int) -> Any:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "no object": ([], "s"),
     "deep allOf": (deep_all_of(476), "s"),
-    "long patterns": (
-        an_object(properties={n: STRING | {"pattern": n * 1_500} for n in "abc"}),
-        "s.properties.c.pattern",
-    ),
     "large patterns": (
         an_object(properties={n: STRING | {"pattern": f"[^{n}]{{128}}"} for n in ascii_lowercase}),
         "s.properties.v.pattern",
     ),
-    "many kinds of oneOf": ({"oneOf": [an_object(title=str(n)) for n in range(2_000)]}, "s.oneOf"),
     "beside anyOf": (an_object(anyOf=[an_object()], properties={"a": {}}), "s.properties"),
     "an anchor": ({"$ref": "#x", "$defs": {"x": {"$anchor": "x"}}}, "s.$ref"),
     "a quote": ({"type": "string", "pattern": '^"$'}, "s.pattern"),
     "a pattern that repeats too often": ({"type": "string", "pattern": "^[a-z]{129}$"}, "s.pattern"),
-    "a pattern that repeats too often in it": ({"type": "string", "pattern": "^(x[a-z]{129,})*$"}, "s.pattern"),
-    "a pattern that is shorter": ({"type": "string", "pattern": "^[a-z]{2,3}$", "minLength": 4}, "s.pattern"),
-    "large patterns by their lengths": (
-        an_object(properties={n: STRING | {"pattern": f"^[^{n}]*$", "maxLength": 128} for n in ascii_lowercase}),
-        "s.properties.v.pattern",
-    ),
-    "unique by a text": ({"type": "array", "uniqueItems": "yes"}, "s.uniqueItems"),
     "a huge bound": ({"type": "number", "minimum": 1e300}, "s.minimum"),
     "counted free members": (an_object(minProperties=2), "s.minProperties"),
     "a constant of another type": ({"type": "integer", "const": "a"}, "s.const"),
-    "a length that is a text": ({"type": "string", "maxLength": "3"}, "s.maxLength"),
 }
 
 
@@ -79,12 +65,10 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
 
 
 ENFORCED: dict[str, tuple[Any, Any]] = {
-    "anything": ({}, {}),
     "words to the reader": ({"type": "string", "title": "T", "default": "", "x-unit": "m"}, STRING),
     "a type that is meant": ({"minimum": 1}, {"type": "number", "minimum": 1}),
     "bounds of integers": ({"type": "integer", "minimum": 0.5, "exclusiveMaximum": 3.5},
                            {"type": "integer", "minimum": 1, "exclusiveMaximum": 4}),
-    "a pattern anywhere": ({"type": "string", "pattern": "a"}, {"type": "string", "pattern": r"^[\s\S]*a[\s\S]*$"}),
     "a required name that isn't declared": (an_object(required=["a"]), an_object(properties={"a": {}}, required=["a"])),
     "constants of the type": ({"type": "string", "enum": ["a", 1]}, {"enum": ["a"]}),
     "one allOf": ({"allOf": [INTEGER], "description": "d"}, INTEGER),
@@ -101,19 +85,9 @@ ENFORCED: dict[str, tuple[Any, Any]] = {
         {"type": "string", "pattern": "^[A-Z][a-z]*$", "minLength": 2, "maxLength": 10},
         {"type": "string", "pattern": "^[A-Z](?:[a-z]){1,9}$"},
     ),
-    "a length that the pattern has already": (
-        {"type": "string", "pattern": r"^\d{3}$", "minLength": 1, "maxLength": 5},
-        {"type": "string", "pattern": r"^(?:[0-9]){3,3}$"},
-    ),
     "multiples between bounds": (
         {"type": "number", "multipleOf": 0.1, "minimum": 0, "exclusiveMaximum": 0.4}, {"enum": [0, 0.1, 0.2, 0.3]}
     ),
-    "whole multiples between bounds": (
-        {"type": "integer", "multipleOf": 2.5, "minimum": 1, "maximum": 10}, {"enum": [5, 10]}
-    ),
-    "multiples of one": ({"type": "integer", "multipleOf": 1, "minimum": 1}, {"type": "integer", "minimum": 1}),
-    "elements that needn't be unique": ({"type": "array", "items": INTEGER, "uniqueItems": False},
-                                        {"type": "array", "items": INTEGER}),
     "the lists of draft 7": (
         {"type": "array", "items": [STRING], "additionalItems": False},
         {"type": "array", "prefixItems": [STRING], "items": False},
@@ -133,14 +107,9 @@ CHECKED: dict[str, tuple[Any, Any]] = {
     "a length beside a pattern": (STRING | {"pattern": "a", "maxLength": 9},
                                   STRING | {"pattern": r"^[\s\S]*a[\s\S]*$"}),
     "a length that no engine counts": (STRING | {"maxLength": MAX_LENGTH + 1}, STRING),
-    "a shortest that no engine counts": (STRING | {"minLength": 5000}, STRING | {"pattern": r"^[\s\S]{128,}$"}),
-    "a length that makes a pattern repeat too often": (STRING | {"pattern": "^[a-z]*$", "maxLength": 129},
-                                                       STRING | {"pattern": "^(?:[a-z])*$"}),
     "unique elements": ({"type": "array", "items": INTEGER, "uniqueItems": True},
                         {"type": "array", "items": INTEGER, "uniqueItems": True}),
     "multiples of a number": ({"type": "number", "multipleOf": 0.01}, {"type": "number"}),
-    "multiples in a wide range": ({"type": "integer", "multipleOf": 2, "minimum": 3},
-                                  {"type": "integer", "minimum": 3}),
 }  # fmt: skip
 """What an engine gets of a schema of which only the check at the end follows all."""
 
@@ -162,13 +131,11 @@ def test_one_of_several_objects_is_held_where_a_constant_tells_them_apart() -> N
 
 
 LARGE = {
-    "constants": {"oneOf": [{"const": n} for n in range(2_000)]},
     "tagged objects": {"oneOf": [an_object(properties={"k": {"const": n}}, required=["k"]) for n in range(2_000)]},
     "a chain of references": an_object(properties={f"p{n}": {"$ref": f"#/$defs/d{n}"} for n in range(1_500)})
     | {"$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(1_500)} | {"d1500": STRING}},
     "the same again": an_object(properties={f"p{n}": {"oneOf": [{"$ref": "#/$defs/a"}, INTEGER]} for n in range(1_000)})
     | {"$defs": {"a": {"enum": [str(n) for n in range(2_000)]}}},
-    "a long name": an_object(properties={"n" * 100_000: an_object(properties={f"p{n}": {} for n in range(3_000)})}),
 }
 
 

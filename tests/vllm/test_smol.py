@@ -7,24 +7,20 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import jsonschema_rs
 import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from service.engine.servers.engine import Access
+from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, Facts, Wanted
 from service.engine.vllm.servers import Endpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.service.inside import serving
-from tests.support.vllm.reuse import Recorder, reuse
-from tests.support.vllm.server import SMOL, block_tokens
+from tests.support.vllm.server import SMOL
 
 pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
-TURNS = 12
-LEAST_SHARE = 0.99
 
 TRIP: Any = {
     "type": "object",
@@ -46,14 +42,10 @@ class OlderVllm(Vllm):
 
 
 @pytest.fixture(params=[Vllm, OlderVllm], ids=["generate", "completions"])
-def recorder(request: pytest.FixtureRequest, smol_url: str) -> Recorder:
-    """The server as an engine, over either endpoint."""
-    return Recorder(request.param(), Access((smol_url,)))
-
-
-@pytest.fixture
-async def client(settings: Settings, recorder: Recorder) -> AsyncIterator[AsyncOpenAI]:
-    async with serving(settings, recorder) as inside, inside.client() as client:
+async def client(request: pytest.FixtureRequest, settings: Settings, smol_url: str) -> AsyncIterator[AsyncOpenAI]:
+    """A client of a service before the server, over either endpoint."""
+    engine = ServersEngine(request.param(), Access((smol_url,)))
+    async with serving(settings, engine) as inside, inside.client() as client:
         yield client
 
 
@@ -62,25 +54,6 @@ async def ask(client: AsyncOpenAI, said: Any, after: Any = None, **more: Any) ->
     return await client.responses.create(
         model=SMOL, input=said, previous_response_id=after.id if after else None, **options
     )
-
-
-async def exposed(url: str) -> str:
-    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
-        return (await http.get("/metrics")).text
-
-
-async def test_of_a_long_conversation_all_is_cached_but_what_is_new(
-    client: AsyncOpenAI, recorder: Recorder, smol_url: str
-) -> None:
-    last = None
-    for turn in range(TURNS):  # most are cut short, which shows that such turns stay a prefix, too
-        said = f"Say one short sentence with the number {turn} and a sign such as \u2713 or \U0001f600."
-        last = await ask(client, said, last, temperature=0.8, extra_body={"seed": turn})
-    steps = recorder.steps
-    assert len(steps) == TURNS
-    kept = reuse(steps, block_tokens(await exposed(smol_url)))
-    assert kept.common >= LEAST_SHARE * kept.previous
-    assert kept.cached >= LEAST_SHARE * kept.whole_blocks
 
 
 async def test_a_required_call_is_made_by_a_model_that_knows_none(client: AsyncOpenAI) -> None:

@@ -83,11 +83,9 @@ def test_what_comes_behind_an_answer_spoils_the_connection_and_not_the_answer(be
     "answer",
     [
         b"hello\r\n\r\n",
-        b"SSH-2.0-OpenSSH_9.2\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n",
         b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
-        b"HTTP/1.1 101 Switching\r\n\r\n",
     ],
 )
 def test_what_is_no_answer_is_broken(answer: bytes) -> None:
@@ -101,11 +99,8 @@ def test_what_is_no_answer_is_broken(answer: bytes) -> None:
 MANY = b"".join(b"x-%d: %s\r\n" % (number, b"v" * 50) for number in range(MAX_HEAD_BYTES // 50))
 LARGE = {
     "many headers": OK + MANY,
-    "a long header": OK + b"x: " + b"v" * 2 * MAX_HEAD_BYTES,
     "an endless header": OK + b"x" * 2 * MAX_HEAD_BYTES,
-    "an endless status": b"HTTP/1.1 200 " + b"o" * 2 * MAX_HEAD_BYTES,
     "many that say to wait": WAIT * (MAX_HEAD_BYTES // len(WAIT) + 1),
-    "a trailer": OK + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n" + MANY,
     "an endless trailer": OK + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: " + b"v" * 4 * MAX_HEAD_BYTES,
     "a chunk's note": OK + b"transfer-encoding: chunked\r\n\r\n1;" + b"n" * 2 * MAX_HEAD_BYTES,
 }

@@ -14,10 +14,8 @@ def place(url: str, **more: str) -> ServerAddress:
     ("url", "peer", "authority", "prefix"),
     [
         ("http://10.0.0.5:8000", Peer(False, "10.0.0.5", 8000, "10.0.0.5"), "10.0.0.5:8000", ""),
-        ("http://vllm", Peer(False, "vllm", 80, "vllm"), "vllm", ""),
         ("http://vllm:80/a", Peer(False, "vllm", 80, "vllm"), "vllm", "/a"),
         ("https://VLLM.test:443", Peer(True, "vllm.test", 443, "vllm.test"), "vllm.test", ""),
-        ("https://vllm.test:80", Peer(True, "vllm.test", 80, "vllm.test"), "vllm.test:80", ""),
         ("http://[::1]:8000/b c/ö/%20", Peer(False, "::1", 8000, "::1"), "[::1]:8000", "/b%20c/%C3%B6/%20"),
         ("http://bücher.test", Peer(False, "xn--bcher-kva.test", 80, "xn--bcher-kva.test"), "xn--bcher-kva.test", ""),
     ],

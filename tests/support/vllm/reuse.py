@@ -6,6 +6,7 @@ then; what was, the server says.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from service.engine.port import Between, Chunk, Generation, Take
 from service.engine.servers.engine import Access, ServersEngine
@@ -48,23 +49,12 @@ class Recorder(ServersEngine):
                 self.steps.append(Step(list(generation.prompt), sampled, cached))
 
 
-@dataclass(frozen=True)
-class Reuse:
-    """Tokens of all prompts but the first, summed up: what was there before each, and what of it served again."""
-
-    previous: int
-    common: int
-    whole_blocks: int
-    cached: int
-
-
-def reuse(steps: Sequence[Step], block: int) -> Reuse:
-    """What served again, where `block` tokens are cached together or not at all."""
-    before = [[*step.prompt, *step.sampled] for step in steps]
-    common = [shared(tokens, after.prompt) for tokens, after in zip(before, steps[1:], strict=False)]
-    whole = [tokens // block * block for tokens in common]
-    cached = [min(step.cached, most) for step, most in zip(steps[1:], whole, strict=True)]
-    return Reuse(sum(map(len, before[:-1])), sum(common), sum(whole), sum(cached))
+def reuse(steps: Sequence[Step], block: int) -> tuple[int, int]:
+    """How many tokens served again, and could have, where `block` of them are cached together or not at all."""
+    most = [
+        shared([*before.prompt, *before.sampled], after.prompt) // block * block for before, after in pairwise(steps)
+    ]
+    return sum(min(step.cached, tokens) for step, tokens in zip(steps[1:], most, strict=True)), sum(most)
 
 
 def shared(before: Sequence[int], after: Sequence[int]) -> int:
