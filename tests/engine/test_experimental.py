@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from service.configured_engines import open_engine
-from service.engine.port import EngineUnavailable, Finish
+from service.engine.port import EngineUnavailable
 from service.engine.servers.experimental import ABORT, COMPLETIONS, GENERATE, INFO, MODEL, READY, Sglang
 from service.settings.settings import load_settings
 from tests.support.engine.connected import ask, connected, generation, hold, scripted
@@ -18,16 +18,12 @@ from tests.support.engine.standing import Standing, as_json, healthy, standing, 
 from tests.support.engine.voices import VOICES
 from tests.support.waiting import until
 
-KEY = "sk-engine-0123456789"
-VOICE = VOICES["sglang"]
-
 
 class SglangStandin(Standing):
-    """A server whose generations go on until they are aborted, whoever hangs up; with `ends` they end by themselves."""
+    """A server whose generations go on until they are aborted, whoever hangs up."""
 
     def __init__(self) -> None:
         super().__init__(scripted())
-        self.ends = False
         self.under_way: list[str] = []
 
     @property
@@ -56,11 +52,8 @@ class SglangStandin(Standing):
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         self.under_way.append(self.asked[-1].body["rid"])
         stream = await streaming(request)
-        await stream.write(VOICE.tokens([5], 1))
-        if not self.ends:
-            await asyncio.Event().wait()
-        self.under_way.pop()
-        await stream.write(VOICE.end(1))
+        await stream.write(VOICES["sglang"].tokens([5], 1))
+        await asyncio.Event().wait()
         return stream
 
 
@@ -75,18 +68,6 @@ async def test_an_sglang_generation_that_is_given_up_is_ended_by_its_id() -> Non
         asking.cancel()
         await until(lambda: server.aborts == [server.asked[-1].body["rid"]])
         await asyncio.wait([asking])
-
-
-async def test_an_sglang_generation_that_has_ended_is_left_alone_and_the_key_is_sent_everywhere() -> None:
-    async with (
-        standing(SglangStandin(), ends=True, api_key=KEY) as server,
-        connected(server, api_key=KEY, probe_seconds=0.05) as engine,
-    ):
-        assert (await ask(engine)).finish is Finish.STOP
-        await until(lambda: len([each for each in server.asked if each.path == READY]) > 2)
-        assert server.aborts == []
-        assert {each.path for each in server.asked} == {READY, MODEL, "/v1/models", GENERATE, "/metrics", INFO}
-        assert [(load.tokens, load.room) for load in engine.loads().values()] == [(0, 4000)]
 
 
 async def test_projects_are_several_tenants_of_tensorrt_before_anybody_has_made_one() -> None:

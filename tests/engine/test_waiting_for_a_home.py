@@ -89,13 +89,6 @@ async def test_a_conversation_waits_for_the_server_that_has_its_prefix() -> None
         assert asked(home)[-1] == "next"
 
 
-async def test_a_conversation_takes_an_idle_server_once_waiting_costs_more() -> None:
-    async with full(0.0002) as (engine, _, other, held):
-        held[1].cancel()
-        await continued(engine)
-        assert asked(other)[-1] == "next"
-
-
 async def test_who_waits_for_a_server_that_dies_goes_elsewhere() -> None:
     async with full(0.002) as (engine, home, other, held):
         task = continued(engine)

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.llama import servers as llama_servers
 from service.engine.llama.servers import Llama
 from service.engine.pass_through import File, Passed
 from service.engine.port import (
@@ -24,7 +23,6 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
-from service.engine.servers import answer as answer_module
 from service.engine.servers.answer import Answer
 from service.engine.servers.experimental import REUSES, Sglang, Tensorrt
 from service.engine.servers.kind import Facts, Kind, ServerChanged, Terms
@@ -375,15 +373,6 @@ def test_events_of_a_kind_that_nobody_knows_yet_are_passed_over() -> None:
     assert not silent.begun
 
 
-@pytest.mark.parametrize("kind", OWN)
-def test_an_event_without_an_end_is_refused_at_its_limit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_module, "MAX_EVENT_BYTES", 1000)
-    reader = answer(kind)
-    assert list(reader.feed(b"data: " + b"x" * 994)) == []
-    with pytest.raises(EngineError, match="more than 1000 bytes"):
-        list(reader.feed(b"x"))
-
-
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
@@ -471,15 +460,6 @@ def test_how_vllm_samples_is_read_from_what_it_makes_of_a_request() -> None:
     for garbage in GARBAGE:
         with pytest.raises(EngineError, match="vLLM server"):
             vllm_servers.read_defaults(garbage)
-
-
-@pytest.mark.parametrize("id", ["-1", str(1 << 31), str(1 << 64), "1.5", '"1"'])
-def test_a_prompt_of_ids_that_no_vocabulary_has_is_an_error(id: str) -> None:
-    said = f'{{"tokens": [1, {id}]}}'.encode()
-    with pytest.raises(EngineError, match="something else than ids"):
-        vllm_servers.read_cut(said)
-    with pytest.raises(EngineError, match="something else than it was asked for"):
-        llama_servers.read(said, llama_servers.Ids)
 
 
 MODELS = {"data": [{"id": "gpt-oss-20b", "max_model_len": 8192}, {"id": "lora", "max_model_len": None}]}
@@ -572,10 +552,3 @@ async def test_a_server_that_is_not_the_wanted_one_is_not_let_in(
 ) -> None:
     with pytest.raises(EngineUnavailable, match=reason):
         await facts(kind, said, terms)
-
-
-@pytest.mark.parametrize("kind", TOLD)
-@pytest.mark.parametrize(("status", "error"), [(400, EngineRefused), (401, ServerChanged), (503, EngineOverloaded)])
-async def test_a_server_that_refuses_to_say_is_not_let_in(kind: Kind, status: int, error: type[EngineError]) -> None:
-    with pytest.raises(error):
-        await facts(kind, {}, Terms(), dict.fromkeys(["/v1/models", "/model_info"], status))

@@ -82,11 +82,6 @@ def oracle_type(oracle: Oracle, schema: Mapping[str, object]) -> str:
     return text.removeprefix("## n\n\nnamespace n {\n\ntype f = (_: ").removesuffix(") => any;\n\n} // namespace n")
 
 
-@given(schema=parameters)
-def test_any_schema_gives_the_type_of_openai_harmony(oracle: Oracle, schema: dict[str, Any]) -> None:
-    assert type_of(schema) == oracle_type(oracle, schema)
-
-
 @given(name=words, functions=st.lists(functions, max_size=3), description=st.none() | words)
 def test_any_namespace_equals_that_of_openai_harmony(
     oracle: Oracle, name: str, functions: list[Function], description: str | None

@@ -44,17 +44,6 @@ def test_what_the_assistant_thinks_says_and_calls_is_one_message() -> None:
     assert told == {"role": "assistant", "content": "It is both."}
 
 
-def test_outputs_of_calls_without_an_id_answer_them_in_order() -> None:
-    said = [
-        call("functions.a", "{}"),
-        call("functions.b", "{}"),
-        output("functions.a", "1"),
-        output("functions.b", "2"),
-    ]
-    called, one, two = chat_messages(said, {})
-    assert [each["id"] for each in called["tool_calls"]] == [one["tool_call_id"], two["tool_call_id"]]
-
-
 def test_no_two_tools_have_one_name() -> None:
     recipients = ["functions.mail__look", "functions.look", "mail.look", "functions.mail__look_", "a__b.c", "a.b__c"]
     assert len({*tool_names(recipients).values()}) == len(recipients)

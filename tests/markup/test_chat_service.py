@@ -3,14 +3,18 @@
 What each of them can, whatever its markup, is in the conformance suite of markups.
 """
 
+import itertools
 import json
-from functools import partial
+import re
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
+from service.api.ids import response_of
 from service.markup.speech import Shown
+from service.responses.templated import READ
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, Speaker
 from tests.support.service.inside import serving
@@ -148,3 +152,45 @@ async def test_a_model_whose_template_shows_no_tools_is_told_of_them(settings: S
     response = f"\n<|im_start|>user\n<tool_response>\n21\n</tool_response>{END}\n{ASSISTANT}"
     assert after == before + said(before) + response
     assert again == before + CALL + END + response
+
+
+async def test_where_the_oldest_is_left_out_the_newest_stands_in_the_prompt(settings: Settings) -> None:
+    numbers: dict[str, int] = {}
+
+    def say(prompt: str) -> str:
+        return f"Answer {numbers.setdefault(prompt, len(numbers))}. {'word ' * 1600}{END}"
+
+    speaker, last = Speaker("hermes", say, pieces=1000), None
+    async with serving(settings, speaker) as service, service.client() as client:
+        for _ in range(7):
+            asked = await client.responses.create(
+                model="speaker", input="Go on.", truncation="auto", previous_response_id=last
+            )
+            last = asked.id
+    answers = re.compile(r"Answer (\d)")
+    kept = answers.findall(speaker.transcripts[-1].messages.decode())
+    assert kept[-1] == "5"
+    assert kept[0] > "0"
+    assert answers.findall(speaker.prompts[-1]) == kept
+
+
+@pytest.mark.parametrize("erase", [False, True])
+async def test_what_was_deleted_comes_back_in_no_prompt(settings: Settings, erase: bool) -> None:
+    """Each turn begins with the same words, so a prompt by the ids of earlier ones would look right."""
+    numbers = itertools.count(1)
+    speaker = Speaker("hermes", lru_cache(lambda _: f"This is answer {next(numbers)}.{END}"))
+    async with serving(settings, speaker) as service, service.client() as client:
+        conversation = await client.conversations.create()
+        ask = partial(client.responses.create, model="speaker", input="Go on.", conversation=conversation.id)
+        for _ in range(3):
+            await ask()
+        items = [item async for item in client.conversations.items.list(conversation.id, order="asc")]
+        for item in items[:2]:
+            await client.conversations.items.delete(
+                str(item.id), conversation_id=conversation.id, extra_query={"erase": erase}
+            )
+        for answers in (["2", "3"], ["2", "3", "4"]):
+            await ask()
+            assert re.findall("answer ([0-9])", speaker.prompts[-1]) == answers
+        kept = await service.store.messages("default", str(response_of(str(items[0].id))))
+    assert [each.role for each in kept].count(READ) == (0 if erase else 1)

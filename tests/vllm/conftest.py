@@ -1,21 +1,11 @@
 """What the tests with a real vLLM share: servers for all, one to kill; and the servers' logs at a failure."""
 
-import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.vllm.server import MODEL, SEEING, SMOL, START_SECONDS, VllmProcess
-
-RUNNING_URL = "TEST_VLLM_URL"
-"""The environment variable that names a server to use instead of starting one. It has to be started as here."""
-
-RUNNING_SMOL_URL = "TEST_VLLM_SMOL_URL"
-"""The same for SmolLM2."""
-
-RUNNING_SEEING_URL = "TEST_VLLM_SEEING_URL"
-"""The same for the toy that is shown pictures."""
 
 FINE_CACHE = ("--block-size", "32", "--prefix-cache-retention-interval", "128")
 """Smaller blocks than usual on a CPU show more of what is cached; the layers with a sliding window keep all of them."""
@@ -26,11 +16,8 @@ TEST_SECONDS = 2 * START_SECONDS
 _servers: list[VllmProcess] = []
 
 
-def _url(running: str, folder: Path, model: str, *arguments: str) -> Iterator[str]:
-    """The URL of the server that the environment variable names, or else of one that lives as long as a fixture."""
-    if url := os.environ.get(running):
-        yield url
-        return
+def _url(folder: Path, model: str, *arguments: str) -> Iterator[str]:
+    """The URL of a server that lives as long as a fixture."""
     server = VllmProcess(folder, model)
     _servers.append(server)
     try:
@@ -43,20 +30,20 @@ def _url(running: str, folder: Path, model: str, *arguments: str) -> Iterator[st
 @pytest.fixture(scope="session")
 def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A vLLM server for tests that don't mind each other; none may kill it, or fill it up."""
-    yield from _url(RUNNING_URL, tmp_path_factory.mktemp("vllm"), MODEL, *FINE_CACHE)
+    yield from _url(tmp_path_factory.mktemp("vllm"), MODEL, *FINE_CACHE)
 
 
 @pytest.fixture(scope="session")
 def smol_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A vLLM server of SmolLM2, as above."""
-    yield from _url(RUNNING_SMOL_URL, tmp_path_factory.mktemp("smol"), SMOL, *FINE_CACHE[:2])
+    yield from _url(tmp_path_factory.mktemp("smol"), SMOL, *FINE_CACHE[:2])
 
 
 @pytest.fixture(scope="module")
 def seeing_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A vLLM server of a toy that is shown pictures, as above."""
     room = ("--max-model-len", "65536", "--max-num-batched-tokens", "65536")
-    yield from _url(RUNNING_SEEING_URL, tmp_path_factory.mktemp("seeing"), SEEING, *FINE_CACHE[:2], *room)
+    yield from _url(tmp_path_factory.mktemp("seeing"), SEEING, *FINE_CACHE[:2], *room)
 
 
 @pytest.fixture(scope="module")

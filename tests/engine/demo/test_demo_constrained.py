@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
 from service.api.tools.callee import Callee
+from service.engine.demo.functions import read_signature
 from service.engine.port import EngineRefused
 from service.grammar.tags import HeaderState, content_tag, regex_content, schema_content
 from service.harmony.tokens import (
@@ -89,6 +90,11 @@ def test_who_has_to_call_calls_what_is_allowed(allowed: str | None) -> None:
     thought = whole.index(END)
     assert said([*asked, *whole[: thought + 1]], header_tag(rules, BETWEEN)) == whole[thought + 1 :]
     assert said([*asked, *whole[: thought - 3]], header_tag(rules, INSIDE)) == whole[thought - 3 :]
+
+
+@given(st.text(alphabet='(){}[]|<>"?:,;/ \nab_:1', max_size=200))
+def test_any_text_can_be_read_as_a_signature(text: str) -> None:
+    read_signature(text)
 
 
 def test_who_may_not_call_answers() -> None:

@@ -1,27 +1,21 @@
 """The whole service before a vLLM server, which is a stand-in: what passes through, and what its troubles look like."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
-from openai import AsyncOpenAI
 
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.vllm.servers import Endpoint, Vllm
+from service.engine.vllm.servers import Vllm
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
-from tests.support.engine.misbehaviour import Instead
-from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
-from tests.support.engine.standin_wire import DONE, error_event
-from tests.support.service.inside import Inside, opened, scripted, serving
+from tests.support.service.inside import Inside, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
-from tests.support.service.streams import Event, parsed
 from tests.support.waiting import until
 
 CARD = ModelCard(MODEL, 0, 4096)
@@ -45,10 +39,6 @@ async def post(inside: Inside, **body: object) -> httpx.Response:
         return await http.post("/v1/responses", json={"model": MODEL, "input": "hi", **body})
 
 
-async def streamed(inside: Inside, **body: object) -> list[Event]:
-    return parsed((await post(inside, stream=True, **body)).text)
-
-
 def pointed(settings: Settings, server: Standin) -> Settings:
     """The settings of a service before it."""
     key = type(settings.engine_api_key)(server.api_key)
@@ -59,28 +49,6 @@ def pointed(settings: Settings, server: Standin) -> Settings:
 async def server() -> AsyncIterator[Standin]:
     async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
         yield server
-
-
-async def test_a_background_response_outlives_its_server(settings: Settings) -> None:
-    async with standing_in(scripted([opened("Half"), Stall()])) as server:
-        adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=0.05))
-        async with serving(settings, adapter) as inside, inside.client() as client:
-            submitted = await client.responses.create(model=MODEL, input="Count to 9.", background=True)
-            await until(lambda: _begun(client, submitted.id), 30)
-            await server.die()
-            server.engine = DemoEngine(CARD)
-            await server.start()
-            ended = await until(lambda: client.responses.retrieve(submitted.id), 30, wanted=_ended)
-    assert ended.status == "completed"
-    assert ended.output_text.startswith("Half")
-
-
-async def _begun(client: AsyncOpenAI, id: str) -> bool:
-    return bool((await client.responses.retrieve(id)).output)
-
-
-def _ended(response: Any) -> bool:
-    return response.status not in ("queued", "in_progress")
 
 
 async def test_tenants_never_share_cached_prefixes(settings: Settings, server: Standin) -> None:
@@ -119,31 +87,6 @@ def _knows_its_model(engine: Engine) -> bool:
         return bool(engine.model)
     except EngineUnavailable:
         return False
-
-
-async def test_a_server_that_is_full_is_worth_another_try(settings: Settings) -> None:
-    async with before(settings) as (inside, server):
-        server.instead[Endpoint.GENERATE] = Instead((error_event(503, "Queue is full."), DONE))
-        answer, events = await post(inside), await streamed(inside)
-    assert answer.status_code == 503
-    assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("1", "true")
-    assert events[-1]["type"] == "response.failed"
-
-
-async def test_a_server_that_dies_is_a_clean_failure_and_its_return_is_noticed(settings: Settings) -> None:
-    async with before(settings, scripted([opened("Half"), Stall()])) as (inside, server):
-        request = asyncio.create_task(streamed(inside))
-        await until(lambda: server.running == 1)
-        await server.die()
-        events = await request
-        assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
-        failed = events[-1]["response"]
-        async with inside.http() as http:
-            assert (await http.get(f"/v1/responses/{failed['id']}")).json() == failed
-            assert (await http.get("/ready")).status_code == 503
-            server.engine, server.endpoint = DemoEngine(CARD), Endpoint.COMPLETIONS
-            await server.start()
-            assert (await post(inside)).json()["status"] == "completed"
 
 
 async def test_a_clients_wish_beats_the_servers_default_and_either_is_echoed(settings: Settings) -> None:

@@ -12,9 +12,7 @@ from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin import standing_in
 
 CHAT = "/v1/chat/completions"
-HTML = (("content-type", "text/html"),)
 JSON = (("content-type", "application/json"),)
-GZIP = (*JSON, ("content-encoding", "gzip"))
 
 
 def asking(said: str = "hello you", **members: Any) -> Passed:
@@ -53,13 +51,6 @@ async def test_what_is_wrong_between_the_server_and_us_names_nothing_of_it(statu
         assert "10.0.0.3" not in str(raised.value)
         assert isinstance(raised.value, EngineUnavailable) is (status not in (301, 500))
         await engine.check()  # a single request says nothing of the server
-
-
-@pytest.mark.parametrize("instead", [Instead((b"<p>",), headers=HTML), Instead((b"x",), headers=GZIP)])
-async def test_an_answer_that_nobody_asked_for_is_none(instead: Instead) -> None:
-    async with standing_in(scripted(), instead={CHAT: instead}) as server, connected(server) as engine:
-        with pytest.raises(EngineError, match="neither JSON nor a stream"):
-            await whole(engine, asking())
 
 
 async def test_another_server_is_asked_where_one_is_full_or_gone() -> None:

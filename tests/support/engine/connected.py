@@ -1,7 +1,6 @@
 """An adapter connected to stand-ins for servers, and generations to ask of it."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -36,13 +35,12 @@ async def connected(
     context_tokens: int = 0,
     urls: Sequence[str] = (),
     look_up: LookUp = look_up,
-    tls: ssl.SSLContext | None = None,
     **access: Any,
 ) -> AsyncIterator[WatchedHttp]:
     """A started engine before these servers, until the end of the block; `urls` are where it is told that they are."""
     access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **access}
     told = Access(tuple(urls or (server.url for server in servers)), **access)
-    engine = WatchedHttp(servers[0].kind, told, model=model, context_tokens=context_tokens, look_up=look_up, tls=tls)
+    engine = WatchedHttp(servers[0].kind, told, model=model, context_tokens=context_tokens, look_up=look_up)
     await engine.start()
     try:
         yield engine

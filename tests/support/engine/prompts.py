@@ -4,10 +4,8 @@ The layout is written out here instead of taken from the service's renderer, so 
 format itself; the tests with the oracle add openai-harmony's own rendering.
 """
 
-import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from openai_harmony import Role
 
@@ -65,29 +63,18 @@ def prompt(*messages: Message, effort: str = "medium", developer: str = "") -> l
 
 @dataclass(frozen=True)
 class Answer:
-    """What was sampled: the ids, and the texts by channel, with the call that ended it."""
+    """What was sampled: the ids, and the texts by channel."""
 
     tokens: list[int]
     analysis: str = ""
-    commentary: str = ""
     final: str = ""
-    called: str = ""
-    arguments: dict[str, object] = field(default_factory=dict[str, object])
 
 
 def answer(tokens_before: Sequence[int]) -> Answer:
     """Let the demo engine's mind answer a prompt, and take the answer apart by its special tokens."""
     tokens = [token for piece in sampled_answer(tokens_before) for token in piece]
-    said: dict[str, str] = {}
-    for part in _split(tokens):
-        place = part.index(MESSAGE)
-        header, text = decode(part[:place]), decode(part[place + 1 :])
-        recipient = re.search(r"to=functions\.(\S+) json$", header)
-        said["called" if recipient else header] = recipient[1] if recipient else text
-        if recipient:
-            said["arguments"] = text
-    arguments = json.loads(said.pop("arguments", "{}"))
-    return Answer(tokens, **said, arguments=arguments)
+    places = [(part, part.index(MESSAGE)) for part in _split(tokens)]
+    return Answer(tokens, **{decode(part[:place]): decode(part[place + 1 :]) for part, place in places})
 
 
 def _split(tokens: list[int]) -> list[list[int]]:

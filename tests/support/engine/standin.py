@@ -42,8 +42,6 @@ class Standin(Standing):
         """For how many tokens its cache has room; 0 is not told."""
         self.others: tuple[int, int] = (0, 0)
         """How many generations of others run there, and how many wait."""
-        self.used = 0.0
-        """How much of its cache has what runs."""
         self.compute_seconds = 0.0
         """How long it takes for a token of a prompt that isn't cached; it computes one prompt after the other."""
         self._computing = asyncio.Lock()
@@ -75,7 +73,7 @@ class Standin(Standing):
 
     async def _metrics(self, request: web.Request) -> web.Response:
         running, waiting = self.others
-        return web.Response(body=metrics_page(self.running + running, waiting, self.used, self.room))
+        return web.Response(body=metrics_page(self.running + running, waiting, 0.0, self.room))
 
     async def _version(self, request: web.Request) -> web.Response:
         told = {"version": self.version} | ({"rust_frontend_version": self.rust} if self.rust else {})

@@ -6,7 +6,6 @@ One can be told to die and come back, and to misbehave (`instead`). What a kind 
 import asyncio
 import json
 import re
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -55,7 +54,6 @@ class Standing(ABC):
         self.running = 0
         self.host = "127.0.0.1"
         self.port = 0
-        self.tls: ssl.SSLContext | None = None
         self._prefixes = Prefixes()
         self._ends: dict[str, asyncio.Event] = {}
         """Set to end a generation, by its id."""
@@ -83,7 +81,7 @@ class Standing(ABC):
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def connections(self) -> int:
@@ -101,7 +99,7 @@ class Standing(ABC):
         self.add_routes(app.router)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self.host, self.port, reuse_address=True, ssl_context=self.tls).start()
+        await web.TCPSite(self._runner, self.host, self.port, reuse_address=True).start()
         self.port = self._runner.addresses[0][1]
 
     async def die(self) -> None:
