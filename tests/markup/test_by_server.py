@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened
-from service.markup.by_server import ENDS, SIGN, ByServer, Writing
+from service.markup.by_server import SIGN, ByServer, Writing
 
 TEXTS = st.text(alphabet=[SIGN, "t", "a", "c", "n", "d", "z", "x", "\n", "{", "é"], max_size=12)
 SAID = st.lists(st.tuples(st.sampled_from(["thinks", "answers", "calls"]), TEXTS), max_size=8)
@@ -73,11 +73,3 @@ def test_no_text_of_a_model_s_is_taken_for_a_mark(said: list[tuple[str, str]]) -
         text = "".join(each for name, _, each, _ in found if name == channel)
         whole = "".join(each for name, each in said if name == kind)
         assert text.replace("\n", "") == whole.replace("\n", "")
-
-
-@given(TEXTS, TEXTS)
-def test_however_its_text_is_cut_between_marks_the_same_is_read(one: str, other: str) -> None:
-    apart, together = Writing(), Writing()
-    cut = read(apart.thinks("x" + one), apart.thinks(other), apart.ends())
-    assert cut == read("".join([together.thinks("x" + one), together.thinks(other), together.ends()]))
-    assert ENDS not in one + other or cut[0][2] == "x" + one + other

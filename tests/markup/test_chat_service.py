@@ -13,7 +13,6 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from service.api.ids import response_of
-from service.markup.speech import Shown
 from service.responses.templated import READ
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, Speaker
@@ -130,28 +129,6 @@ async def test_a_call_that_can_not_be_read_fails_the_response_as_its_last(settin
     assert (response.status, response.error.message) == ("failed", "The model wrote a call that can't be read.")
     assert [item.status for item in response.output] == ["completed", "incomplete"]
     assert response.output[1].arguments == "{city: Paris}"
-
-
-async def test_a_model_whose_template_shows_no_tools_is_told_of_them(settings: Settings) -> None:
-    speaker = Speaker("hermes", said, shown=Shown(tools=False, calls=False, outputs=False))
-    async with serving(settings, speaker) as service, service.client() as client:
-        asked = await ask(client, "How is the weather?", instructions="Be kind.", tools=[WEATHER])
-        call = asked.output[-1]
-        assert (call.type, call.arguments) == ("function_call", '{"city": "Paris"}')
-        output = {"type": "function_call_output", "call_id": call.call_id, "output": "21"}
-        told = await ask(client, [output], asked, instructions="Be kind.", tools=[WEATHER])
-        history = [{"role": "user", "content": "How is the weather?"}, call.to_dict(), output]
-        await ask(client, history, instructions="Be kind.", tools=[WEATHER])
-    assert told.status == "completed"
-    before, after, again = speaker.prompts
-    system, user, *_ = before.split(END)
-    assert system.startswith("<|im_start|>system\nBe kind.\n\n# Tools\n")
-    assert '"name":"get_weather"' in system
-    assert '<tool_call>\n{"name": "NAME", "arguments": ARGUMENTS}\n</tool_call>' in system
-    assert user == "\n<|im_start|>user\nHow is the weather?"
-    response = f"\n<|im_start|>user\n<tool_response>\n21\n</tool_response>{END}\n{ASSISTANT}"
-    assert after == before + said(before) + response
-    assert again == before + CALL + END + response
 
 
 async def test_where_the_oldest_is_left_out_the_newest_stands_in_the_prompt(settings: Settings) -> None:

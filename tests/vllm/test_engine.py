@@ -6,13 +6,13 @@ import pytest
 
 from service.engine.port import EngineRefused, Finish
 from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Endpoint, Vllm
+from service.engine.vllm.servers import Vllm
 from service.grammar.tags import content_tag, schema_content
 from service.harmony import tokens
 from tests.support.engine.held import HELLO, OPENED, ConstraintsHeld, under
 from tests.support.engine.hooks import sample
 from tests.support.engine.watched import WatchedHttp
-from tests.support.vllm.talker import TalkerConformance, endpoint_of
+from tests.support.vllm.talker import TalkerConformance
 
 pytestmark = pytest.mark.vllm
 
@@ -27,10 +27,6 @@ async def engine(vllm_url: str) -> AsyncGenerator[WatchedHttp, None]:
 
 class TestConformanceOverGenerate(TalkerConformance):
     pass
-
-
-async def test_the_endpoint_made_for_token_ids_is_found(vllm_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert await endpoint_of(vllm_url, caplog) == Endpoint.GENERATE
 
 
 class TestConstraintsHeld(ConstraintsHeld):

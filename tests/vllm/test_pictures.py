@@ -3,10 +3,8 @@
 Its answers are random; the tests are about how it reads each picture, and where its prefix cache holds.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +14,9 @@ from service.engine.chat.servers import VllmByChat
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Kind
 from service.engine.vllm.servers import Vllm
-from service.settings.settings import Settings, load_settings
-from tests.support.chaos.storm import QUICK
-from tests.support.oracles.event_grammar import check_stream
+from service.settings.settings import Settings
 from tests.support.pictures import png, said
 from tests.support.service.inside import serving
-from tests.support.service.process import WorkerProcess
 from tests.support.vllm.server import SEEING
 
 pytestmark = [pytest.mark.vllm]
@@ -75,28 +70,3 @@ async def test_a_continuation_behind_a_picture_hits_the_prefix_cache_and_another
     assert again.usage.input_tokens_details.cached_tokens >= read > PICTURE_TOKENS
     assert fork.usage.input_tokens_details.cached_tokens >= read
     assert other.usage.input_tokens_details.cached_tokens < PICTURE_TOKENS, "it is the picture that differs"
-
-
-async def test_killed_amid_an_answer_about_a_picture_its_heir_goes_on_at_the_token(
-    settings: Settings, seeing_url: str, tmp_path: Path
-) -> None:
-    stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
-    given = QUICK | stored | {"engine": "vllm", "engine_url": seeing_url}
-    words, long = said(CAT, "Tell me of it"), {"max_output_tokens": 400}
-    async with serving(load_settings(**given, worker=False)) as service, service.client() as client:
-        whole = await ask(client, words, **long)
-        stream = await ask(client, words, background=True, stream=True, **long)
-        workers = [await asyncio.to_thread(WorkerProcess, tmp_path / "first", **given)]
-        events: list[Any] = []
-        async for event in stream:
-            events.append(event.to_dict())
-            if event.type == "response.output_text.delta" and len(workers) == 1:
-                workers[0].kill()
-                workers.append(await asyncio.to_thread(WorkerProcess, tmp_path / "heir", **given))
-        response = check_stream(events)
-        await asyncio.to_thread(workers[1].stop)
-    assert response["output"][0]["content"][0]["text"] == whole.output_text
-    assert [response["usage"][each] for each in ("input_tokens", "output_tokens")] == [
-        whole.usage.input_tokens,
-        whole.usage.output_tokens,
-    ]

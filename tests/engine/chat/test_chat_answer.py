@@ -58,34 +58,26 @@ def call(index: int | None, id: str | None, name: str | None, arguments: str | N
     return delta({"tool_calls": [{"index": index, "id": id, "function": {"name": name, "arguments": arguments}}]})
 
 
-WAYS: dict[str, list[bytes]] = {
-    "the same number for all": [call(0, "a", "one", "{}"), call(0, "b", "two", '{"x": 1}')],
+X = '{"x": 1}'
+Piece = tuple[int | None, str | None, str | None, str | None]
+WAYS: dict[str, list[Piece]] = {
+    "whole calls without a number": [(None, "a", "one", "{}"), (None, "b", "two", X)],
+    "the same number for all": [(0, "a", "one", "{}"), (0, "b", "two", X)],
     "another id with every piece": [
-        call(0, "a", "one", "{"),
-        call(0, "b", None, "}"),
-        call(1, "c", "two", '{"x": '),
-        call(1, "d", None, "1}"),
+        (0, "a", "one", "{"),
+        (0, "b", None, "}"),
+        (1, "c", "two", X[:5]),
+        (1, "d", None, X[5:]),
     ],
-    "the name behind the arguments": [
-        call(0, "a", None, "{}"),
-        call(0, None, "one", None),
-        call(1, "b", "two", '{"x": 1}'),
-    ],
-    "in turns": [
-        call(0, "a", "one", ""),
-        call(1, "b", "two", ""),
-        call(0, None, None, "{"),
-        call(1, None, None, '{"x": '),
-        call(0, None, None, "}"),
-        call(1, None, None, "1}"),
-    ],
+    "the name behind the arguments": [(0, "a", None, "{}"), (0, None, "one", None), (1, "b", "two", X)],
+    "in turns": [(0, "a", "one", ""), (1, "b", "two", X[:5]), (0, None, None, "{}"), (1, None, None, X[5:])],
 }
 
 
-@pytest.mark.parametrize("events", WAYS.values(), ids=WAYS)
-def test_calls_are_read_in_the_ways_of_several_servers(events: list[bytes]) -> None:
-    chunks = chunks_of(reading(), *events, delta({}, "tool_calls"), DONE)
-    assert said_in(chunks) == [("functions.one", "{}"), ("functions.two", '{"x": 1}')]
+@pytest.mark.parametrize("calls", WAYS.values(), ids=WAYS)
+def test_calls_are_read_in_the_ways_of_several_servers(calls: list[Piece]) -> None:
+    chunks = chunks_of(reading(), *(call(*each) for each in calls), delta({}, "tool_calls"), DONE)
+    assert said_in(chunks) == [("functions.one", "{}"), ("functions.two", X)]
 
 
 EMPTY, STOP = call(0, "a", "one", ""), delta({}, "stop")

@@ -110,18 +110,6 @@ async def test_every_field_of_the_sampling_is_passed_on(start: Start) -> None:
     }
 
 
-async def test_every_field_of_the_generation_is_passed_on(start: Start) -> None:
-    llm = Llm(output([7], "stop"))
-    engine = await start(llm)
-    for _ in range(2):
-        await sampled(engine, cache_salt="salt", priority=-2, trace=(("traceparent", "00"),))
-    (prompt, _, first, options), (_, _, second, _) = llm.asked[1:]
-    assert prompt == ([5, 6], "salt")
-    assert options == {"trace_headers": {"traceparent": "00"}, "priority": -2, "reasoning_ended": True}
-    assert first.startswith("one-")
-    assert first != second
-
-
 @pytest.mark.parametrize(
     ("args", "options", "id", "context"),
     [

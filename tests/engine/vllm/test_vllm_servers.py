@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.port import EngineAway, EngineUnavailable, Finish
-from service.engine.servers import engine as engine_module
-from service.engine.servers import server as server_module
+from service.engine.port import EngineUnavailable, Finish
 from service.engine.servers.engine import ServersEngine
 from service.engine.vllm.servers import Endpoint
 from tests.support.engine.connected import ask, connected, failure, scripted
@@ -94,27 +92,6 @@ async def becomes(engine: ServersEngine, *, ready: bool) -> None:
         return True
 
     await until(is_ready, wanted=lambda found: found is ready)
-
-
-async def test_an_engine_says_for_how_long_no_server_has_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    for module in (engine_module, server_module):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
-    async with standing_in(scripted()) as server:
-        await server.die()
-        async with connected(server) as engine:
-            for now in (100.0, 1337.0):
-                with pytest.raises(EngineAway) as away:
-                    await engine.check()
-                assert away.value.seconds == now - 100
-            assert str(away.value).endswith("once its model is loaded (for 1,237 s now)")
-            await server.start()
-            await engine.check()
-            await server.die()
-            assert isinstance(await failure(engine), EngineUnavailable)
-            with pytest.raises(EngineAway) as away:
-                await engine.check()
-            assert away.value.seconds == 0
 
 
 SICK: dict[str, tuple[dict[str, Instead], str]] = {

@@ -71,16 +71,9 @@ class SamplingConformance(EngineHooks):
 
     async def test_every_sampling_parameter_is_taken(self, engine: Engine) -> None:
         sampling = Sampling(
-            max_tokens=20,
-            temperature=0.7,
-            top_p=0.9,
-            stop_ids=STOPS,
-            top_k=5,
-            min_p=0.05,
-            presence_penalty=0.5,
-            frequency_penalty=-0.5,
-            repetition_penalty=1.1,
-        )
+            max_tokens=20, temperature=0.7, top_p=0.9, stop_ids=STOPS, top_k=5, min_p=0.05, presence_penalty=0.5,
+            frequency_penalty=-0.5, repetition_penalty=1.1,
+        )  # fmt: skip
         sampled = await self._asked(engine, sampling)
         assert sampled.tokens
         assert sampled.finish in (Finish.STOP, Finish.LENGTH)

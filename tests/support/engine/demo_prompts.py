@@ -13,18 +13,9 @@ from tests.support.engine.prompts import prompt, user
 LARGE = ModelCard("gpt-oss-20b", 0, 131_072)
 
 ALL_SET = Sampling(
-    max_tokens=11,
-    temperature=0.5,
-    top_p=0.25,
-    stop_ids=STOPS,
-    top_k=7,
-    min_p=0.125,
-    presence_penalty=1.5,
-    frequency_penalty=-1.5,
-    repetition_penalty=1.25,
-    seed=42,
-    logprobs=3,
-)
+    max_tokens=11, temperature=0.5, top_p=0.25, stop_ids=STOPS, top_k=7, min_p=0.125, presence_penalty=1.5,
+    frequency_penalty=-1.5, repetition_penalty=1.25, seed=42, logprobs=3,
+)  # fmt: skip
 
 
 class DemoPrompts(EngineConformance):

@@ -40,18 +40,10 @@ CONTENTS = {
             "city": {"type": "string", "minLength": 2, "maxLength": 9},
             "unit": {"enum": ["c", "f"]},
             "days": {"type": "integer", "minimum": 1, "maximum": 14},
+            "price": {"type": "number", "multipleOf": 0.25, "minimum": 0, "maximum": 2},
             "tags": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]{1,4}$"}, "maxItems": 2},
         },
-        "required": ["city", "unit", "days"],
-    }),
-    "lengths and multiples": of_schema({
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "minLength": 1, "maxLength": 30},
-            "word": {"type": "string", "pattern": "^[A-Z][a-z]*$", "minLength": 2, "maxLength": 9},
-            "price": {"type": "number", "multipleOf": 0.25, "minimum": 0, "maximum": 2},
-        },
-        "required": ["word", "price"],
+        "required": ["city", "unit", "days", "price"],
     }),
     "one of two": of_schema({
         "$defs": {"number": {"type": "number", "minimum": 0.5, "maximum": 9.5}},

@@ -109,11 +109,6 @@ class MarkupConformance(ReadingConformance):
         assert "does not match the format" in failed["error"]["message"]
         assert any('"days"' in (each.sampling.structural_tag or "") for each in speaker.generations)
 
-    async def test_an_answer_ends_before_a_stop_text(self, settings: Settings) -> None:
-        async with self.asked(settings, self.able(GREETING)) as (client, _):
-            response = await ask(client, "Hello!", extra_body={"stop": ["friend"]})
-        assert texts(response)[-1] == ("message", "Hello, ")
-
     @pytest.mark.parametrize("amid", BROKEN)
     async def test_wherever_its_engine_breaks_all_is_said_and_nothing_twice(
         self, settings: Settings, amid: str

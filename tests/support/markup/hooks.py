@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from service.api.tools.callee import Callee
-from service.markup.chat import Chat
+from service.markup.chat import Chat, Parser
 from service.markup.families import FAMILIES, MARKUPS
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
 from tests.support.markup import writing
 from tests.support.markup.speaker import Say, Speaker
-from tests.support.markup.streams import END, SCHEMAS, SPECIAL, Reader, Token, parser, tokens_of
+from tests.support.markup.streams import END, SCHEMAS, SPECIAL, Token, parser, tokens_of
 from tests.support.markup.writing import Turn, written
 from tests.support.responses import samples
 
@@ -67,7 +67,7 @@ class MarkupHooks:
         """The tokens with up to so many mutations."""
         return writing.mutated(tokens, self.marks, chance, most)
 
-    def reader(self, *, spelled: bool = False, thinking: bool = False) -> Reader:
+    def reader(self, *, spelled: bool = False, thinking: bool = False) -> Parser:
         return parser(self.markup, self._special(spelled), thinking=thinking)
 
     def machine(self, rules: Rules) -> Machine:
@@ -80,9 +80,9 @@ class MarkupHooks:
         rules = msgspec.structs.replace(rules, callees=CALLEES, parallel=100, chat=chat)
         return Machine(samples.created(), rules, samples.PROMPT_TOKENS)
 
-    def speaker(self, say: Say, *, pieces: int = 1) -> Speaker:
+    def speaker(self, say: Say) -> Speaker:
         """An engine over such a model."""
-        return Speaker(self.family, say, pieces=pieces)
+        return Speaker(self.family, say)
 
     def _special(self, spelled: bool) -> list[str]:
         return [] if spelled else [mark for mark in self.marks if mark in SPECIAL]

@@ -20,7 +20,7 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.markup.families import ENDS, FAMILIES, MARKS
-from service.markup.speech import SHOWN, Shown, Speech, Transcript
+from service.markup.speech import Speech, Transcript
 from tests.support.engine.generating import GeneratingEngine
 from tests.support.markup.writing import WRITING, Turn, written
 
@@ -69,18 +69,16 @@ class Speaker(GeneratingEngine):
     """An engine over a model of a family. `say` says what it answers; `pieces` is how many ids a chunk has.
 
     `generations` are those it was asked for, and `transcripts` what it made prompts of. It fails behind so many ids as
-    `breaks_behind` says, one after another, and `thinks` is whether its prompts end inside of reasoning. `shown` is
-    what its template shows of tools; it refuses outputs that it doesn't.
+    `breaks_behind` says, one after another, and `thinks` is whether its prompts end inside of reasoning.
     """
 
-    def __init__(self, family: str, say: Say, *, pieces: int = 1, thinks: bool = False, shown: Shown = SHOWN) -> None:
+    def __init__(self, family: str, say: Say, *, pieces: int = 1, thinks: bool = False) -> None:
         self._say = say
-        self._shown = shown
         self._pieces = pieces
         self._opening = ASSISTANT + (THINKING if thinks else "")
         self._markup = FAMILIES[family].markup if family in FAMILIES else ""
         marks = tuple((mark, IDS[mark]) for mark in (*MARKS, END))
-        self.model = ModelCard("speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],), shown=shown))
+        self.model = ModelCard("speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],)))
         self.generations: list[Generation] = []
         self.transcripts: list[Transcript] = []
         self.breaks_behind: list[int] = []
@@ -124,13 +122,9 @@ class Speaker(GeneratingEngine):
         self.transcripts.append(transcript)
         text = transcript.messages.decode()
         messages = json.loads(text.replace(transcript.own, "") if transcript.own else text)
-        if not self._shown.calls:
-            messages = [{key: each[key] for key in each if key != "tool_calls"} for each in messages]
-        if not self._shown.outputs and any(message["role"] == "tool" for message in messages):
-            raise EngineRefused("there is no such role")
         if any(message["content"] == "refuse me" for message in messages):
             raise EngineRefused("roles must alternate")
-        listed = transcript.tools.decode() if self._shown.tools else "[]"
+        listed = transcript.tools.decode()
         tools = "" if listed == "[]" else f"{START}system\n{listed}{END}\n"
         return encoded(tools + "".join(chatml(each, self._markup) for each in messages) + self._opening)
 

@@ -3,7 +3,7 @@
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Parser, make
@@ -35,16 +35,6 @@ class Token(NamedTuple):
 
     id: int
     text: str
-
-
-class Reader(Protocol):
-    """Reads one generation."""
-
-    def feed(self, ids: Sequence[int], text: str) -> list[Segment]:
-        """What some more ids, and their text, come to."""
-        ...
-
-    def end(self) -> list[Segment]: ...
 
 
 class Message(NamedTuple):
@@ -81,7 +71,7 @@ def parser(markup: str, marks: Iterable[str] = SPECIAL, *, thinking: bool = Fals
     return make(markup, marks={mark: SPECIAL[mark] for mark in (*marks, END)}, schemas=SCHEMAS, thinking=thinking)
 
 
-def segments_of(reader: Reader, chunks: Iterable[Sequence[Token]]) -> list[Segment]:
+def segments_of(reader: Parser, chunks: Iterable[Sequence[Token]]) -> list[Segment]:
     """All that a parser makes of chunks of tokens."""
     out: list[Segment] = []
     for chunk in chunks:
