@@ -32,11 +32,6 @@ def played(one: Member) -> ScriptedEngine:
     return one.engine
 
 
-def models(one: Member) -> list[str]:
-    """For which models it was asked."""
-    return [each.model for each in played(one).generations]
-
-
 @asynccontextmanager
 async def started(*members: Member, drain_seconds: float = 0.05) -> AsyncIterator[Engines]:
     """These, until the end of the block."""
@@ -87,26 +82,6 @@ async def test_what_somebody_may_not_use_is_not_there_for_them() -> None:
             assert found.id == "b"
         assert [offer.names for offer in engines.offers(may)] == [("b", "y")]
         assert await engines.find("", lambda names: False) is None
-
-
-async def test_an_engine_is_asked_for_the_model_as_it_calls_it() -> None:
-    first, second = member("a"), member("b", [[6, RETURN]])
-    async with started(first, second) as engines:
-        assert await sample(engines, "b") == [6, RETURN]
-        assert await sample(engines, "a") == [5, RETURN]
-    assert (models(first), models(second)) == (["served-a"], ["served-b"])
-
-
-async def test_the_service_is_ready_as_long_as_one_engine_is() -> None:
-    first, second = member("a"), member("b")
-    async with started(first, second) as engines:
-        played(first).unready = EngineUnavailable("a is away")
-        await engines.check()
-        assert engines.others_serve("a")
-        assert not engines.others_serve("b")
-        played(second).unready = EngineUnavailable("b is away")
-        with pytest.raises(EngineUnavailable, match="a is away"):
-            await engines.check()
 
 
 async def test_one_that_is_taken_out_runs_to_its_end_begins_nothing_new_and_is_closed() -> None:

@@ -16,7 +16,6 @@ from service.shares import Rate
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
 from tests.support.engine.generating import generated
 from tests.support.engine.hooks import Sampled
-from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.engine.watched import WatchedHttp
@@ -233,16 +232,6 @@ async def test_a_conversation_with_a_home_stays_there_whatever_others_do() -> No
         (other,) = [server for server in servers if server is not home]
         await ask(engine, response="third", affinity="one")
         assert len(other.generations) == 1
-
-
-@pytest.mark.parametrize("instead", [Instead((), 500), Instead((b"a" * (2 << 20),))], ids=["fails", "large"])
-async def test_a_broken_page_of_metrics_changes_nothing(instead: Instead) -> None:
-    async with room_for(ONE, probe_seconds=0.05) as (server, engine):
-        server.instead["/metrics"] = instead
-        asked = len(server.asked)
-        await until(lambda: [each.path for each in server.asked[asked:]].count("/metrics") > 1)
-        await engine.check()
-        assert load(engine) == Load(0, ONE)
 
 
 # --- how soon there is room again ----------------------------------------------------------------------------------

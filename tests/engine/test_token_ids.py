@@ -76,15 +76,3 @@ def test_whatever_a_page_is_it_is_read(body: bytes) -> None:
 def test_each_engine_in_a_vllm_server_has_room_of_its_own() -> None:
     page = b"".join(metrics_page(3, 2, used, 1000) for used in (0.25, 0.75))
     assert vllm.read_told(page) == ServerLoad(6, 4, 0.5, 2000)
-
-
-def test_an_older_vllm_tells_its_blocks_once_for_all_engines() -> None:
-    page = b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n' * 2
-    assert vllm.read_told(page).room == 1600
-
-
-def test_sglang_tells_its_room_without_a_page_of_metrics() -> None:
-    info = b'{"max_total_num_tokens": 4000, "internal_states": [{}]}'
-    page = b'sglang:num_running_reqs{tp_rank="0"} 2.0\nsglang:num_queue_reqs 1.0\nsglang:token_usage 0.5\n'
-    assert experimental.read_load(b"", info) == ServerLoad(room=4000)
-    assert experimental.read_load(page, b"") == ServerLoad(2, 1, 0.5)

@@ -131,14 +131,6 @@ def test_members_that_were_not_asked_for_are_left_out(kind: str) -> None:
     assert (sent.get("cache_salt"), sent.get("seed", -1)) == (None, -1)
 
 
-@pytest.mark.parametrize("kind", [V, C])
-def test_the_text_comes_with_its_marks_where_it_is_asked_for(kind: str) -> None:
-    sent = body(kind, sampling(kind), decoded=True)
-    assert sent["skip_special_tokens"] is False
-    assert "detokenize" not in sent
-    assert sent.get("output_mode") == ("text" if kind == V else None)
-
-
 NESTED = '{"format":' + '{"type":"optional","content":' * 3000 + "{}" + "}" * 3000 + "}"
 
 
@@ -159,12 +151,6 @@ def test_a_schema_s_objects_are_closed_for_llama_and_no_mark_may_be_in_its_texts
     assert closed.count('"additionalProperties":false') == 2
     assert not guided or f"(<[{RETURN}]> | <[{CALL}]>)" in grammar
     assert {id for id, _ in asked["logit_bias"]} == set(range(199998, 200019)) - set(STOPS)
-
-
-@pytest.mark.parametrize("kind", [S, T])
-def test_an_id_that_is_no_token_never_reaches_a_server(kind: str) -> None:
-    with pytest.raises(EngineRefused, match=f"{LAST_LEGAL + 1} is no token id"):
-        body(kind, sampling(kind), prompt=[1, LAST_LEGAL + 1])
 
 
 def test_tensorrt_refuses_log_probabilities_with_what_to_leave_out() -> None:
@@ -436,17 +422,10 @@ def test_an_error_is_the_same_over_http_and_in_a_stream(kind: str, status: int, 
         assert type(each) is error
         assert ("because" in str(each)) == (error is EngineRefused), "clients see it"
     assert len(str(KINDS[kind].refusal(status, b'{"error":{"message":"%b"}}' % (b"x" * 10_000)))) < 600
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_a_refusal_repeats_the_server_s_words_whatever_their_form(kind: str) -> None:
-    refused = KINDS[kind].refusal
-    for said in (b'{"error":"secret"}', b'{"error":{"message":"secret"}}', b'{"message":"secret"}'):
-        for status in (302, 400, 401, 404, 429, 500, 503):
-            assert ("secret" in str(refused(status, said))) == (status == 400)
-    for body in (b"", b"<html>", b"\xff", b"[]", b"null", b'{"error": {"message": "\xff"}}'):
-        assert str(refused(400, body)) == "status 400"
-        assert "status 500" in str(refused(500, body))
+    for said in (b'{"error":"because"}', b'{"message":"because"}'):
+        assert ("because" in str(KINDS[kind].refusal(status, said))) == (error is EngineRefused)
+    for garbage in (b"", b"<html>", b"\xff", b"null", b'{"error": {"message": "\xff"}}'):
+        assert str(KINDS[kind].refusal(400, garbage)) == "status 400"
 
 
 # --- what a server says of itself --------------------------------------------------------------------------------

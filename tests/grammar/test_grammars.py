@@ -142,13 +142,6 @@ def test_the_recognizer_knows_texts_from_texts_with_a_piece_missing(text: str, d
     assert not matches(grammar, text[:gap] + text[gap + 1 :])
 
 
-def test_a_text_that_is_too_ambiguous_is_given_up() -> None:
-    recognizer = Recognizer(in_one_go(compiled_of('start: start start start | "a"')))
-    recognizer.feed("a" * 500)
-    assert recognizer.exhausted
-    assert not recognizer.matched
-
-
 def test_a_pattern_that_would_backtrack_for_ever_is_read_at_once() -> None:
     recognizer = Recognizer(in_one_go(compiled_of("start: /(a+)+b/")))
     recognizer.feed("a" * 60)

@@ -53,10 +53,6 @@ def test_a_prompt_shows_each_of_its_messages_and_no_more() -> None:
     assert whole[1:] == [harmony_message(each) for each in MESSAGES.values()]
 
 
-def test_no_call_id_is_shown() -> None:
-    assert "call_1" not in str(shown(CALL.tokens, RESULT.tokens))
-
-
 def test_a_long_prompt_is_read_in_steps() -> None:
     long = frame([1000] * TOKENS_A_STEP, "user").tokens
     steps = harmony_messages(array("I", tokens.unpack(3 * long)))

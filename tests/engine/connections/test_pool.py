@@ -192,22 +192,6 @@ async def test_nothing_that_came_unasked_is_anybodys_answer(behind: bytes) -> No
         assert await whole(pool, server.target()) == b"ok"
 
 
-async def test_what_came_before_the_end_is_handed_over_and_then_it_is_broken() -> None:
-    async def cut(call: Call) -> None:
-        await call.asked()
-        call.writer.write(HALF)
-        call.writer.close()
-
-    async with playing(cut) as server, pooled() as pool:
-        connection = await post(pool, server.target())
-        await until(lambda: pool.open == 0, 2)
-        assert await connection.read() == b"abc"
-        for _ in range(2):
-            with pytest.raises(Broken):
-                await connection.read()
-        connection.leave()
-
-
 async def test_a_server_is_not_overrun_by_connections_and_none_waits_for_longer_than_one_may_take() -> None:
     async with playing() as server, playing() as other, pooled(connect_seconds=3.0) as pool:
         server.tls = True  # so that none of its connections comes about

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from array import array
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from itertools import pairwise
 from typing import ClassVar
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.demo.engine import BLOCK_TOKENS, Prefix, Prefixes
 from service.engine.demo.sampling import sampled_answer
 from service.engine.port import Generation, ModelCard, Sampling
 from service.harmony.tokens import RETURN, STOPS
@@ -108,18 +107,3 @@ def test_hostile_words_cost_no_long_step(words: str) -> None:
     for _ in pieces:
         longest, before = max(longest, time.thread_time() - before), time.thread_time()
     assert longest < LOOSE * 0.002
-
-
-def test_what_is_kept_of_prompts_is_bounded_and_what_was_used_last_stays() -> None:
-    prefixes = Prefixes(most_blocks=8)
-    kept = [1] * (2 * BLOCK_TOKENS + 1)
-
-    def cached(ids: Sequence[int]) -> int:
-        prefix = Prefix(prefixes, None)
-        prefix.add(ids)
-        return prefix.cached
-
-    for number in range(100):
-        assert cached(kept) == (2 * BLOCK_TOKENS if number else 0)
-        cached([2, number, *range(4 * BLOCK_TOKENS)])
-    assert cached([2, 0, *range(4 * BLOCK_TOKENS)]) == 0

@@ -103,12 +103,6 @@ def test_who_may_not_call_answers() -> None:
     assert "<channel>final<message>" in written(whole)
 
 
-def test_several_calls_follow_each_other_where_a_call_is_no_stop() -> None:
-    whole = said(asking(), None, (RETURN,))
-    assert [json.loads(text)["city"] for _, text in called(whole)] == ["Paris", "London"]
-    assert written(whole).endswith("<call><start>assistant<channel>final<message>I wait for what comes of it.<return>")
-
-
 def test_a_call_that_is_a_stop_ends_the_answer_and_the_next_one_comes_behind_it() -> None:
     rules = Rules(CALLEES, "required", parallel=3)
     first = said(asking(), header_tag(rules, NEXT))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import validator_for
 
-from service.engine.demo.patterns import derive, matching
+from service.engine.demo.patterns import matching
 from service.engine.demo.values import answer_for, arguments_for
 from service.grammar.schemas import enforced_schema
 from service.steps import in_one_go
@@ -60,12 +60,6 @@ def test_each_keyword_that_can_be_held_has_a_value(schema: dict[str, Any], words
 )
 def test_a_text_of_a_regex_matches_it(pattern: str, words: str) -> None:
     assert re.fullmatch(pattern, matching(pattern, words), re.ASCII)
-
-
-def test_a_text_of_a_grammar_is_as_short_as_it_can_be() -> None:
-    grammar = 'root ::= sum  # one\nsum ::= term | term "+" sum\nterm ::= [0-9]{1,3} | "(" sum ")"\n'
-    assert derive(grammar) == "0"
-    assert derive(grammar, "add 42") == "42"
 
 
 def arrays(depth: int, least: int) -> dict[str, object]:

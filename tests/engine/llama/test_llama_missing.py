@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.llama.servers import LlamaAnswer, missing_ids
+from service.engine.llama.servers import LlamaAnswer
 from service.engine.port import EngineError
 from service.harmony.tokens import byte_table, encode
 from tests.support.llama.wire import event, stop_event
@@ -37,14 +37,6 @@ def read(stream: bytes) -> list[int]:
 def test_what_is_found_has_the_bytes_and_the_number_of_what_was_sampled(text: str) -> None:
     found = read(streamed(encode(text)))
     assert (b"".join(byte_table()[id] for id in found), len(found)) == (text.encode(), len(encode(text)))
-
-
-@pytest.mark.parametrize(
-    ("content", "last", "count"), [(b"\xf0\x9f", 0, 1), (b"abc", 66, 2), (b"!", 0, 1), (b"", 0, 1)]
-)
-def test_what_has_other_bytes_is_refused(content: bytes, last: int, count: int) -> None:
-    with pytest.raises(ValueError, match="bytes"):
-        missing_ids(content, last, count)
 
 
 @pytest.mark.parametrize("stream", [event("\ufffd", [5], 2), event("ab", [5, 6], 3), event("x", [encode("x")[0]], 2)])

@@ -1,6 +1,5 @@
 """The whole service before a real llama.cpp: what vLLM's flows show, in seconds."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -68,8 +67,3 @@ async def test_a_required_call_and_a_format_are_held(client: AsyncOpenAI) -> Non
     closed = schema | {"additionalProperties": False}
     text = {"format": {"type": "json_schema", "name": "x", "schema": closed, "strict": True}}
     assert json.loads((await ask(client, "Hello!", text=text)).output_text)["ok"] in (True, False)
-
-
-async def test_more_than_it_has_slots_wait_for_their_turn(client: AsyncOpenAI) -> None:
-    answers = await asyncio.gather(*(ask(client, f"Count to {n}.") for n in range(3, 15)))
-    assert [answer.output_text.splitlines()[-1] for answer in answers] == [str(n) for n in range(3, 15)]

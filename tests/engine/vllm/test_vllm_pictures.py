@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
@@ -13,7 +12,6 @@ from service.api.content import IMAGE
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.vllm.pictures import RenderedPrompt
 from service.settings.settings import Settings
 from tests.support.engine.standing import standing
 from tests.support.markup.speaker import END, decoded, encoded
@@ -87,17 +85,3 @@ async def test_a_server_that_takes_one_picture_at_a_time_is_given_none(settings:
         await ask(client, said("Look", CAT))
     assert "content_parts" not in server.generations[-1].body
     assert f"Look\n{IMAGE}" in decoded(server.generations[-1].body["token_ids"])
-
-
-@pytest.mark.parametrize(
-    ("template", "mark"),
-    [
-        ([1, 7, 7, 2], (7,)),
-        ([1, 7, 8, 7, 8, 2], (7, 8)),
-        ([1, 7, 8, 2], ()),  # pictures are numbered
-    ],
-)
-def test_a_mark_is_the_same_for_all_pictures(template: list[int], mark: tuple[int, ...]) -> None:
-    places: Any = {"image": [{"offset": 1, "length": 3}, {"offset": 4, "length": 3}]}
-    asked = {"token_ids": [1, 9, 9, 9, 9, 9, 9, 2], "features": {"mm_placeholders": places}}
-    assert msgspec.convert(asked, RenderedPrompt).mark(template) == mark
