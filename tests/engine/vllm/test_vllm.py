@@ -1,11 +1,6 @@
 """The whole service before a vLLM server, which is a stand-in: what passes through, and what its troubles look like."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
 import httpx
-import pytest
 
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
@@ -13,24 +8,12 @@ from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Vllm
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
-from tests.support.engine.standin import Standin, standing_in
+from tests.support.engine.standin import standing_in
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.waiting import until
 
 CARD = ModelCard(MODEL, 0, 4096)
-NEVER_SECONDS = 300.0
-
-
-@asynccontextmanager
-async def before(
-    settings: Settings, engine: Engine | None = None, **traits: Any
-) -> AsyncIterator[tuple[Inside, Standin]]:
-    """A service before a stand-in that answers from `engine`, the demo engine where none is given."""
-    async with standing_in(engine or DemoEngine(CARD), **traits) as server:
-        adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=NEVER_SECONDS))
-        async with serving(settings, adapter) as inside:
-            yield inside, server
 
 
 async def post(inside: Inside, **body: object) -> httpx.Response:
@@ -39,27 +22,19 @@ async def post(inside: Inside, **body: object) -> httpx.Response:
         return await http.post("/v1/responses", json={"model": MODEL, "input": "hi", **body})
 
 
-def pointed(settings: Settings, server: Standin) -> Settings:
-    """The settings of a service before it."""
-    key = type(settings.engine_api_key)(server.api_key)
-    return settings.model_copy(update={"engine": "vllm", "engine_url": (server.url,), "engine_api_key": key})
+async def cached_for(inside: Inside, key: str) -> int:
+    async with inside.client(key) as client:
+        usage = (await client.responses.create(model=MODEL, input="hi")).usage
+    assert usage
+    return usage.input_tokens_details.cached_tokens
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Standin]:
+async def test_tenants_never_share_cached_prefixes(settings: Settings) -> None:
+    keys, secret = parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"), type(settings.engine_api_key)
     async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
-        yield server
-
-
-async def test_tenants_never_share_cached_prefixes(settings: Settings, server: Standin) -> None:
-    keys = parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}")
-    cached: list[int] = []
-    async with serving(pointed(settings, server).model_copy(update={"api_keys": keys})) as inside:
-        for key in (ACME_KEY, ACME_KEY, GLOBEX_KEY):
-            async with inside.client(key) as client:
-                usage = (await client.responses.create(model=MODEL, input="hi")).usage
-                assert usage
-                cached.append(usage.input_tokens_details.cached_tokens)
+        before = {"engine": "vllm", "engine_url": (server.url,), "engine_api_key": secret("sk-engine")}
+        async with serving(settings.model_copy(update=before | {"api_keys": keys})) as inside:
+            cached = [await cached_for(inside, key) for key in (ACME_KEY, ACME_KEY, GLOBEX_KEY)]
     assert cached[0] == cached[2] == 0 < cached[1]
 
 
@@ -91,7 +66,10 @@ def _knows_its_model(engine: Engine) -> bool:
 
 async def test_a_clients_wish_beats_the_servers_default_and_either_is_echoed(settings: Settings) -> None:
     defaults = {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
-    async with before(settings, defaults=defaults) as (inside, server):
+    async with (
+        standing_in(DemoEngine(CARD), defaults=defaults) as server,
+        serving(settings, ServersEngine(Vllm(), Access((server.url,)))) as inside,
+    ):
         usual, own = (await post(inside)).json(), (await post(inside, temperature=0, top_p=0.5)).json()
         asked = [each.body["sampling_params"] for each in server.generations]
     assert [(each["temperature"], each["top_p"]) for each in (usual, own)] == [(0.6, 0.9), (0, 0.5)]
