@@ -1,4 +1,4 @@
-"""The demo engine: the conformance suite, and what it says to whom. Calls of functions are in test_demo_calls.py."""
+"""The demo engine: the conformance suite, and what it says to whom. Calls are in test_demo_constrained.py."""
 
 import asyncio
 import time
