@@ -53,6 +53,14 @@ async def test_what_is_wrong_between_the_server_and_us_names_nothing_of_it(statu
         await engine.check()  # a single request says nothing of the server
 
 
+@pytest.mark.parametrize("head", [{"content-type": "text/html"}, dict(JSON) | {"content-encoding": "gzip"}])
+async def test_an_answer_that_nobody_asked_for_is_none(head: dict[str, str]) -> None:
+    instead = {CHAT: Instead((b"x",), headers=tuple(head.items()))}
+    async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
+        with pytest.raises(EngineError, match="neither JSON nor a stream"):
+            await whole(engine, asking())
+
+
 async def test_another_server_is_asked_where_one_is_full_or_gone() -> None:
     full = refusing(503, b"{}")
     async with (
