@@ -16,6 +16,7 @@ LIMITS = ChatLimits(messages=16, tools=4, tools_bytes=1000)
 HI = {"role": "user", "content": "hi"}
 F = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1e400}'}}
+CUSTOM = {"id": "b", "type": "custom", "custom": {"name": "c", "input": "aaa"}}
 OUTPUT = {"role": "tool", "tool_call_id": "a", "content": "done"}
 PIXEL = "data:image/png;base64,AAAA"
 
@@ -47,13 +48,14 @@ def refusal(body: dict[str, Any]) -> ApiError:
 
 
 def test_a_conversation_becomes_items_in_its_order() -> None:
-    said = {"role": "assistant", "content": "I look.", "reasoning": "Hm.", "tool_calls": [CALL]}
+    said = {"role": "assistant", "content": "I look.", "reasoning": "Hm.", "tool_calls": [CALL, CUSTOM]}
     later = {"role": "system", "content": "Be kind."}
     assert items(HI, said, OUTPUT, later, HI) == [
         {"type": "message", "role": "user", "content": "hi"},
         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
         {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"},
         {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x": 1e400}'},
+        {"type": "custom_tool_call", "call_id": "b", "name": "c", "input": "aaa"},
         {"type": "function_call_output", "call_id": "a", "output": "done"},
         {"type": "message", "role": "developer", "content": "Be kind."},
         {"type": "message", "role": "user", "content": "hi"},
@@ -126,96 +128,51 @@ def test_a_function_cannot_become_another_type_from_inside() -> None:
     assert refusal({"tools": [{"type": "function", "function": inside}]}).param == "tools[0].function.server_url"
 
 
-def tool(**members: Any) -> dict[str, Any]:
-    return {"tools": [F, {"type": "function", "function": members}]}
-
-
-def call(**members: Any) -> dict[str, Any]:
-    return {"messages": [HI, {"role": "assistant", "tool_calls": [CALL | members]}]}
-
-
-def content(*parts: Any, role: str = "user") -> dict[str, Any]:
-    return {"messages": [{"role": "system", "content": "x"}, {"role": role, "content": list(parts)}]}
-
-
-def schema(**members: Any) -> dict[str, Any]:
-    given = {"name": "s", "strict": True, "schema": {"type": "object"}} | members
-    return {"response_format": {"type": "json_schema", "json_schema": given}}
-
-
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a bias": ({"logit_bias": {"1": 5}}, "logit_bias", "not served"),
-    "a search": ({"web_search_options": {}}, "web_search_options", "/v1/responses"),
-    "no model": ({"model": None}, "model", "Missing"),
     "empty messages": ({"messages": []}, "messages", "at least one"),
     "too many messages": ({"messages": [HI] * 17}, "messages", "at most 16"),
     "a message without a role": ({"messages": [{"content": "x"}]}, "messages[0].role", "Missing"),
-    "a role of old": (
-        {"messages": [HI, {"role": "function", "content": "x"}]},
-        "messages[1].role",
-        'The value was "function"',
-    ),
-    "content that is none": ({"messages": [HI, {"role": "user", "content": 5}]}, "messages[1].content", "5"),
-    "a picture as an instruction": (
-        {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]},
-        "messages[0].content[0].type",
-        "'text'",
-    ),
-    "a sound": (content({"type": "input_audio"}), "messages[1].content[0].type", "input_audio"),
     "a picture in a file": (
-        content({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}),
-        "messages[1].content[0].image_url",
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}
+            ]
+        },
+        "messages[0].content[0].image_url",
         "data URL",
     ),
-    "a file by its id": (
-        content({"type": "file", "file": {"file_id": "file_1"}}),
-        "messages[1].content[0].file.file_id",
-        "file_data",
-    ),
-    "a tool that answers nothing": (
-        {"messages": [HI, {"role": "tool", "content": "x"}]},
-        "messages[1].tool_call_id",
-        "Missing",
-    ),
-    "a call of no function": (call(function=None), "messages[1].tool_calls[0].function", "Missing"),
+    "a tool that answers nothing": ({"messages": [{"role": "tool"}]}, "messages[0].tool_call_id", "Missing"),
     "a call of a strange name": (
-        call(function={"name": "<|call|>", "arguments": "{}"}),
-        "messages[1].tool_calls[0].function.name",
+        {
+            "messages": [
+                {"role": "assistant", "tool_calls": [CALL | {"function": {"name": "<|call|>", "arguments": ""}}]}
+            ]
+        },
+        "messages[0].tool_calls[0].function.name",
         "<|call|>",
     ),
-    "calls as they were": (
-        {"messages": [HI, {"role": "assistant", "function_call": {"name": "f"}}]},
-        "messages[1].function_call",
-        "tool_calls",
-    ),
     "several answers": ({"n": 2}, "n", "HARMONIUM_CHATS"),
-    "tools as they were": ({"functions": [{"name": "f"}]}, "functions", "'tools'"),
-    "a voice": ({"modalities": ["text", "audio"]}, "modalities", "audio"),
     "a strange member": ({"max_output_tokens": 5}, "max_output_tokens", "Unknown"),
     "no tokens": ({"max_tokens": 0}, "max_tokens", ">= 1"),
-    "two limits": ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens", "or the other"),
-    "an effort that is none": ({"reasoning_effort": "hard"}, "reasoning_effort", "medium"),
     "alternatives of nothing": ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
-    "options without a stream": ({"stream_options": {"include_usage": True}}, "stream_options", "stream"),
-    "a strange option": (
-        {"stream": True, "stream_options": {"continuous_usage_stats": True}},
-        "stream_options.continuous_usage_stats",
-        "Unknown",
-    ),
-    "a format of no type": ({"response_format": {}}, "response_format.type", "json_schema"),
     "a schema that can't be": (
-        schema(schema={"type": "what"}),
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "s", "strict": True, "schema": {"type": 1}},
+            }
+        },
         "response_format.json_schema.schema.type",
-        "what",
+        "1",
     ),
     "too many tools": ({"tools": [F] * 5}, "tools", "at most 4"),
-    "long tools": ({"tools": [F | {"x": "y" * 1000}]}, "tools", "at most 1000"),
-    "a tool of no type": ({"tools": [{}]}, "tools[0].type", "function"),
     "a tool that runs here": ({"tools": [{"type": "mcp"}]}, "tools[0].type", "/v1/responses"),
-    "a tool that is flat": ({"tools": [{"type": "function", "name": "f"}]}, "tools[0].name", "Unknown"),
-    "a tool of a strange name": (tool(name="<|end|>"), "tools[1].function.name", "<|end|>"),
-    "a tool with a strange member": (tool(name="g", nmae="f"), "tools[1].function.nmae", "Unknown"),
-    "a choice of nothing": ({"tool_choice": "required"}, "tool_choice", "tools"),
+    "a tool of a strange name": (
+        {"tools": [{"type": "function", "function": {"name": "<|end|>"}}]},
+        "tools[0].function.name",
+        "<|end|>",
+    ),
     "a choice of no tool": (
         {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "g"}}},
         "tool_choice.function.name",
@@ -230,13 +187,3 @@ def test_a_bad_request_is_refused_in_its_own_words() -> None:
         assert (error.status, error.param) == (400, param), (name, error.message)
         assert words in error.message, (name, error.message)
         assert not re.search(r"input\[|text\.format|instructions", error.message), (name, error.message)
-
-
-def test_custom_calls_and_their_outputs_are_items_too() -> None:
-    call = {"id": "a", "type": "custom", "custom": {"name": "c", "input": "aaa"}}
-    assert items(HI, {"role": "assistant", "tool_calls": [call]}, OUTPUT)[1] == {
-        "type": "custom_tool_call",
-        "call_id": "a",
-        "name": "c",
-        "input": "aaa",
-    }

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from service.api.ids import (
     MAX_OUTPUT_ITEMS,
     ItemIndex,
-    call_id,
     input_item_id,
     output_item_id,
     place_of,
@@ -17,19 +16,6 @@ from service.api.ids import (
 HEX = "00ff" * 12
 RESPONSE = f"resp_{HEX}"
 kinds = st.sampled_from(["message", "reasoning", "function_call", "function_call_output"])
-
-
-@pytest.mark.parametrize(
-    ("kind", "prefix"),
-    [("message", "msg_"), ("reasoning", "rs_"), ("function_call", "fc_"), ("function_call_output", "fco_")],
-)
-def test_an_item_id_is_its_kind_the_response_and_the_place(kind: str, prefix: str) -> None:
-    assert output_item_id(RESPONSE, kind, 10) == f"{prefix}{HEX}000a"
-    assert input_item_id(RESPONSE, kind, 10) == f"{prefix}{HEX}800a"
-
-
-def test_a_call_id_is_the_response_and_the_place() -> None:
-    assert call_id(RESPONSE, 1) == f"call_{HEX}0001"
 
 
 @pytest.mark.parametrize("foreign", ["", "msg_", "msg_123", f"msg{HEX}0000", f"x_{HEX}0000", f"{RESPONSE}0000", "_"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.api.request import CreateRequest, read_create
-from service.api.steer import messages_in, read_posted, settings_of, succeeding, successor_request
+from service.api.steer import settings_of, succeeding, successor_request
 
 Json = dict[str, Any]
 
@@ -60,11 +60,3 @@ def test_what_a_job_keeps_of_its_request_gives_the_same_successor_as_the_request
     kept = settings_of(request, "Be kind.", STANDING)
     assert len(kept) < 2000, "its input is kept"
     assert successor_request(kept, ID, SAID) == succeeding(request, ID, "Be kind.", STANDING, SAID)
-
-
-def test_a_text_is_a_message_of_the_user_s_and_others_stay_as_they_are() -> None:
-    assert json.loads(messages_in(read_posted(b'{"input": "Be \\u00e9."}', ID))[0])["role"] == "user"
-    said = (
-        b'{"input": [{"role":"user","content":"1"}, {"role":"user","content":"2"}], "previous_response_id": "resp_1"}'
-    )
-    assert [json.loads(each)["content"] for each in messages_in(read_posted(said, ID))] == ["1", "2"]

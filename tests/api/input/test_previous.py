@@ -83,31 +83,16 @@ ANSWERED = "functions.lookup to=assistantcommentary5"
             [CHATS, {"role": "tool", "tool_call_id": "call_1", "content": "5"}],
             ["assistantanalysisHm.", "assistantcommentaryWait.", CALLED, ANSWERED],
         ),
-        ([HARMONY_CALL, {"role": "tool", "name": None, "content": "5"}], [CALLED, ANSWERED]),
         ([HARMONY_CALL, {"role": "tool", "name": "lookup", "content": "5"}], [CALLED, ANSWERED]),
         (
             [PYTHON, {"author": {"role": "tool", "name": "python"}, "channel": "analysis", "content": "2"}],
             ["assistant to=pythonanalysis1 + 1", "python to=assistantanalysis2"],
         ),
     ],
-    ids=["an author", "chat's", "no name of a tool", "half a name", "python"],
+    ids=["an author", "chat's", "half a name", "python"],
 )
 def test_a_history_is_spelled_as_the_model_knows_it(history: list[Json], told: list[str]) -> None:
     assert spelled(history) == told
-
-
-@pytest.mark.parametrize("content", [None, "", []])
-def test_chat_s_assistant_may_say_nothing_but_its_calls(content: object) -> None:
-    assert len(made([{**CHATS, "content": content, "reasoning": None}], ANSWER).messages) == 2
-
-
-# --- call ids ---
-
-
-def test_an_output_answers_chat_s_call_by_its_id() -> None:
-    sent = {"role": "assistant", "tool_calls": [TOOL_CALL]}
-
-    assert made([sent], ANSWER).messages[1].name == "functions.lookup"
 
 
 def test_outputs_answer_harmony_s_calls_which_have_no_id_in_their_order() -> None:

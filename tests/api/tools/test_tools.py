@@ -59,36 +59,24 @@ def test_a_function_is_echoed_with_every_key() -> None:
     )
 
 
-@pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": True}], ids=str)
-def test_arguments_are_held_unless_strict_is_false(strict: dict[str, Any]) -> None:
-    (enforced,) = declared([{**TOOL, **strict}]).callees
-    (free,) = declared([{**TOOL, "strict": False}]).callees
-
-    assert enforced.content is not None
-    assert free.content is None
-    assert [declared([{**TOOL, **each}]).echo[0]["strict"] for each in (strict, {"strict": False})] == [True, False]
+def test_arguments_are_held_unless_strict_is_false() -> None:
+    for strict in ({}, {"strict": None}, {"strict": True}, {"strict": False}):
+        read = declared([{**TOOL, **strict}])
+        assert (read.callees[0].content is not None) == read.echo[0]["strict"] == (strict != {"strict": False})
 
 
-@pytest.mark.parametrize(("parameters", "others"), [(None, False), ({}, True)])
-def test_without_parameters_the_arguments_are_an_object_all_the_same(parameters: Any, others: bool) -> None:
-    (callee,) = declared([{**TOOL, "parameters": parameters}]).callees
-    enforced = msgspec.json.decode(callee.content or "null")["json_schema"]
-
-    assert (enforced["type"], enforced["additionalProperties"]) == ("object", others)
-    assert "properties" not in enforced or enforced["properties"] == {}
-
-
-@pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": False}], ids=str)
-def test_a_schema_that_cannot_be_held_is_free_where_strict_does_not_ask(strict: dict[str, Any]) -> None:
-    read = declared([{**TOOL, "parameters": UNHOLDABLE, **strict}])
-
-    assert read.callees == (Callee("f"),)
-    assert read.echo[0]["strict"] is False
+def test_without_parameters_the_arguments_are_an_object_all_the_same() -> None:
+    for parameters, others in ((None, False), ({}, True)):
+        (callee,) = declared([{**TOOL, "parameters": parameters}]).callees
+        enforced = msgspec.json.decode(callee.content or "null")["json_schema"]
+        assert (enforced["type"], enforced["additionalProperties"]) == ("object", others)
+        assert "properties" not in enforced or enforced["properties"] == {}
 
 
-def test_a_deferred_tool_is_shown_at_once() -> None:
-    """There is no tool search here that could load it later."""
-    assert "type f = " in declared([{**TOOL, "defer_loading": True}]).section
+def test_a_schema_that_cannot_be_held_is_free_where_strict_does_not_ask() -> None:
+    for strict in ({}, {"strict": None}, {"strict": False}):
+        read = declared([{**TOOL, "parameters": UNHOLDABLE, **strict}])
+        assert (read.callees, read.echo[0]["strict"]) == ((Callee("f"),), False)
 
 
 # --- namespaces ---
@@ -117,9 +105,6 @@ def test_an_added_tool_takes_the_place_of_an_earlier_one() -> None:
     assert "// Does f.\n" not in read.section
 
 
-# --- the whole ---
-
-
 # --- the choice among them ---
 
 DECLARED: list[Any] = [
@@ -127,8 +112,6 @@ DECLARED: list[Any] = [
     {"type": "custom", "name": "c"},
     {"type": "function", "name": "sleep"},
     {"type": "namespace", "name": "clock", "tools": [{"type": "function", "name": n} for n in ("sleep", "now")]},
-    {"type": "namespace", "name": "zoo", "tools": [{"type": "function", "name": "feed"}]},
-    {"type": "namespace", "name": "farm", "tools": [{"type": "function", "name": "feed"}]},
     {"type": "web_search"},
 ]
 NAMED = {"type": "function", "name": "f"}
@@ -138,28 +121,18 @@ def chosen(value: Any, declared: list[Any] = DECLARED) -> Chosen:
     return read_choice(raw(value), tools(*declared))
 
 
-def allowed(*named: Any, **more: Any) -> dict[str, Any]:
-    return {"type": "allowed_tools", "tools": list(named), **more}
-
-
-@pytest.mark.parametrize(("value", "choice"), [(None, "auto"), ("auto", "auto"), ("none", "none")])
-def test_a_choice_that_names_no_tool_needs_none(value: Any, choice: str) -> None:
-    read = chosen(value, [])
-
-    assert (read.choice, read.allowed, read.parallel_one, read.echo) == (choice, None, False, choice)
+def test_a_choice_that_names_no_tool_needs_none() -> None:
+    for value in (None, "none"):
+        assert chosen(value, []) == Chosen(value or "auto", None, parallel_one=False, echo=value or "auto")
 
 
 @pytest.mark.parametrize(
     ("value", "recipient"),
     [
         ({"type": "function", "name": "f"}, "functions.f"),
-        ({"type": "custom", "name": "c"}, "functions.c"),
-        ({"type": "function", "name": "functions.f"}, "functions.f"),
         ({"type": "function", "name": "now"}, "clock.now"),
-        ({"type": "function", "name": "clock.now"}, "clock.now"),
         ({"type": "function", "name": "sleep"}, "functions.sleep"),
         ({"type": "function", "name": "sleep", "namespace": "clock"}, "clock.sleep"),
-        ({"type": "function", "name": "feed", "namespace": "zoo"}, "zoo.feed"),
     ],
     ids=str,
 )
@@ -167,28 +140,13 @@ def test_a_named_tool_must_be_called_once(value: dict[str, Any], recipient: str)
     assert chosen(value) == Chosen("required", frozenset({recipient}), parallel_one=True, echo=value)
 
 
-@pytest.mark.parametrize("mode", [{}, {"mode": "auto"}, {"mode": "required"}], ids=str)
-def test_allowed_tools_are_those_that_may_be_called(mode: dict[str, Any]) -> None:
-    read = chosen(allowed(NAMED, {"type": "custom", "name": "c"}, **mode))
-
-    assert (read.choice, read.allowed) == (mode.get("mode", "auto"), {"functions.f", "functions.c"})
-    assert not read.parallel_one
-    assert read.echo == {
-        "type": "allowed_tools",
-        "mode": mode.get("mode", "auto"),
-        "tools": [NAMED, {"type": "custom", "name": "c"}],
-    }
-
-
-def test_a_whole_namespace_may_be_allowed() -> None:
-    assert chosen(allowed({"type": "namespace", "name": "clock"})).allowed == {"clock.sleep", "clock.now"}
-
-
-def test_a_hosted_tool_may_be_allowed_beside_others_and_adds_nothing() -> None:
-    read = chosen(allowed(NAMED, {"type": "web_search", "search_context_size": "low"}))
-
-    assert read.allowed == {"functions.f"}
-    assert read.echo == {"type": "allowed_tools", "mode": "auto", "tools": [NAMED, {"type": "web_search"}]}
+def test_allowed_tools_are_those_that_may_be_called() -> None:
+    named = [NAMED, {"type": "custom", "name": "c"}, {"type": "namespace", "name": "clock"}, {"type": "web_search"}]
+    callable_ones = frozenset({"functions.f", "functions.c", "clock.sleep", "clock.now"})
+    for mode in ({}, {"mode": "required"}):
+        echo = {"type": "allowed_tools", "mode": "auto", "tools": named, **mode}
+        read = chosen({"type": "allowed_tools", "tools": named, **mode})
+        assert read == Chosen(mode.get("mode", "auto"), callable_ones, parallel_one=False, echo=echo)
 
 
 # --- custom tools ---
@@ -201,40 +159,20 @@ def grammar(syntax: str, definition: str) -> dict[str, Any]:
     return {**LAMP, "format": {"type": "grammar", "syntax": syntax, "definition": definition}}
 
 
-def callee(tool: dict[str, Any]) -> Callee:
-    (only,) = tools(tool).callees
-    return only
-
-
-@pytest.mark.parametrize("form", [{}, {"format": None}, {"format": {"type": "text"}}], ids=str)
-def test_any_text_is_the_one_parameter_of_a_function(form: dict[str, Any]) -> None:
-    read = tools({**LAMP, **form})
-
+def test_any_text_is_the_one_parameter_of_a_function() -> None:
+    read = tools(LAMP)
     assert "// Switches the lamp.\ntype lamp = (_: {\ninput: string,\n}) => any;" in read.section
     assert read.callees[0].wrapped
     assert read.echo == ({**LAMP, "format": {"type": "text"}},)
 
 
-@pytest.mark.parametrize(("syntax", "definition"), [("lark", LARK), ("regex", "on|off")])
-def test_a_text_under_a_grammar_stands_bare_and_is_held(syntax: str, definition: str) -> None:
-    made = callee(grammar(syntax, definition))
-
-    assert not made.wrapped
-    assert msgspec.json.decode(made.content or "null")["type"] == {"lark": "grammar", "regex": "regex"}[syntax]
-
-
-@pytest.mark.parametrize(
-    ("syntax", "definition", "told"),
-    [
-        ("lark", LARK, '// this Lark grammar:\n// start: "on" | "off"\n'),
-        ("regex", "on|off", "// this regular expression:\n// on|off\n"),
-    ],
-)
-def test_the_model_is_told_the_grammar_and_that_it_is_no_json(syntax: str, definition: str, told: str) -> None:
-    section = tools(grammar(syntax, definition)).section
-
-    opening = "// Switches the lamp.\n// \n// The input is plain text, not JSON. It must match "
-    assert f"{opening}{told.removeprefix('// ')}type lamp = (_: string) => any;" in section
+def test_a_text_under_a_grammar_stands_bare_and_is_held_and_the_model_is_told_that_it_is_no_json() -> None:
+    lark, regex = tools(grammar("lark", LARK)), tools(grammar("regex", "on|off"))
+    for read, kind in ((lark, "grammar"), (regex, "regex")):
+        assert not read.callees[0].wrapped
+        assert msgspec.json.decode(read.callees[0].content or "null")["type"] == kind
+    opening = "// Switches the lamp.\n// \n// The input is plain text, not JSON. It must match this "
+    assert f"{opening}regular expression:\n// on|off\ntype lamp = (_: string) => any;" in regex.section
 
 
 def test_only_so_many_tools_may_have_a_grammar() -> None:
@@ -266,28 +204,12 @@ MCP: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(HOSTED - CLIENT))
-def test_a_hosted_tool_is_left_out_and_named(kind: str) -> None:
-    read = tools({"type": kind, "search_context_size": "low"})
-
-    assert (read.section, read.callees) == ("", ())
-    assert read.left_out == (kind,)
-    assert read.echo == ({"type": kind, "search_context_size": "low"},)
-
-
-@pytest.mark.parametrize(
-    "tool",
-    [
-        {"type": "shell", "environment": {"type": "container_auto", "file_ids": ["file_1"]}},
-        {"type": "shell", "environment": {"type": "container_reference", "container_id": "cntr_1"}},
-        {"type": "tool_search"},
-        {"type": "tool_search", "execution": "server"},
-    ],
-)
-def test_what_openai_would_run_of_the_client_s_kinds_is_left_out(tool: dict[str, Any]) -> None:
-    read = tools(tool)
-
-    assert (read.callees, read.left_out, read.echo) == ((), (tool["type"],), (tool,))
+def test_a_hosted_tool_is_left_out_and_named() -> None:
+    elsewhere = {"type": "shell", "environment": {"type": "container_auto", "file_ids": ["file_1"]}}
+    known = [{"type": kind, "search_context_size": "low"} for kind in sorted(HOSTED - CLIENT)]
+    for tool in (*known, elsewhere, {"type": "tool_search"}):
+        read = tools(tool)
+        assert (read.section, read.callees, read.left_out, read.echo) == ("", (), (tool["type"],), (tool,))
 
 
 def test_an_mcp_servers_secrets_are_never_echoed() -> None:
@@ -299,13 +221,11 @@ def test_an_mcp_servers_secrets_are_never_echoed() -> None:
     assert (echo["server_label"], echo["require_approval"]) == ("docs", "never")
 
 
-@pytest.mark.parametrize(
-    "name", ["token", "access_token", "X-Api-Key", "apikey", "client_secret", "Password", "cookie"]
-)
-def test_whatever_is_named_like_a_secret_stays_here(name: str) -> None:
-    read = tools({**MCP, name: SECRET, "inside": [{name: {"value": SECRET}, "max_tokens": 7}]})
-    assert SECRET not in str(read.echo)
-    assert read.echo[0]["inside"] == [{name: None, "max_tokens": 7}]
+def test_whatever_is_named_like_a_secret_stays_here() -> None:
+    for name in ("token", "access_token", "X-Api-Key", "apikey", "client_secret", "Password", "cookie"):
+        read = tools({**MCP, name: SECRET, "inside": [{name: {"value": SECRET}, "max_tokens": 7}]})
+        assert SECRET not in str(read.echo)
+        assert read.echo[0]["inside"] == [{name: None, "max_tokens": 7}]
 
 
 @given(address=st.text(max_size=40) | st.integers() | st.none() | st.lists(st.text(max_size=5), max_size=2))
@@ -347,28 +267,18 @@ def test_what_runs_here_is_called_by_its_own_names_and_stands_in_no_namespace_of
     assert read.echo == (CODE, read.echo[1], WEB)
 
 
-@pytest.mark.parametrize("kind", sorted(DECLARED_BY))
-def test_every_type_declares_one_of_them_and_its_options_are_kept(kind: str) -> None:
-    read = with_builtins(FUNCTION, {"type": kind})
-
-    trained = [each.hosted for each in read.callees if each.trained]
-    assert {(each.kind, each.options) for each in trained if each} == {(DECLARED_BY[kind], "tools[1]")}
+def test_every_type_declares_one_of_them_and_its_options_are_kept() -> None:
+    for kind, declared_one in DECLARED_BY.items():
+        trained = [each.hosted for each in with_builtins(FUNCTION, {"type": kind}).callees if each.trained]
+        assert {(each.kind, each.options) for each in trained if each} == {(declared_one, "tools[1]")}
 
 
-@pytest.mark.parametrize("twice", [(CODE, CODE), (WEB, {"type": "web_search_preview"})])
-def test_one_that_is_declared_twice_is_refused(twice: tuple[Any, ...]) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        with_builtins(*twice)
-
-    assert refused.value.param == "tools[1].type"
-
-
-def test_a_callers_tool_may_not_take_one_of_their_names() -> None:
+def test_a_callers_tool_may_not_take_one_of_their_names_nor_one_be_declared_twice() -> None:
     taken = {"type": "namespace", "name": "browser", "tools": [{"type": "function", "name": "open"}]}
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequest, match=r"browser\.open"):
         with_builtins(WEB, taken)
-
-    assert "browser.open" in str(refused.value)
+    with pytest.raises(InvalidRequest, match=r"tools\[1\]\.type|declared"):
+        with_builtins(CODE, CODE)
     assert with_builtins(taken).callees[0].hosted is None
     assert len(with_builtins(CODE, {"type": "function", "name": "python"}).callees) == 2
 
@@ -376,7 +286,6 @@ def test_a_callers_tool_may_not_take_one_of_their_names() -> None:
 # --- the form of an answer ---
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-UNHELD = {"type": "array", "items": {}, "contains": {}}
 
 
 def format_of(sent: Any) -> AnswerFormat:
@@ -392,35 +301,13 @@ def test_a_json_object_is_any_object() -> None:
     assert found.section.startswith("# Response Formats\n\n## json_object\n\n")
 
 
-@pytest.mark.parametrize("strict", [True, False, None])
-def test_a_schema_is_held_strict_or_not(strict: bool | None) -> None:
-    found = format_of({"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": strict})
-    assert found.content is not None
-    assert mismatch(found.content, '{"city": "Brest"}') is None
-    assert mismatch(found.content, "{}") is not None
-    assert found.echo["strict"] is bool(strict)
-
-
-def test_the_model_is_told_of_a_schema_as_harmony_writes_it() -> None:
-    found = format_of({"type": "json_schema", "name": "place", "description": "Where.", "schema": SCHEMA})
-    assert found.section == (
-        "# Response Formats\n\n## place\n\n// Where.\n"
-        '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
-    )
-
-
-def test_a_schema_that_cannot_be_held_and_need_not_be_leaves_json() -> None:
-    found = format_of({"type": "json_schema", "name": "set", "schema": UNHELD})
-    assert found.content is not None
-    assert mismatch(found.content, "[1, 1]") is None
-    assert '"contains":{}' in found.section
-
-
-def test_secrets_are_masked_at_any_depth() -> None:
-    policy = {"type": "allowlist", "domain_secrets": [{"domain": "a.com", "name": "KEY", "value": SECRET}]}
-    read = tools({"type": "code_interpreter", "container": {"type": "auto", "network_policy": policy}})
-
-    assert SECRET not in str(read.echo)
+def test_a_schema_is_held_strict_or_not() -> None:
+    for strict in (True, None):
+        found = format_of({"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": strict})
+        assert found.content is not None
+        assert mismatch(found.content, '{"city": "Brest"}') is None
+        assert mismatch(found.content, "{}") is not None
+        assert found.echo["strict"] is bool(strict)
 
 
 def test_all_lists_together_keep_to_the_limits() -> None:
