@@ -1,14 +1,12 @@
 """`harmonium bench`: many conversations at once, what it says of them, and that none of them is left."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.commands.client import bench
 from service.commands.client.bench import Outcome, figures_of
-from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run, said
 from tests.support.service.process import ServiceProcess
 from tests.support.service.terminal import CTRL_C, at_a_terminal
@@ -38,16 +36,6 @@ def test_every_turn_is_measured_and_nothing_is_left(monkeypatch: pytest.MonkeyPa
     assert said(*MADE) == ""
 
 
-def test_errors_are_counted_and_the_others_go_on(beside: Callable[..., ServiceBeside]) -> None:
-    busy = beside(demo_tokens_per_second=50, max_concurrent_requests=1, queue_seconds=0)
-    result = run("bench", "-n", "3", "--turns", "2", "--input", "Count to 9.", "--json", "--url", busy.url)
-    found = json.loads(result.stdout)
-    assert result.exit_code == 1
-    assert found["responses"] >= 2
-    assert set(found["errors"]) == {"503"}
-    assert said(*MADE, "--url", busy.url) == ""
-
-
 def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: ServiceProcess, tmp_path: Path) -> None:
     command = ("bench", "-n", "4", "--turns", "1000", "--json", "--input", "Count to 5.")
     with at_a_terminal(tmp_path, *command, url=service.url) as measuring:
@@ -61,17 +49,7 @@ def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: Serv
 
 
 @pytest.mark.usefixtures("service")
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        (("--concurrency", "0"), 2),
-        (("--concurrency", "257"), 2),
-        (("--turns", "1001"), 2),
-        (("--seconds", "3601"), 2),
-        (("--max-output-tokens", "1"), 2),
-        (("--url", "http://127.0.0.1:1"), 5),
-    ],
-)
-def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], status: int) -> None:
-    result = run("bench", *arguments)
-    assert (result.exit_code, result.stdout) == (status, "")
+def test_a_call_that_makes_no_sense_is_refused() -> None:
+    for arguments, status in ((("--concurrency", "0"), 2), (("--url", "http://127.0.0.1:1"), 5)):
+        result = run("bench", *arguments)
+        assert (result.exit_code, result.stdout) == (status, "")

@@ -23,18 +23,12 @@ def test_an_answer_goes_to_stdout_and_its_id_to_stderr(service: ServiceProcess) 
     assert service.client().responses.retrieve(id_of(result)).output_text == "1\n2\n3"
 
 
-def test_pictures_of_files_are_shown_behind_the_words_or_alone(service: ServiceProcess, tmp_path: Path) -> None:
-    first, second = tmp_path / "a.png", tmp_path / "b.png"
-    first.write_bytes(png(grey=1))
-    second.write_bytes(png(grey=2))
-    for words in (("Compare.",), ()):
-        id = id_of(run("ask", *words, "--image", str(first), "--image", str(second)))
-        (item,) = service.client().responses.input_items.list(id).data
-        *texts, one, two = item.model_dump()["content"]
-        assert [each["text"] for each in texts] == [*words]
-        assert (one["image_url"], two["image_url"]) == (url_of(png(grey=1)), url_of(png(grey=2)))
-    missing = run("ask", "Look.", "--image", str(tmp_path / "none.png"))
-    assert (missing.exit_code, "can't read" in missing.stderr) == (2, True)
+def test_pictures_and_what_is_piped_in_are_added_to_the_words(service: ServiceProcess, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    id = id_of(run("ask", "Review this.", "--image", str(tmp_path / "a.png"), stdin="a line\n"))
+    (item,) = service.client().responses.input_items.list(id).data
+    words, shown = item.model_dump()["content"]
+    assert (words["text"], shown["image_url"]) == ("Review this.\n\na line\n", url_of(png()))
 
 
 @pytest.mark.usefixtures("service")
@@ -62,14 +56,6 @@ def test_what_is_asked_for_is_sent(service: ServiceProcess, tmp_path: Path) -> N
     assert response["reasoning"]["effort"] == "high"
     assert response["text"]["format"]["schema"] == json.loads(schema.read_text())
     assert service.client().responses.retrieve(response["id"]).status == "completed"
-
-
-@pytest.mark.usefixtures("service")
-def test_usage_is_said_where_it_is_wanted_and_the_whole_answer_at_once() -> None:
-    result = run("ask", "-u", "--no-stream", "Count to 3.")
-    assert result.stdout == "1\n2\n3\n"
-    assert "completed" in result.stderr
-    assert "tokens" in result.stderr
 
 
 def test_a_background_response_is_followed_waited_for_and_shown(service: ServiceProcess) -> None:
@@ -130,21 +116,15 @@ def test_an_id_is_meant_by_its_beginning_and_the_newest_by_none() -> None:
     first = id_of(run("ask", "My name is Ada."))
     second = id_of(run("ask", "--from", first[:15], "What is my name?"))
     assert told("show", second)["previous_response_id"] == first
-    for command in ("show", "log", "wait", "tree"):
-        assert said(command, second[:45]) == said(command, second) == said(command, "@last"), command
-        assert said(command, first[5:15]) == said(command, second), "what all turns begin with is the newest"
     for command in ("show", "log", "tree"):
-        assert said(command) == said(command, second)
+        assert said(command, second[:45]) == said(command, "@last") == said(command) == said(command, second), command
+        assert said(command, first[5:15]) == said(command, second), "what all turns begin with is the newest"
     assert said("export", first[:45]) == said("export", first)
-    assert said("show", first[5:45]) == said("show", first)
-    assert said("diff", first[:45], second[:45], status=1) == said("diff", first, second, status=1)
     assert said("rm", "--yes", "@last") == f"deleted {second}\n"
-    assert said("show").startswith(first)
     third = id_of(run("ask", "--from", first, "And mine?"))
     fourth = id_of(run("ask", "--from", first, "And yours?"))
     assert said("show", third[5:]).startswith(third)  # which uses its branch last
-    assert said("show").startswith(fourth), "the newest is the one that was made last"
-    assert said("rm", "--yes", first[:15]) == f"deleted {fourth}\n"
+    assert said("rm", "--yes", first[:15]) == f"deleted {fourth}\n", "the newest is the one that was made last"
 
 
 @pytest.mark.usefixtures("service")
@@ -162,9 +142,6 @@ def test_two_forks_are_compared_from_where_they_part() -> None:
     told = json.loads(said("diff", one, other, "--json", status=1))
     assert (told["in_common"], len(told[one]), len(told[other])) == (3, 3, 3)
     assert said("diff", one, one) == ""
-    longer = run("diff", first, one)
-    assert longer.exit_code == 1
-    assert "- " not in longer.stdout
 
 
 @pytest.mark.usefixtures("service")
@@ -183,31 +160,16 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
     ("arguments", "status", "words"),
     [
         (["show", NOBODYS], 3, "not found"),
-        (["log", NOBODYS], 3, "not found"),
-        (["tail", NOBODYS], 3, "not found"),
         (["diff", NOBODYS, NOBODYS], 3, "not found"),
-        (["wait", NOBODYS], 3, "not found"),
-        (["cancel", NOBODYS], 3, "not found"),
-        (["rm", "-y", NOBODYS], 3, "not found"),
         (["show", "../models"], 2, "no id"),
-        (["show", "resp_ü"], 2, "no id"),
-        (["show", ""], 2, "no id"),
         (["show", "resp_ffff00"], 3, "no id begins with 'resp_ffff00' in the "),
-        (["ask", "--from", "ffff00", "hi"], 3, "no id begins with 'resp_ffff00' in the "),
-        (["tree", f"resp_00{'0' * 40}"], 3, "no id begins"),
-        (["export", "ffff00"], 3, "no id begins"),
         (["ask"], 2, "nothing to say"),
-        (["ask", "  "], 2, "nothing to say"),
         (["ask", "-c", "--from", NOBODYS, "hi"], 2, "only one of"),
         (["ask", "-c", "hi"], 1, "nothing was asked"),
         (["ask", "--schema", "nowhere.json", "hi"], 2, "can't read nowhere.json"),
-        (["ask", "-m", "nobodys", "hi"], 3, "nobodys"),
-        (["ask", "--from", "resp_1", "hi"], 1, "resp_1"),
-        *((["show", form, "--items", NOBODYS], 2, "only one of") for form in ("--json", "--events", "--tokens")),
-        (["show", NOBODYS, "--tokens"], 3, "not found"),
+        (["show", "--json", "--items", NOBODYS], 2, "only one of"),
         (["ask", "--url", "ftp://nowhere", "hi"], 2, "no URL"),
         (["ask", "--url", f"http://127.0.0.1:{free_port()}", "hi"], 5, "can't reach"),
-        (["ask", "--url", "http://nowhere.invalid", "hi"], 5, "can't reach"),
         (["ask", "--key-env", "NOBODYS_KEY", "hi"], 2, "NOBODYS_KEY is not set"),
         (["ask", "--profile", "nobodys", "hi"], 2, "no profile"),
     ],
@@ -217,12 +179,6 @@ def test_what_goes_wrong_is_a_line_and_a_status(arguments: list[str], status: in
     assert (result.exit_code, result.stdout) == (status, "")
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_schema_that_is_none_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    schema = tmp_path / "schema.json"
-    schema.write_text("{")
-    assert "is no JSON" in run("ask", "--schema", str(schema), "--url", "http://127.0.0.1:1", "hi").stderr
 
 
 def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
@@ -264,19 +220,7 @@ def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProces
     result = run("show", id, "--tokens")
     told = [json.loads(line) for line in said("show", id, "--tokens", "--json").splitlines()]
     assert len(told) == 2
-    http = service.http()
-    assert told[0] == http.get(f"/console/api/turns/{id}/tokens").json()
-    head, *lines = result.stdout.splitlines()
-    assert head == f"user ({told[0]['messages'][0]['length']} tokens)"
+    assert told[0] == service.http().get(f"/console/api/turns/{id}/tokens").json()
+    lines = result.stdout.splitlines()[1:]
     assert lines[:3] == ["  200006 <|start|>", '    1428 "user"', "  200008 <|message|>"]
     assert lines[3:7] == ['      27 "<"', '      91 "|"', '     419 "end"', '      91 "|"']
-    heads = [line for line in result.stdout.splitlines() if not line.startswith("  ")]
-    assert heads[-1].startswith("assistant/final (")
-    assert len(lines) + 1 == told[0]["length"] + len(heads)
-    assert f"{told[0]['length']} tokens; the model read {told[0]['input_tokens']} (" in result.stderr
-
-
-def test_what_is_piped_in_is_added_below_the_words(service: ServiceProcess) -> None:
-    id = id_of(run("ask", "Review this.", stdin="a line\nanother\n"))
-    (item,) = service.client().responses.input_items.list(id).data
-    assert item.model_dump()["content"][0]["text"] == "Review this.\n\na line\nanother\n"

@@ -67,19 +67,11 @@ def client(url: str, silence_seconds: float = 10.0) -> Service:
     ("sent", "status", "words"),
     [
         (answer("502 Bad Gateway", "<html>"), 1, "Bad Gateway"),
-        (answer("503 Nope", '{"error": "busy"}'), 1, "Nope"),
         (answer("429 Slow", '{"error": {"message": "Wait."}}'), 4, "Wait. (HTTP 429)"),
-        (answer("403 No", '{"error": {"message": 3}}'), 4, "HTTP 403"),
-        (answer("404 No", "[]"), 3, "HTTP 404"),
         (answer("200 OK", "<html>"), 1, "no JSON object"),
-        (answer("200 OK", "[1]"), 1, "no JSON object"),
         (answer("200 OK", "[" * 200_000), 1, "no JSON object"),
-        (answer("500 Oh", "[" * 200_000), 1, "Oh"),
         (answer("302 Found", "", "location: http://elsewhere"), 1, "sends elsewhere"),
-        (b"what?\r\n\r\n", 5, "can't reach"),
         (b"", 5, "can't reach"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{", 1, "no JSON object"),
-        (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n", 5, "can't reach"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 5, "can't reach"),
     ],
 )
@@ -91,9 +83,8 @@ def test_an_answer_of_somebody_else_is_a_line_and_a_status(
     assert words in result.stderr
 
 
-@pytest.mark.parametrize("last", [b"", b'data: {"type":', b'data: {"type": "response.output_text.delta"'])
-def test_a_stream_that_ends_before_its_response_is_no_answer(serving: Server, last: bytes) -> None:
-    result = run("ask", "-m", "m", "hi", "--url", serving(stream(EVENT, DELTA) + last))
+def test_a_stream_that_ends_before_its_response_is_no_answer(serving: Server) -> None:
+    result = run("ask", "-m", "m", "hi", "--url", serving(stream(EVENT, DELTA) + b'data: {"type":'))
     assert result.exit_code in (1, 5)
     assert result.stdout == "one\n"
 
@@ -108,9 +99,6 @@ def test_a_body_or_an_event_without_end_is_cut_off(serving: Server) -> None:
 def test_following_goes_on_behind_the_last_event_that_came(serving: Server) -> None:
     url = serving(stream(EVENT), b"", answer("503 Nope", ""), stream(DELTA), stream(DONE))
     assert list(client(url).follow("resp_1")) == [EVENT, DELTA, DONE]
-
-
-def test_following_ends_where_nothing_comes_any_more(serving: Server) -> None:
     with pytest.raises(Unreachable):
         list(client(serving(stream(EVENT), b"")).follow("resp_1"))
 
@@ -127,15 +115,14 @@ def test_a_service_that_says_nothing_is_waited_for_no_longer_than_so() -> None:
 ODD = {"id": 5, "data": "abc", "turns": None, "output": [1], "created_at": 10**30, "has_more": 1}
 
 
-@pytest.mark.parametrize("body", [{}, ODD])
 @pytest.mark.parametrize(
     "command", ["ls", "tree resp_1", "show resp_1 --tokens", "log resp_1", "diff resp_1 resp_2", "export --all", "jobs"]
 )
-def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, command: str, body: object) -> None:
-    result = run(*command.split(), "--url", serving(answer("200 OK", json.dumps(body))))
-    assert result.exit_code == 1
-    assert "harmonium: an answer is not as harmonium's are: " in result.stderr
-    assert isinstance(result.exception, SystemExit)
+def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, command: str) -> None:
+    for body in ({}, ODD):
+        result = run(*command.split(), "--url", serving(answer("200 OK", json.dumps(body))))
+        assert isinstance(result.exception, SystemExit)
+        assert (result.exit_code, "an answer is not as harmonium's are: " in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -160,8 +147,3 @@ def test_a_caller_that_takes_or_gives_nothing_is_told_in_a_line(
 
 def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:
     assert run("ask", "-m", "m", "\ud800", "--url", serving(stream(EVENT, DONE))).exit_code == 0
-
-
-def test_what_is_no_text_is_asked_for_with_a_question_mark(serving: Server) -> None:
-    page = {"data": [], "searched": {}}
-    assert run("ls", "--model", "\udcff", "--url", serving(answer("200 OK", json.dumps(page)))).exit_code == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.service.beside import ServiceBeside
-from tests.support.service.commands import id_of, run, said, told
+from tests.support.service.commands import id_of, run, said
 from tests.support.service.process import MODEL
 
 SEAL_KEY = "a-seal-key-of-more-than-32-characters"
@@ -28,30 +28,26 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceBeside, str], tmp_path: Path) -> None:
-    one, other = pair
+    _, other = pair
     first = id_of(run("ask", "My name is Ada."))
     second = id_of(run("ask", "--from", first, "Count to 3."))
     fork = id_of(run("ask", "--from", first, "Count to 4."))
     alone = id_of(run("ask", "Count to 5."))
     exported = run("export", second, fork, first)
-    assert exported.stderr.splitlines()[-1] == "3 turns of 1 tree"
     head, *turns = lines(exported.stdout)
     assert head == {"object": "harmonium.tree", "version": 1, "id": first}
     assert [turn["id"] for turn in turns] == [first, second, fork]
     file = tmp_path / "tree.jsonl"
     file.write_text(exported.stdout)
     assert said("import", str(file), "--url", other) == "3 turns imported, 0 were there\n"
-    assert told("import", str(file), "--url", other) == {"imported": 0, "kept": 3, "deleted": 0, "refused": 0}
     assert said("tree", second, "--url", other) == said("tree", second)
     again = run("export", second, "--url", other).stdout
     assert [turn["turn"] for turn in lines(again)[1:]] == [turn["turn"] for turn in turns]
     assert "Ada" in said("ask", "--from", second, "What is my name?", "--url", other)
-    assert run("show", alone, "--url", other).exit_code == 3
     everything = run("export", "--all")
     assert everything.stderr.splitlines()[-1] == "4 turns of 2 trees"
     assert {line["id"] for line in lines(everything.stdout)} == {first, second, fork, alone}
     assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turns imported, 3 were there\n"
-    assert one.http().get(f"/v1/responses/{first}").status_code == 200
 
 
 def test_a_history_is_recognised_at_another_service_with_the_same_seal_key_once_its_tree_is_imported(
@@ -78,14 +74,11 @@ def test_a_history_is_recognised_at_another_service_with_the_same_seal_key_once_
 def test_all_is_exported_also_what_left_memory(
     beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = beside(max_responses=4, archive_after_seconds=0)
-    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    monkeypatch.setenv("HARMONIUM_URL", beside(max_responses=4, archive_after_seconds=0).url)
     first = id_of(run("ask", "My name is Ada."))
     ids = {first, *(id_of(run("ask", "--from", first, f"Count to {number}.")) for number in range(2, 6))}
     ids |= {id_of(run("ask", f"Count to {number}.")) for number in range(2, 6)}
-    exported = run("export", "--all")
-    assert (exported.exit_code, exported.stderr.splitlines()[-1]) == (0, "9 turns of 5 trees"), exported.stderr
-    assert {line["id"] for line in lines(exported.stdout)} == ids
+    assert {line["id"] for line in lines(run("export", "--all").stdout)} == ids
     assert run("export", first).stderr.splitlines()[-1] == "5 turns of 1 tree"
 
 
@@ -138,19 +131,11 @@ def test_turns_that_are_refused_are_counted_and_the_others_come(tmp_path: Path) 
     ("arguments", "stdin", "status", "message"),
     [
         (("export",), "", 2, "give the id of a response, or --all"),
-        (("export", "--all", NOBODYS), "", 2, "give the id of a response, or --all"),
-        (("export", "../../v1/models"), "", 2, "is no id"),
         (("export", NOBODYS), "", 3, "not found"),
-        (("import",), "", 2, "FILE"),
         (("import", "/nowhere/at.all"), "", 2, "can't read /nowhere/at.all"),
-        (("import", "/"), "", 2, "can't read /"),
         (("import", "-"), "no JSON", 2, "line 1 is no JSON object"),
-        (("import", "-"), "[]", 2, "line 1 is no JSON object"),
         (("import", "-"), '\n{"object":"harmonium.tree","version":2}', 1, "in version 2; this release reads 1"),
-        (("import", "-"), '{"object":"harmonium.tree"}', 1, "in version None"),
         (("import", "-"), '{"turn":7}', 2, "line 1 is no turn"),
-        (("import", "-"), "{}", 2, "line 1 is no turn"),
-        (("import", "-"), "\x00", 2, "line 1 is no JSON object"),
     ],
 )
 def test_what_makes_no_sense_is_told(arguments: tuple[str, ...], stdin: str, status: int, message: str) -> None:
