@@ -13,13 +13,11 @@ from typer.testing import CliRunner, Result
 from service.commands.command_line import app
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from store.backup.archiving.marks import GONE, HOLD, key_of
-from store.backup.archiving.parts import key_of as part_key
+from store.backup.archiving.marks import GONE, key_of
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import key_of as head_key
 from store.backup.upkeep.reconciling import Reconciler
 from store.embedded import EmbeddedServer
-from store.keys import digits_of
 from tests.support.archive.kept import kept
 from tests.support.store.sample import TENANT, grow
 
@@ -122,21 +120,15 @@ def test_without_an_archive_each_command_says_so(monkeypatch: pytest.MonkeyPatch
         assert (result.exit_code, "HARMONIUM_ARCHIVE_URL" in result.output) == (2, True), result.output
 
 
-def test_a_sound_archive_has_no_faults_and_shows_no_words(ids: list[str]) -> None:
-    result = told("verify", "--all")
-    assert result.exit_code == 0, result.output
-    assert result.output == "2 trees with 3 turns in the archive, 2 trees of Redis: nothing is wrong\n"
-    assert json.loads(told("verify", "--json").output)["found"] == 0
-
-
 def test_faults_end_it_with_1_until_they_are_repaired(ids: list[str], folder: Path) -> None:
+    sound = told("verify", "--all")
+    assert sound.output == "2 trees with 3 turns in the archive, 2 trees of Redis: nothing is wrong\n"
     in_archive(folder, harm=True)
     for arguments in (("verify", "--all"), ("verify", "--all", "--json")):
         result = told(*arguments)
         assert result.exit_code == 1
         assert "unreadable" in result.output
         assert WORDS not in result.output
-    assert told("verify", "--all", "--alone").exit_code == 1
     repaired = told("verify", "--all", "--repair")
     assert repaired.exit_code == 0, repaired.output
     assert "all repaired" in repaired.output
@@ -147,12 +139,11 @@ def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder
     result = told("export", "--tenant", TENANT)
     assert result.exit_code == 0, result.output
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ids
-    for name in ("turns.jsonl", "turns.jsonl.zst"):
-        assert told("export", "--tenant", TENANT, "--tree", ids[1], name).exit_code == 0
-        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-        assert told("export", "--tenant", TENANT, name).exit_code == 2  # it is there
-    packed = zstandard.ZstdDecompressor().stream_reader((tmp_path / "turns.jsonl.zst").read_bytes()).read()
-    assert packed == (tmp_path / "turns.jsonl").read_bytes() == result.stdout.encode()
+    packed = tmp_path / "turns.jsonl.zst"
+    assert told("export", "--tenant", TENANT, "--tree", ids[1], packed.name).exit_code == 0
+    assert packed.stat().st_mode & 0o777 == 0o600
+    assert told("export", "--tenant", TENANT, packed.name).exit_code == 2  # it is there
+    assert zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()).read() == result.stdout.encode()
 
 
 def test_memory_comes_back_by_itself_or_now(ids: list[str]) -> None:
@@ -165,7 +156,6 @@ def test_memory_comes_back_by_itself_or_now(ids: list[str]) -> None:
 def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], folder: Path) -> None:
     asked = told("erase", "--tenant", TENANT)
     assert (asked.exit_code, "--yes" in asked.output) == (2, True)
-    assert told("verify", "--all").output.startswith("2 trees with 3 turns")
     result = told("erase", "--tenant", TENANT, "--yes")
     assert result.output == "erased: 1 trees in Redis, 1 values in the archive\n"
     assert told("export", "--tenant", TENANT).stdout == ""
@@ -175,12 +165,10 @@ def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], fol
 
 def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
     assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} is on hold\n"
-    assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} was on hold already\n"
     refused = told("erase", "--tenant", TENANT, "--yes")
     assert (refused.exit_code, "on hold" in refused.output) == (2, True)
     assert len(told("export", "--tenant", TENANT).stdout.splitlines()) == 2
     assert told("hold", "--tenant", TENANT, "--release").output == f"tenant {TENANT} is no longer on hold\n"
-    assert told("hold", "--tenant", TENANT, "--release").output == f"tenant {TENANT} was not on hold\n"
     assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
 
 
@@ -194,6 +182,7 @@ def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytes
     assert (export.exit_code, len(export.stdout.splitlines())) == (1, 2)
     assert "what is in Redis alone is not in it" in export.stderr
     assert told("verify").exit_code == 2
+    assert told("hold", "--tenant", TENANT).exit_code == 0
 
 
 def test_what_is_erased_held_and_repaired_is_in_the_audit_log(ids: list[str], folder: Path) -> None:
@@ -216,61 +205,21 @@ def test_what_is_erased_held_and_repaired_is_in_the_audit_log(ids: list[str], fo
     assert WORDS not in logged
 
 
-def test_a_hold_needs_no_redis(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setenv("HARMONIUM_REDIS_URL", "redis://127.0.0.1:1")
-    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "sqlite")
-    held = told("hold", "--tenant", TENANT)
-    assert held.exit_code == 0, held.output
-    assert in_archive(folder) == [key_of(HOLD, TENANT)]
-
-
-def test_what_comes_after_an_erasure_by_a_machine_whose_clock_is_ahead_is_archived(
+def test_a_turn_after_an_erasure_by_a_machine_whose_clock_is_ahead_is_archived(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def comes_anew(url: str) -> list[str] | None:
+        archive = open_archive("sqlite", folder)
+        async with kept(url, PREFIX, archive) as both:
+            (root,) = await grow(both.store, "anew")
+            await both.archive_all()
+            found = await both.told(root)
+        await archive.close()
+        return found
+
     with EmbeddedServer(folder) as server:
         asyncio.run(_filled(server.url, folder))
         with monkeypatch.context() as ahead:
             ahead.setattr(time, "time", lambda now=time.time: now() + 3600)
             assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
-        assert asyncio.run(_comes_anew(server.url, folder)) is not None
-
-
-async def _comes_anew(url: str, folder: Path) -> list[str] | None:
-    """The path to a new turn, as the archive has it."""
-    archive = open_archive("sqlite", folder)
-    async with kept(url, PREFIX, archive) as both:
-        (root,) = await grow(both.store, "anew")
-        await both.archive_all()
-        found = await both.told(root)
-    await archive.close()
-    return found
-
-
-def test_the_status_says_what_could_not_be_archived_and_what_was_deleted_just_now(folder: Path) -> None:
-    with EmbeddedServer(folder) as server:
-        asyncio.run(_in_trouble(server.url, folder))
-        lines = told("status").output.splitlines()
-        (failed,) = json.loads(told("status", "--quick", "--json").output)["failed"]
-    assert lines[2].startswith("shard 00: 1 trees wait, the oldest for ")
-    assert lines[2].endswith(" s, 1 of them could not be archived")
-    assert lines[3] == "shard 00: it went back in time, and has what was deleted since"
-    assert lines[4] == "shard 00: 1 deletions were archived within the last minute"
-    assert lines[5].startswith(f"not archived: tenant {TENANT}, resp_00")
-    assert lines[5].endswith(": it is no part of a tree")
-    assert failed["reason"].endswith("it is no part of a tree")
-
-
-async def _in_trouble(url: str, folder: Path) -> None:
-    """One turn was deleted, one can't be archived, and the server lost its count of deletions."""
-    archive = open_archive("sqlite", folder)
-    async with kept(url, PREFIX, archive) as both:
-        (gone,) = await grow(both.store, WORDS)
-        await both.store.forget(TENANT, gone)
-        await both.archive_all()
-        (id,) = await grow(both.store, WORDS)
-        await archive.put(part_key(TENANT, digits_of(id)), b"damaged", only_if=None)
-        whole = StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard, after_seconds=0)
-        await whole.archive_due()
-        async with both.store.server.operation() as operation:
-            await operation.command("DEL", both.store.keyspace.all_shards()[0].archive_head)
-    await archive.close()
+        assert asyncio.run(comes_anew(server.url)) is not None

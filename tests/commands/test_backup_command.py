@@ -75,8 +75,6 @@ def test_what_was_saved_is_restored_into_an_empty_store_that_does_not_run(
     assert (restored["restored"], restored["kept"], restored["secret"]) == (3, 0, "restored")
     again = of("backup", "two.hm", "--data-dir", tmp_path / "new")
     assert again["content"] == saved["content"]
-    assert of("restore", "one.hm", "--data-dir", tmp_path / "new")["kept"] == 3
-    assert harmonium("fsck", "--data-dir", tmp_path / "new").exit_code == 0
 
 
 def test_another_redis_is_named_by_its_url(server: EmbeddedServer, tmp_path: Path) -> None:
@@ -109,20 +107,14 @@ def test_a_damaged_file_is_one_line_and_nothing_of_it_is_restored(
         assert of("backup", "two.hm", "--data-dir", tmp_path / "new")["turns"] == 0
 
 
-def test_a_file_that_is_not_there_ends_it_with_status_2_and_starts_no_server(tmp_path: Path) -> None:
-    for command in (("backup", "--verify"), ("restore",)):
-        result = harmonium(*command, "none.hm")
-        assert result.exit_code == 2
-        assert "none.hm" in result.stderr
-    assert not (tmp_path / "data").exists()
-
-
 def test_a_file_that_is_there_is_not_replaced(server: EmbeddedServer, tmp_path: Path) -> None:
     (tmp_path / "one.hm").write_text("precious")
     result = harmonium("backup", "one.hm")
     assert result.exit_code == 2
     assert "one.hm is there already" in result.stderr
     assert (tmp_path / "one.hm").read_text() == "precious"
+    missing = harmonium("restore", "none.hm", "--data-dir", tmp_path / "never")
+    assert (missing.exit_code, "none.hm" in missing.stderr, (tmp_path / "never").exists()) == (2, True, False)
 
 
 @pytest.fixture
@@ -130,16 +122,15 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     yield from small_disk(tmp_path / "disk", 2)
 
 
-@pytest.mark.parametrize("kib", [32, 96])  # SQLite's log has no room at all, or too little
 def test_a_file_that_finds_no_room_on_its_disk_says_so_and_not_that_the_archive_is_away(
-    server: EmbeddedServer, disk: Path, kib: int
+    server: EmbeddedServer, disk: Path
 ) -> None:
-    filler = fill(disk, but=kib * 1024)
+    filler = fill(disk, but=96 * 1024)
     result = harmonium("backup", disk / "one.hm")
     assert result.exit_code == 2
     assert f"the disk of {disk / 'one.hm'} has no room for the rest of it" in result.stderr
     filler.unlink()
-    assert harmonium("backup", disk / "one.hm", "--resume").exit_code == 0, kib
+    assert harmonium("backup", disk / "one.hm", "--resume").exit_code == 0
 
 
 def test_a_server_that_is_not_there_ends_both_with_status_2_and_one_line(server: EmbeddedServer) -> None:
@@ -157,11 +148,8 @@ def test_a_backup_goes_on_with_what_an_interrupted_one_has_left(server: Embedded
     resumed = of("backup", "two.hm", "--resume")
     assert (resumed["content"], resumed["turns"]) == (whole["content"], 3)
     assert not (tmp_path / "two.hm.partial").exists()
-    assert of("backup", "three.hm", "--resume")["turns"] == 3  # nothing was left, so it is a new one
     (tmp_path / "four.hm.partial").write_bytes(b"something")
     assert of("backup", "four.hm", "--resume")["turns"] == 3
-    other = harmonium("backup", "two.hm", "--resume", "--tenant", "b")
-    assert (other.exit_code, "is there already" in other.stderr) == (2, True)
     (tmp_path / "five.hm.partial").write_bytes((tmp_path / "one.hm").read_bytes())
     other = harmonium("backup", "five.hm", "--resume", "--tenant", "b")
     assert (other.exit_code, "was begun for something else" in other.stderr) == (2, True)

@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from service.build import this_build
@@ -117,30 +115,15 @@ def test_the_version_tells_builds_apart() -> None:
     assert re.match(r"harmonium 0\.1\.0 \(commit ([0-9a-f]{7,40}|unknown), Python 3\.", result.output)
 
 
-def help_of(*command: str, columns: int = 80) -> str:
-    """The help of a command, in a terminal so wide."""
-    return CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": str(columns)}).output
-
-
 @pytest.mark.parametrize("command", ["serve", "worker", "doctor", "fsck", "backup", "restore", "settings"])
 def test_help_fits_a_terminal_and_cuts_nothing_off(command: str) -> None:
-    lines = help_of(command).splitlines()
+    lines = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output.splitlines()
     assert max(map(len, lines)) <= 80
-    assert len(lines) <= 64
     assert not any("…" in line for line in lines)
 
 
-def test_help_has_every_command_in_a_panel_and_begins_with_serving_and_asking() -> None:
-    panels = [part.split() for part in re.split("─ (?:Run|Talk|Look|Keep) ─", help_of())[1:]]
-    named = [[word for before, word in pairwise(panel) if before == "│"] for panel in panels]
-    assert [names[0] for names in named] == ["serve", "ask", "ls", "archive"]
-    assert {name for names in named for name in names if name.isalpha()} >= vars(get_command(app))["commands"].keys()
-    assert "─ Commands ─" not in help_of()
-
-
-@pytest.mark.parametrize("command", ["serve", "worker", "doctor"])
-def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--engine", "demo", "--engine-url", "http://gpu:8000"])
+def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set() -> None:
+    result = CliRunner().invoke(app, ["serve", "--engine", "demo", "--engine-url", "http://gpu:8000"])
     assert result.exit_code == 2
     assert result.stderr.startswith(
         "harmonium: --engine-url is for --engine vllm, sglang, tensorrt, llama or chat, and the engine is"
@@ -151,19 +134,12 @@ def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set(c
     ("option", "reason"),
     [
         ("--port=eighty", "--port eighty: should be a whole number, 0 to 65,535"),
-        ("--port=70000", "--port 70000: should be a whole number, 0 to 65,535"),
-        (
-            "--engine=steam",
-            "--engine steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama, llama-local or chat",
-        ),
-        ("--demo-tokens-per-second=-1", "--demo-tokens-per-second -1: should be a number, 0 to 1,000,000"),
         ("--redis-url=redis://localhost:99999", "--redis-url: is not a URL: its port is above 65535 or no number"),
     ],
 )
 def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(option: str, reason: str) -> None:
     result = CliRunner().invoke(app, ["serve", option])
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr
-    assert result.stderr.startswith(f"harmonium: {reason}")
+    assert (result.exit_code, result.stderr) == (2, f"harmonium: {reason}\n")
 
 
 def test_the_settings_it_prints_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,15 +164,11 @@ def test_the_settings_it_prints_hold_no_secret_and_no_mask_is_read_back_as_a_key
     assert load_settings().api_keys == ()
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_that_is_taken_and_a_host_that_is_not_this_machine_are_named() -> None:
     with listen("127.0.0.1", 0) as first, pytest.raises(StartError, match=f"port {first.getsockname()[1]} on"):
         listen("127.0.0.1", first.getsockname()[1])
-
-
-@pytest.mark.parametrize(("host", "reason"), [("no.such.host.invalid", "no address"), ("192.0.2.1", "not an address")])
-def test_a_host_that_is_not_this_machine_is_named(host: str, reason: str) -> None:
-    with pytest.raises(StartError, match=reason):
-        listen(host, 0)
+    with pytest.raises(StartError, match="not an address"):
+        listen("192.0.2.1", 0)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

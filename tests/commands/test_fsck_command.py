@@ -66,18 +66,15 @@ def lose_a_root(server: EmbeddedServer) -> None:
     harm(server.url, how)
 
 
-def fsck(*arguments: str, columns: int = 200) -> Result:
-    return CliRunner().invoke(app, ["fsck", *arguments], env={"COLUMNS": str(columns)})
+def fsck(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["fsck", *arguments], env={"COLUMNS": "200"})
 
 
-def test_a_sound_store_ends_it_with_status_0(server: EmbeddedServer) -> None:
-    result = fsck()
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    assert result.output.startswith("2 turns in 1 shard, ")
-    assert result.output.endswith(": nothing is wrong\n")
-
-
-def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words(server: EmbeddedServer) -> None:
+def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words_and_stays_without_repair(
+    server: EmbeddedServer,
+) -> None:
+    sound = fsck()
+    assert (sound.exit_code, sound.output.endswith(": nothing is wrong\n")) == (0, True), sound.output
     lose_a_root(server)
     for arguments in ((), ("--json",)):
         result = fsck(*arguments)
@@ -85,14 +82,8 @@ def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words(server: Embedd
         assert "no-parent" in result.output
         assert "resp_00" in result.output
         assert WORDS not in result.output
-    assert "no-parent: the turn that it continues is missing" in fsck().output
-
-
-def test_json_is_one_object_and_changes_nothing_without_repair(server: EmbeddedServer) -> None:
-    lose_a_root(server)
     first = json.loads(fsck("--json").output)
     assert first["found"] == first["left"] == len(first["complaints"]) > 0
-    assert first["counters_judged"]
     assert first["complaints"][0].keys() == {"shard", "tenant", "id", "what", "detail", "mended"}
     again = json.loads(fsck("--json").output)
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
@@ -145,12 +136,9 @@ def test_where_there_is_an_archive_both_sides_are_looked_at_and_repaired(
         result = fsck(*arguments)
         assert (result.exit_code, "gone-readable" in result.output) == (1, True), result.output
         assert WORDS not in result.output
-    assert json.loads(fsck("--json").output)["archive"]["left"] == 1
     repaired = fsck("--repair")
-    assert repaired.exit_code == 0, repaired.output
-    assert "1 faults, all repaired" in repaired.output
-    sound = fsck()
-    assert (sound.exit_code, "in the archive, " in sound.output) == (0, True), sound.output
+    assert (repaired.exit_code, "1 faults, all repaired" in repaired.output) == (0, True), repaired.output
+    assert fsck().exit_code == 0
 
 
 async def _archived_with_a_turn_gone(url: str, folder: Path) -> None:
@@ -174,4 +162,3 @@ def test_an_archive_that_is_away_is_told_and_ends_it_with_status_2(
     result = fsck()
     assert (result.exit_code, "The archive was not checked: " in result.output) == (2, True), result.output
     assert "hunter2" not in result.output
-    assert "failure" in json.loads(fsck("--json").output)["archive"]

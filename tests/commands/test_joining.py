@@ -17,7 +17,6 @@ from store.archive.opening import open_archive
 from store.backup import ownership
 from store.embedded import EmbeddedServer
 from store.errors import LayoutMismatch
-from store.layout import LAYOUT
 from tests.support.archive.back import gone_back, remembered
 from tests.support.archive.kept import kept
 from tests.support.store.sample import TENANT, grow
@@ -66,10 +65,6 @@ def test_an_embedded_store_keeps_its_shards_and_takes_new_limits(settings: Setti
             join(other(alone, shards=2), alone=True)
 
 
-def test_a_store_that_is_away_keeps_nobody_from_starting(settings: Settings) -> None:
-    join(other(settings, redis_url="redis://127.0.0.1:1"))
-
-
 async def _went_back(settings: Settings, folder: Path) -> None:
     """A Redis that has again what was deleted, as its archive knows."""
     archive, redis = open_archive("sqlite", folder), AsyncRedis.from_url(settings.redis_url)
@@ -108,10 +103,8 @@ def test_fsck_judges_no_store_with_fewer_shards_than_it_has(settings: Settings) 
     assert command(settings, "fsck", shards=4).exit_code == 0
 
 
-def test_the_doctor_says_who_wrote_the_record_and_what_contradicts_it(settings: Settings) -> None:
+def test_the_doctor_says_what_contradicts_the_record(settings: Settings) -> None:
     join(other(settings, shards=4))
-    assert f"{LAYOUT}, 4 shards, written by harmonium" in command(settings, "doctor", "--all", shards=4).output
     refused = command(settings, "doctor")
     assert refused.exit_code == 1
-    assert "set HARMONIUM_SHARDS=4, or more" in refused.output
     assert "HARMONIUM_MAX_TREES=7 here" in command(settings, "doctor", shards=4, max_trees=7).output

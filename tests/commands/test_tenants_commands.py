@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
-from service.tenants.records import is_admins, is_whole
+from service.tenants.records import is_whole
 from tests.support.service.process import HARMONIUM, MODEL, ServiceProcess
 
 ADMIN = "an-administrators-key-of-the-settings"
@@ -58,14 +58,6 @@ def test_a_project_and_its_key_are_made_shown_and_ended() -> None:
     assert [each["id"] for each in told("projects", "list", "--archived")] == [project]
 
 
-def test_an_administrators_key_is_made_shown_and_revoked() -> None:
-    made = told("keys", "create-admin", "ops")
-    assert is_admins(made["value"].encode())
-    assert [each["id"] for each in told("keys", "list-admin")] == [made["id"]]
-    told("keys", "revoke-admin", made["id"])
-    assert told("keys", "list-admin") == []
-
-
 def test_the_audit_log_has_each_change_a_line() -> None:
     project = told("projects", "create", "Chat")["id"]
     told("keys", "create", project)
@@ -96,20 +88,12 @@ def test_the_audit_log_is_followed() -> None:
 
 def test_a_project_is_given_a_weight_and_another_name() -> None:
     made = told("projects", "create", "Chat", "--weight", "2.5")
-    assert made["weight"] == 2.5
-    assert told("projects", "create", "Other")["weight"] is None
-    assert [each["weight"] for each in told("projects", "list")] == [2.5, None]
+    assert (made["weight"], told("projects", "create", "Other")["weight"]) == (2.5, None)
     project = made["id"]
-    assert told("projects", "update", project, "--weight", "4")["weight"] == 4.0
     both = told("projects", "update", project, "--name", "Talk", "--weight", "1")
     assert (both["name"], both["weight"]) == ("Talk", 1.0)
     assert told("projects", "update", project, "--name", "Chat")["weight"] == 1.0
-    assert "weight: 1.0" in run("projects", "update", project, "--name", "Talk").stdout
     assert told("projects", "update", project, "--weight", "none")["weight"] is None
-    lines = [json.loads(line) for line in run("audit", "--json", "--type", "project.updated").stdout.splitlines()]
-    wished = [each["project.updated"]["changes_requested"] for each in lines]
-    assert wished[::-1][:2] == [{"weight": 4.0}, {"title": "Talk", "weight": 1.0}]
-    assert wished[0] == {"weight": None}
 
 
 def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
@@ -118,14 +102,10 @@ def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
     assert (made["max_tokens_per_1_month"], made[PARALLEL]) == (0, 2)
     assert made["max_requests_per_1_minute"] is None
     assert told("projects", "limits", project) == [made]
-    lines = run("projects", "limits", project).stdout.splitlines()
-    assert [line.split() for line in lines[1:]] == [["max_tokens_per_1_month", "0"], [PARALLEL, "2"]]
     (left,) = told("projects", "limits", project, "--set", "max_tokens_per_1_month=none")
     assert (left["max_tokens_per_1_month"], left[PARALLEL]) == (None, 2)
     (left,) = told("projects", "limits", project, "--clear")
     assert set(left.values()) == {None}
-    types = [json.loads(line)["type"] for line in run("audit", "--json").stdout.splitlines()]
-    assert types[:2] == ["rate_limit.deleted", "rate_limit.updated"]
 
 
 def test_which_models_a_project_may_use_is_said_shown_and_cleared() -> None:
@@ -136,7 +116,6 @@ def test_which_models_a_project_may_use_is_said_shown_and_cleared() -> None:
     assert told("projects", "models", project) == allowed
     assert told("projects", "models", project, "--deny", "c")["mode"] == "deny_list"
     assert told("projects", "models", project, "--clear")["model_ids"] == []
-    assert run("projects", "models", project, "--clear", "--allow", "a").exit_code == 1
 
 
 def test_tenants_of_the_settings_are_projects(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +125,6 @@ def test_tenants_of_the_settings_are_projects(monkeypatch: pytest.MonkeyPatch) -
         ("globex", True, None),
     ]
     assert told("projects", "models", "acme", "--deny", "m")["model_ids"] == ["m"]
-    assert "1970" not in run("projects", "list").stdout
     assert run("keys", "create", "acme").exit_code == 1
     monkeypatch.setenv("HARMONIUM_API_KEYS", "globex:sk-globex-0123456789")
     assert run("projects", "models", "acme").exit_code == 1
@@ -164,33 +142,19 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
     by = told("usage", "--by", "project", "--by", "key", "--by", "model", "--days", "1", "--project", project)
     assert by == [row | {"key": key["id"], "model": "demo"}]
     assert told("usage", "--project", other) == []
-    assert project in run("usage").stdout
-    assert run("usage", "--by", "user").exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("keys", "list", "proj_nobody"), "No project"),
         (("keys", "create", "proj_nobody"), "No project"),
         (("projects", "create", " "), "Invalid value for 'name'"),
-        (("projects", "archive", "proj_nobody"), "No project"),
-        (("projects", "create", "a", "--weight", "0"), "Invalid value for 'weight'"),
-        (("projects", "create", "a", "--weight", "nan"), "Invalid value for 'weight'"),
         (("projects", "create", "a", "--weight", "much"), "should be a number, or none"),
-        (("projects", "update", "proj_nobody", "--weight", "2"), "No project"),
         (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'"),
         (("projects", "update", "proj_nobody"), "say what is to change: --name or --weight"),
         (("keys", "revoke-admin", "key_nobody"), "No admin API key"),
-        (("projects", "models", "proj_nobody", "--allow", "a"), "No project"),
-        (("projects", "limits", "proj_nobody"), "No project"),
-        (("projects", "limits", "proj_nobody", "--clear"), "No project"),
         (("projects", "limits", "p", "--clear", "--set", "max_parallel_responses=1"), "only one of --set and --clear"),
-        (("projects", "limits", "p", "--set", "max_wibbles=1"), "should be NAME=NUMBER"),
-        (("projects", "limits", "p", "--set", "max_parallel_responses=-1"), "should be NAME=NUMBER"),
         (("projects", "limits", "p", "--set", "max_parallel_responses=9999999999"), "should be NAME=NUMBER"),
-        (("projects", "limits", "p", "--set", "max_parallel_responses"), "should be NAME=NUMBER"),
-        (("projects", "limits", "p", "--set", ""), "should be one NAME=NUMBER"),
         (("projects", "models", "proj_nobody", "--allow", "m" * 257), "Invalid value for 'model_ids'"),
     ],
 )
@@ -205,5 +169,9 @@ def test_a_service_that_runs_takes_them_at_once(service: ServiceProcess) -> None
     project = told("projects", "create", "Chat")["id"]
     key = told("keys", "create", project)
     assert service.client(key["value"]).responses.create(model=MODEL, input="hi").output_text
-    administrator = told("keys", "create-admin", "ops")["value"]
-    assert service.http(administrator).get("/v1/organization/projects").json()["data"][0]["id"] == project
+    made = told("keys", "create-admin", "ops")
+    organization = "/v1/organization/projects"
+    assert service.http(made["value"]).get(organization).json()["data"][0]["id"] == project
+    assert [each["id"] for each in told("keys", "list-admin")] == [made["id"]]
+    told("keys", "revoke-admin", made["id"])
+    assert service.http(made["value"]).get(organization).status_code == 401

@@ -23,8 +23,6 @@ KEY = "sk-acme-0123456789"
 SLOW = 10
 """Tokens a second: what is to be counted then takes longer than the processes that are started meanwhile."""
 
-COUNT = 300
-COUNTED = [str(number) for number in range(1, COUNT + 1)]
 LEAVE_SECONDS = 8.0
 """How long a worker may take to leave, on a busy machine: far less than its lease, and than it may."""
 
@@ -74,10 +72,6 @@ def test_what_services_accept_workers_make(run: Start) -> None:
     wait_until(lambda: client.responses.retrieve(id).status == "completed", 20)
     assert SECRET in client.responses.retrieve(id).output_text
     wait_until(lambda: id in worker.log)
-    (line,) = [line for line in worker.log.splitlines() if id in line]
-    assert "outcome=ended" in line
-    assert "status=completed" in line
-    assert "tenant=acme" in line
     assert SECRET not in worker.log + service.log
     assert KEY not in worker.log + service.log
 
@@ -111,16 +105,10 @@ def test_a_worker_answers_probes_on_its_port_and_stops_all_the_same(run: Start) 
     assert "Traceback" not in worker.log
 
 
-def test_a_worker_needs_a_redis_and_says_so() -> None:
+def test_a_worker_needs_a_redis_and_a_port_that_is_free_and_says_so(redis_url: str) -> None:
     refused = CliRunner().invoke(app, ["worker"])
-    assert refused.exit_code == 1
-    assert "HARMONIUM_REDIS_URL" in refused.output
-    assert "harmonium serve" in refused.output
-
-
-def test_a_worker_s_port_that_is_taken_says_so(redis_url: str) -> None:
+    assert (refused.exit_code, "HARMONIUM_REDIS_URL" in refused.output) == (1, True)
     with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        refused = CliRunner().invoke(app, ["worker", "--redis-url", redis_url, "--worker-port", str(port)])
-    assert refused.exit_code == 1
-    assert f"port {port}" in refused.output
+        port = str(taken.getsockname()[1])
+        refused = CliRunner().invoke(app, ["worker", "--redis-url", redis_url, "--worker-port", port])
+    assert (refused.exit_code, f"port {port}" in refused.output) == (1, True)
