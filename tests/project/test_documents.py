@@ -16,7 +16,6 @@ from service.api.outcome import Outcome
 from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.harmony.header import Header
 from service.responses.output.calls import ShellCallEmitter, ToolSearchCallEmitter
-from service.responses.output.emitter import Emitter
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, listing_events
 from service.responses.output.open_message import Making, emitter_for
 from service.responses.output.rules import Rules, ServerTools
@@ -68,12 +67,6 @@ PACKAGE = re.compile(r"@[a-z-]+/[a-z-]+\b")
 """The name of a package of npm's."""
 
 
-def emitted(emitter: Emitter) -> list[str]:
-    """The types of an item's events, with one delta."""
-    stream = [*emitter.open(), *emitter.text("x"), *emitter.close("completed")[1]]
-    return [str(event.__struct_config__.tag) for event in stream]
-
-
 def raised() -> Iterator[tuple[int | None, str]]:
     """The status, where the call names it, and the code of every error in the source of the service."""
     for path, text in files():
@@ -114,14 +107,9 @@ def test_every_setting_that_a_document_names_exists() -> None:
         assert {name for name in named if not is_service_link(name, None)} <= known, document.name
 
 
-def test_every_error_code_has_its_row_and_no_row_is_about_none() -> None:
-    table = [row for row in rows(read("docs/errors.md")) if row[0].isdigit()]
-    documented = {code.strip("`") for _, code, *_ in table if code != "null"}
-    assert documented == {code for _, code in raised()}
-
-
-def test_an_error_code_stands_beside_the_statuses_it_comes_with() -> None:
+def test_every_error_code_has_its_row_beside_the_statuses_it_comes_with_and_no_row_is_about_none() -> None:
     table = {(int(row[0]), row[1].strip("`")) for row in rows(read("docs/errors.md")) if row[0].isdigit()}
+    assert {code for _, code in table} - {"null"} == {code for _, code in raised()}
     found = {(status, code) for status, code in raised() if status is not None}
     assert len(found) > 10
     assert found <= table
@@ -140,28 +128,26 @@ def test_the_order_of_an_item_s_events_is_the_one_in_the_document(kind: str) -> 
     header = Header("assistant", channel, recipient, None, None, "", True)
     shown = [line.removesuffix(" *") for line in block("docs/events.md", kind).splitlines()]
     making, target = Making(RESPONSE_ID, rules, lambda kind, payload: "sealed"), rules.callee_of(recipient, channel)
-    assert shown == emitted(emitter_for(making, header, target, 0))
+    emitter = emitter_for(making, header, target, 0)
+    assert shown == tags_of([*emitter.open(), *emitter.text("x"), *emitter.close("completed")[1]])
 
 
-def test_the_order_of_the_events_of_a_tool_that_the_service_calls_is_the_one_in_the_document() -> None:
+def test_the_order_of_the_events_of_a_tool_that_the_service_calls_or_the_client_runs_is_the_one_in_the_document() -> (
+    None
+):
     for kind, block_named in HOSTED_BLOCKS.items():
         emitter = HOSTED[kind](RESPONSE_ID, 0, Hosted("docs", "search", kind=kind))
         made = [*emitter.open(), *emitter.text("{}"), *emitter.call(), *emitter.end(Outcome("completed", "Found."))[1]]
         assert block("docs/events.md", block_named).replace(" *", "").splitlines() == tags_of(made)
-    asking = ApprovalRequestEmitter(RESPONSE_ID, 0, Hosted("docs", "search", approval=True), "commentary")
-    asked = [*asking.open(), *asking.text("{}"), *asking.close("completed")[1]]
-    assert block("docs/events.md", "mcp_approval_request").splitlines() == tags_of(asked)
-    _, made = listing_events(RESPONSE_ID, 0, ServerTools("docs", b"[]"))
-    assert block("docs/events.md", "mcp_list_tools").splitlines() == tags_of(made)
-
-
-def test_the_order_of_the_events_of_a_tool_that_the_client_runs_is_the_one_in_the_document() -> None:
-    for emitter, content in (
+    for run, content in (
+        (ApprovalRequestEmitter(RESPONSE_ID, 0, Hosted("docs", "search", approval=True), "commentary"), "{}"),
         (ShellCallEmitter(RESPONSE_ID, 0, Callee("shell", "shell")), '{"cmd":["ls"]}'),
         (ToolSearchCallEmitter(RESPONSE_ID, 0, Callee("tool_search", "tool_search")), "{}"),
     ):
-        made = [*emitter.open(), *emitter.text(content), *emitter.close("completed")[1]]
-        assert block("docs/events.md", emitter.kind).splitlines() == tags_of(made)
+        made = [*run.open(), *run.text(content), *run.close("completed")[1]]
+        assert block("docs/events.md", run.kind).splitlines() == tags_of(made)
+    _, made = listing_events(RESPONSE_ID, 0, ServerTools("docs", b"[]"))
+    assert block("docs/events.md", "mcp_list_tools").splitlines() == tags_of(made)
 
 
 def tags_of(made: Iterable[events.Event]) -> list[str]:
@@ -173,9 +159,6 @@ def test_the_states_of_a_response_are_the_store_s() -> None:
     moves = [(before, after, move) for before, moves in MOVES.items() for after, move in moves.items()]
     table = [[f"`{before}`", f"`{after}`", f"`{by.script}`", by.who, by.when] for before, after, by in moves]
     assert shown == table
-
-
-def test_the_diagram_of_states_is_the_store_s() -> None:
     assert block("docs/lifecycle.md", "mermaid") == state_diagram(), "run: python -m tests.support.documents"
 
 

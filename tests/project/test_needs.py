@@ -12,19 +12,11 @@ PROXIES = {"nginx": "nginx-light", "haproxy": "haproxy", "caddy": "caddy"}
 POSTGRES = {"pg_ctlcluster": "postgresql"}
 SMOL = {"smol": "scripts/setup"}
 
-PYTHON = """#!/usr/bin/env bash
-# tells what tests need, and notes which of them are run
-[[ $2 != tests.support.needs ]] || { echo "$*" >>noted && cat needed && exit; }
-echo "$*" >>noted
-"""
-
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
         ("tests/settings", {}),
-        ("tests/web/test_auth.py::test_a_name", {}),
-        ("tests/engine/llama/test_llama_service.py", {}),
         ("tests/engine/llama/test_smol.py", SMOL),
         ("tests/deploy/test_proxies.py", PROXIES),
         ("tests/store/archive/test_links.py", POSTGRES | {"redis-server": "redis-server"}),  # of the store's conftest
