@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.settings.engines import MAX_ENGINES, BadEngines, ListedEngine, read_engines
+from service.settings.engines import MAX_ENGINES, BadEngines, read_engines
 from service.settings.settings import REPLACED, SettingsError, load_settings
 
 TWO = """\
@@ -43,14 +43,9 @@ def refused(path: Path) -> str:
     return str(refusal.value)
 
 
-def found(engines: tuple[ListedEngine, ...]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Of each engine its name, what its servers call the model, and where they are."""
-    return [(each.listed.name, each.model, each.urls) for each in engines]
-
-
 def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
     first, second = engines = read_engines(write(tmp_path, TWO))
-    assert found(engines) == [
+    assert [(each.listed.name, each.model, each.urls) for each in engines] == [
         ("gpt-oss-20b", "openai/gpt-oss-20b", ("http://10.0.0.5:8001", "https://gpu.internal:8443")),
         ("gpt-oss-120b", "gpt-oss-120b", ("http://127.0.0.1:8080",)),
     ]
@@ -62,51 +57,29 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         ('kind = "vllm"', "kind = vllm", "this is no TOML: Invalid value (at line 4, column 8)"),
-        ('kind = "vllm"', 'kind = "vlm"', "line 4: there is no kind 'vlm' of engine; it is one of vllm, "),
         ('kind = "vllm"\n', "", "line 2: Object missing required field `kind`"),
-        ("connections = 256", "connections = 0.5", "line 10: connections: Expected `int`, got `float`"),
         ("connections = 256", "conections = 256", "line 10: conections: Object contains unknown field `conections`"),
         ("connections = 256", "connections = -1", "line 10: connections: Expected `int` >= 0"),
         ('markup = "harmony"', 'markup = "latex"', "line 9: there is no markup 'latex'; it is one of auto, harmony, "),
-        ('kind = "vllm"', 'kind = "chat"', "line 9: servers of kind 'chat' read their model themselves: leave it out"),
         (
             'kind = "llama"',
             'kind = "sglang"\nmarkup = "server"',
             "line 15: servers of sglang are asked to read their model as kind 'chat'; say that",
         ),
         ("[2, 0.5]", "[2]", "line 6: has 1 numbers for 2 servers; give one for each"),
-        ("[2, 0.5]", "[2, 0]", "line 6: weights: Expected `float` > 0.0"),
-        ('"http://10.0.0.5:8001/v1"', '"gpu:8001"', "line 5: should be URLs that begin with http://"),
         ('"http://10.0.0.5:8001/v1"', '"http://a:b@gpu"', "line 5: should have no user, password or query; a key goes"),
         ('"http://10.0.0.5:8001/v1"', '"https://gpu.internal:8443"', "line 5: names a server twice"),
         ("65536", "100", "line 15: should be 0, or at least 1,024"),
-        ("8192", "3", "line 16: should be 0, or at least 16"),
         ('"gpt-oss-120b"', '"gpt 120"', "line 13: 'gpt 120' is no name of a model"),
         ('"gpt-oss-120b"', '"gpt-oss-20b"', "line 13: 'gpt-oss-20b' is a name of the engine 'gpt-oss-20b' already"),
-        ('"gpt-oss-120b"', '"gpt-4o-mini"', "line 13: 'gpt-4o-mini' is a name of the engine 'gpt-oss-20b' already"),
-        ('["gpt-4o-mini"]', '["gpt-oss-20b"]', "line 8: 'gpt-oss-20b' is a name of the engine 'gpt-oss-20b' already"),
         (
             '"gpt-oss-120b"\nkind = "llama"',
             '"demo"\nkind = "demo"\nurls = ["http://a"]',
             "line 14: the demo engine has",
         ),
-        (
-            'kind = "llama"',
-            'kind = "demo"',
-            "line 13: 'gpt-oss-120b' is a model's name, and the demo engine has no model",
-        ),
         ('kind = "vllm"', 'kind = "tensorrt"', "line 4: servers of tensorrt don't say how long their context is"),
         ('kind = "llama"', 'kind = "llama"\napi_key_env = "NO_KEY_HERE"', "line 15: the environment has no variable"),
-        ('kind = "llama"', 'kind = "llama"\napi_key_env = "HARMONIUM_X"', "line 15: names that begin with HARMONIUM_"),
-        (
-            'kind = "llama"',
-            'kind = "llama"\napi_key_file = "/no/file"',
-            "line 15: /no/file can't be read: No such file",
-        ),
-        (TWO, "", "has to be a list of engines"),
-        (TWO, "engines = 3", "has to be a list of engines"),
         (TWO, 'engines = [{name = "a", kind = "b"}]', "engine 1: there is no kind 'b'"),
-        (TWO, 'host = "a"\n' + TWO, "has to be a list of engines"),
         (TWO, '[[engines]]\nname = "a"\nkind = "demo"\n' * 65, f"has 65 engines, at most {MAX_ENGINES} are possible"),
     ],
 )
@@ -115,21 +88,10 @@ def test_what_is_wrong_is_told_with_its_line(old: str, new: str, told: str, tmp_
     assert refused(write(tmp_path, TWO.replace(old, new, 1))).startswith(told)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('{\n "engines": [\n {"name": "a" "kind": "demo"}]}', "line 3: this is no JSON: Expecting ',' delimiter"),
-        (
-            '{"engines": [\n{"name": "demo",\n "kind": "demo"},\n{"name": "b", "kind": "vllm",\n "weights": [1, 2]}]}',
-            "line 5: has 2 numbers for 1 servers",
-        ),
-        ('{"engines": [{"name": "a",\n "kind": 3}]}', "line 2: kind: Expected `str`, got `int`"),
-        ("[]", "has to be a list of engines"),
-        ("[" * 100_000, "this is no JSON"),
-    ],
-)
-def test_in_json_too(text: str, told: str, tmp_path: Path) -> None:
-    assert refused(write(tmp_path, text, "engines.json")).startswith(told)
+def test_a_file_in_json_is_told_of_so_too(tmp_path: Path) -> None:
+    two = '{"engines": [\n{"name": "demo",\n "kind": "demo"},\n{"name": "b", "kind": "vllm",\n "weights": [1, 2]}]}'
+    assert refused(write(tmp_path, two, "engines.json")).startswith("line 5: has 2 numbers for 1 servers")
+    assert refused(write(tmp_path, "[" * 100_000, "engines.json")).startswith("this is no JSON")
 
 
 def test_a_file_that_is_not_there_or_no_text_or_too_large_is_told(tmp_path: Path) -> None:
@@ -139,6 +101,11 @@ def test_a_file_that_is_not_there_or_no_text_or_too_large_is_told(tmp_path: Path
     assert refused(path) == "is no text in UTF-8"
     path.write_bytes(b"#" * ((1 << 20) + 1))
     assert refused(path) == "has more than 1,048,576 bytes"
+    path.write_text(f"[[engines]]\nconnections = {'9' * 5000}")
+    assert "Exceeds the limit" in refused(path)
+    path.unlink()
+    os.mkfifo(path)
+    assert "is a pipe" in refused(path)
 
 
 def test_a_key_comes_from_a_file_or_the_environment_and_is_never_shown(
@@ -156,8 +123,6 @@ def test_a_key_comes_from_a_file_or_the_environment_and_is_never_shown(
     key.write_text("sk-secret with a space")
     told = refused(write(tmp_path, text.format(f'api_key_file = "{key}"')))
     assert told == "line 4: the key has to be 1 to 512 printable ASCII characters, no space"
-    both = refused(write(tmp_path, text.format(f'api_key_env = "GPU_KEY"\napi_key_file = "{key}"')))
-    assert both == "line 5: give api_key_env or api_key_file, one of the two"
 
 
 @given(st.text(max_size=200), st.booleans())
@@ -185,21 +150,3 @@ def test_what_is_read_again_is_as_the_file_is_now_and_a_wrong_one_changes_nothin
     path.write_text("")
     with pytest.raises(SettingsError, match="has to be a list of engines"):
         settings.reread()
-
-
-@pytest.mark.parametrize("name", ["engines.toml", "engines.json"])
-def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path, name: str) -> None:
-    number = "9" * 5000
-    lines = {
-        "engines.toml": f"[[engines]]\nconnections = {number}",
-        "engines.json": f'{{"engines": [{{"connections": {number}}}]}}',
-    }
-    (tmp_path / name).write_text(lines[name])
-    with pytest.raises(BadEngines, match="Exceeds the limit"):
-        read_engines(tmp_path / name)
-
-
-def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "engines.toml")
-    with pytest.raises(BadEngines, match="is a pipe"):
-        read_engines(tmp_path / "engines.toml")

@@ -42,13 +42,12 @@ def test_every_setting_that_holds_a_secret_may_be_in_a_file() -> None:
     assert secret | {"redis_url"} == set(SECRETS) == VALUES.keys()
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_file_has_what_the_variable_would_have(name: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_what_the_variable_would_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable(name), VALUES[name])
     expected = getattr(load_settings(), name)
     monkeypatch.delenv(variable(name))
-    monkeypatch.setenv(file_variable(name), str(written(VALUES[name] + end)))
+    monkeypatch.setenv(file_variable(name), str(written(VALUES[name] + "\r\n")))
     settings = load_settings()
     assert getattr(settings, name) == expected
     assert KEY not in str(display(settings))
@@ -61,27 +60,18 @@ def test_the_variable_of_the_file_may_be_in_the_env_file_and_its_path_relative(m
     assert load_settings().metrics_key == SecretStr(KEY)
 
 
-@pytest.mark.parametrize(
-    "lines", [f"acme:{KEY}\nglobex:{KEY}1\n", f"acme:{KEY},globex:{KEY}1", f"\nacme:{KEY},\r\nglobex:{KEY}1"]
-)
-def test_several_keys_stand_on_lines_or_between_commas(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(written(lines)))
-    assert load_settings().tenants == {"acme", "globex"}
+def test_several_keys_stand_on_lines_or_between_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(written(f"\nacme:{KEY},initech:{KEY}2\r\nglobex:{KEY}1")))
+    assert load_settings().tenants == {"acme", "globex", "initech"}
 
 
-@pytest.mark.parametrize("name", SECRETS)
-@pytest.mark.parametrize("place", ["environment", "file"])
-def test_a_secret_that_is_given_twice_is_refused_with_both_names(
-    name: str, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(file_variable(name), str(written(VALUES[name])))
-    if place == "environment":
-        monkeypatch.setenv(variable(name), VALUES[name])
-    else:
+def test_a_secret_that_is_given_twice_is_refused_with_both_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
         written(f"{variable(name)}={VALUES[name]}\n", ".env")
-    with pytest.raises(SettingsError) as caught:
-        load_settings()
-    assert str(caught.value) == (f"{variable(name)} and {file_variable(name)} are both given; leave one of them out")
+        with monkeypatch.context() as patch, pytest.raises(SettingsError, match=f"{variable(name)} and ") as caught:
+            patch.setenv(file_variable(name), str(written(VALUES[name])))
+            load_settings()
+        assert f"{file_variable(name)} are both given" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +80,6 @@ def test_a_secret_that_is_given_twice_is_refused_with_both_names(
         (None, "can't be read: No such file or directory; name a file that this user may read"),
         ("folder", "is not a file; mount the secret as one, or name the file in it"),
         (b"\n\n", "is empty; write the secret into it, or leave the variable out"),
-        (b"\xff\xfe", "is no text in UTF-8; write the secret as text"),
         (b"k" * 1001, "has more than 1,000 bytes, so it is no secret; name the right file"),
         (b"one\ntwo", "has 2 lines; write the secret on one"),
     ],
@@ -119,12 +108,6 @@ def test_what_is_wrong_in_a_file_is_told_with_its_path_and_not_shown(monkeypatch
     assert KEY not in str(caught.value)
 
 
-def test_a_file_for_what_is_no_secret_is_not_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMONIUM_PORT_FILE", "/tmp/port")
-    with pytest.raises(SettingsError, match="HARMONIUM_PORT_FILE is not a setting"):
-        load_settings()
-
-
 def test_what_is_read_again_is_the_keys_alone_and_all_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, url = written(f"acme:{KEY}", "keys"), written("redis://first", "url")
     monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(keys))
@@ -141,21 +124,14 @@ def test_what_is_read_again_is_the_keys_alone_and_all_else_stays(monkeypatch: py
     assert again.reread() == settings
 
 
-@pytest.mark.parametrize("text", ["", "acme:", f"acme:{KEY},other:{KEY}"])
-def test_keys_that_are_wrong_are_not_taken(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(f"acme:{KEY}")
-    monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(path))
-    settings = load_settings()
-    path.write_text(text)
-    with pytest.raises(SettingsError, match="HARMONIUM_API_KEYS_FILE="):
-        settings.reread()
-
-
-def test_keys_that_leave_a_tenant_out_that_has_priority_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_are_wrong_or_leave_a_tenant_out_that_has_priority_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     path = written(f"acme:{KEY}")
     monkeypatch.setenv("HARMONIUM_API_KEYS_FILE", str(path))
     monkeypatch.setenv("HARMONIUM_PRIORITY_TENANTS", "acme")
     settings = load_settings()
-    path.write_text(f"globex:{KEY}")
-    with pytest.raises(SettingsError, match="HARMONIUM_PRIORITY_TENANTS names acme"):
-        settings.reread()
+    for text, name in (("acme:", "API_KEYS_FILE"), (f"globex:{KEY}", "PRIORITY_TENANTS")):
+        path.write_text(text)
+        with pytest.raises(SettingsError, match=f"HARMONIUM_{name}"):
+            settings.reread()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.settings.core import ApiKey, is_loopback, parse_api_keys
-from service.settings.settings import Settings, SettingsError, description, display, load_settings, variable
+from service.settings.settings import Settings, SettingsError, display, load_settings, variable
 from service.settings.sources import service_links, unit_of
 
 SECRET = "sk-very-secret"
@@ -16,11 +16,6 @@ SEAL_KEY = f"{SECRET}-{'0' * 32}"
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def test_the_defaults_serve_this_machine_alone_and_need_nothing() -> None:
-    settings = load_settings()
-    assert (settings.host, settings.port, settings.engine, settings.redis_url) == ("127.0.0.1", 8000, "demo", "")
 
 
 def test_an_override_wins_over_the_environment_which_wins_over_the_env_file(
@@ -39,18 +34,8 @@ def test_an_env_file_of_another_encoding_is_named(tmp_path: Path) -> None:
         load_settings()
 
 
-def test_every_setting_says_what_it_is_for() -> None:
-    assert [name for name in Settings.model_fields if not description(name)] == []
-
-
-@pytest.mark.parametrize("place", ["environment", "file"])
-def test_an_unknown_variable_is_refused_and_the_nearest_one_named(
-    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    if place == "environment":
-        monkeypatch.setenv("HARMONIUM_MAX_BODY_BITES", "1")
-    else:
-        (tmp_path / ".env").write_text("HARMONIUM_MAX_BODY_BITES=1\n")
+def test_an_unknown_variable_is_refused_and_the_nearest_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMONIUM_MAX_BODY_BITES", "1")
     with pytest.raises(SettingsError, match="BITES is not a setting; did you mean HARMONIUM_MAX_BODY_BYTES"):
         load_settings()
 
@@ -79,9 +64,7 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
             "HARMONIUM_MODEL: 'gpt-oss-20b' is a model's name, and the demo engine has no model",
         ),
         ({"engine": "demo", "model_aliases": "demo-a,gpt-4o"}, "HARMONIUM_MODEL_ALIASES: 'gpt-4o' is a model's name"),
-        ({"model_aliases": "gpt-4o"}, ""),
         ({"engine": "demo", "model": "demo-a"}, ""),
-        ({"engine": "vllm", "model": "gpt-oss-20b"}, ""),
     ],
 )
 def test_the_demo_engine_takes_no_name_of_a_model_once_something_names_an_engine(
@@ -110,13 +93,8 @@ def test_servers_that_do_not_say_how_long_their_context_is_need_that_said() -> N
     ("name", "text", "value"),
     [
         ("max_bytes", "4GiB", 4 << 30),
-        ("max_bytes", "4g", 4_000_000_000),
         ("max_bytes", " 1.5 GiB ", 3 << 29),
-        ("max_bytes", "4294967296", 4 << 30),
-        ("idle_days", "30d", 30),
         ("idle_days", "12h", 0.5),
-        ("idle_days", "30", 30),
-        ("lease_seconds", "15m", 900),
         ("lease_seconds", "6500ms", 6.5),
         ("shutdown_seconds", "1m", 60),
     ],
@@ -136,13 +114,6 @@ def test_every_size_and_time_takes_a_unit(monkeypatch: pytest.MonkeyPatch) -> No
                 load_settings()
 
 
-@pytest.mark.parametrize("text", ["4GiB/s", "4 gigs", "GiB", "-1GiB", "4Gbit", "1e3MiB", ""])
-def test_a_size_that_only_begins_like_one_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMONIUM_MAX_BYTES", text)
-    with pytest.raises(SettingsError, match=r"HARMONIUM_MAX_BYTES=.*: should be "):
-        load_settings()
-
-
 SERVICE_LINKS = {
     "HARMONIUM_SERVICE_HOST": "10.96.3.4",
     "HARMONIUM_SERVICE_PORT": "8000",
@@ -153,13 +124,8 @@ SERVICE_LINKS = {
     "HARMONIUM_PORT_8000_TCP_PORT": "8000",
     "HARMONIUM_PORT_8000_TCP_ADDR": "10.96.3.4",
     "HARMONIUM_REDIS_SERVICE_HOST": "10.96.3.5",
-    "HARMONIUM_REDIS_SERVICE_PORT": "6379",
-    "HARMONIUM_REDIS_PORT": "tcp://10.96.3.5:6379",
-    "HARMONIUM_REDIS_PORT_6379_TCP": "tcp://10.96.3.5:6379",
-    "HARMONIUM_WORKER_SERVICE_HOST": "10.96.3.6",
     "HARMONIUM_WORKER_SERVICE_PORT_METRICS": "9000",
     "HARMONIUM_WORKER_PORT": "tcp://10.96.3.6:9000",
-    "HARMONIUM_WORKER_PORT_9000_TCP_ADDR": "10.96.3.6",
     "HARMONIUM_DNS_PORT_53_UDP": "udp://10.96.3.7:53",
 }
 """What Kubernetes puts into pods for Services named harmonium, harmonium-redis, -worker and -dns."""
@@ -179,8 +145,6 @@ def test_what_kubernetes_puts_into_a_pod_is_passed_over(monkeypatch: pytest.Monk
     [
         ("HARMONIUM_PORT", "tcp:8000"),
         ("HARMONIUM_PORTS", "tcp://10.96.3.4:8000"),
-        ("HARMONIUM_SERVICE_HOSTS", "10.96.3.4"),
-        ("HARMONIUM_PORT_TCP", "tcp://10.96.3.4:8000"),
         ("HARMONIUM_REDIS_PORT", "6379"),
     ],
 )
@@ -190,17 +154,14 @@ def test_what_only_looks_like_it_is_not(name: str, value: str, monkeypatch: pyte
         load_settings()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_loopback_needs_no_key(host: str) -> None:
-    assert load_settings(host=host).host == host
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
-def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
-    assert not is_loopback(host)
-    with pytest.raises(SettingsError, match="set HARMONIUM_API_KEYS"):
-        load_settings(host=host)
-    assert load_settings(host=host, api_keys=SECRET).host == host
+def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
+    for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
+        assert load_settings(host=host).host == host
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.com", ""):
+        assert not is_loopback(host)
+        with pytest.raises(SettingsError, match="set HARMONIUM_API_KEYS"):
+            load_settings(host=host)
+        assert load_settings(host=host, api_keys=SECRET).host == host
 
 
 @pytest.mark.parametrize(
@@ -211,50 +172,30 @@ def test_a_host_that_others_can_reach_needs_a_key(host: str) -> None:
         ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_ENGINE_API_KEY"),
         ({"engine_url": "http://a,http://a/"}, "names a server twice"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
-        ({"api_keys": "a:k,b:l", "tenant_weights": "a=2,c=1"}, "TENANT_WEIGHTS names c, of which"),
-        ({"tenant_weights": "default"}, "--tenant-weights default: should be tenant=weight"),
         ({"tenant_weights": "default=0"}, "each tenant once and its weight from 0.01 to 1,000"),
-        ({"tenant_weights": "default=nan"}, "--tenant-weights default=nan: should be"),
-        ({"tenant_weights": "default=1,default=2"}, "each tenant once"),
         ({"admin_key": "short"}, "--admin-key: should be 20 to 512 printable"),
         ({"admin_key": f"{SECRET}{SECRET}", "api_keys": f"{SECRET}{SECRET}"}, "ADMIN_KEY is one of HARMONIUM_API_KEYS"),
         ({"admin_key": f"{SECRET}{SECRET}", "metrics_key": f"{SECRET}{SECRET}"}, "ADMIN_KEY is HARMONIUM_METRICS_KEY"),
         ({"engine_api_key": f"{SECRET}\n"}, "--engine-api-key: should be 1 to 512 printable"),
         ({"local_args": "max_model_len=4096"}, "--local-args: should be a JSON object"),
         ({"engine": "vllm-local", "workers": 2}, "would load the model 2 times"),
-        ({"shutdown_seconds": 0}, "--shutdown-seconds 0: "),
         ({"redis_url": "localhost:6379"}, "redis://"),
         ({"redis_url": f"redis://:{SECRET}/x@localhost:6379"}, "%2F"),
-        ({"redis_url": "redis://[bad"}, "not a URL"),
-        ({"redis_url": "redis://h/notanumber"}, "--redis-url: should end with the number of a database"),
         ({"redis_url": "redis+sentinel://h:26379"}, "name the service that the Sentinels watch"),
         ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
-        ({"shards": 257}, "--shards 257: "),
         ({"max_bytes": 100 << 20}, "--max-bytes 104857600 has no room for 4 conversations"),
         ({"lease_seconds": 5}, "--lease-seconds 5 is too short for HARMONIUM_STORE_TIMEOUT_SECONDS=2: .* 5.25 s"),
-        ({"lease_seconds": 8, "store_timeout_seconds": 3}, "more than 2.67 times the timeout"),
         ({"conversation_idle_days": 29}, "--conversation-idle-days 29 is less than HARMONIUM_IDLE_DAYS=30"),
-        ({"conversation_idle_days": 29, "idle_days": 0}, "--conversation-idle-days 29 is less than --idle-days 0"),
         ({"idle_days": 0.005}, "--idle-days 0.005 is 432 s, and one response may take 780 s"),
-        ({"engine": "steam"}, "--engine steam: "),
         ({"seal_keys": f"{SEAL_KEY},{SECRET}"}, "--seal-keys: entry 2: should be 32 to 512 printable"),
         ({"seal_keys": f"{SEAL_KEY},{SEAL_KEY}"}, "--seal-keys: entry 2: this key is listed twice"),
-        ({"seal_keys": ",".join(f"{SEAL_KEY}{each}" for each in range(17))}, "--seal-keys: "),
         ({"prompts_dir": "/nowhere"}, "--prompts-dir /nowhere: should be a folder that exists"),
-        ({"unsupported": "look"}, "--unsupported look: "),
         ({"key_prefix": "a{b}"}, "--key-prefix a{b}: "),
         ({"search": "searxng"}, "searxng needs HARMONIUM_SEARCH_URL"),
-        ({"search": "brave"}, "brave needs HARMONIUM_SEARCH_KEY"),
         ({"search": "folder"}, "folder needs HARMONIUM_SEARCH_FOLDER"),
-        ({"search": "folder", "search_folder": "nowhere"}, "is no folder"),
-        ({"search": "google"}, "searxng"),
         ({"search_url": "ftp://x"}, "http"),
-        ({"search_url": "http://user@x"}, "http"),
-        ({"search_key": "a b"}, "printable ASCII"),
         ({"search_hosts": "wiki.internal, http://x/"}, "is no host"),
         ({"pictures": "urls=http://x"}, "HOST"),
-        ({"pictures": "urls="}, "HOST"),
-        ({"pictures": "urls=a.example:80"}, "HOST"),
         ({"pictures": "urls=a.example,urls=b.example"}, "each name once"),
     ],
 )
@@ -276,19 +217,12 @@ def test_a_key_belongs_to_the_tenant_before_the_colon_or_to_the_default_one() ->
     assert keys == [("default", "one"), ("acme", "two:three")]
 
 
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        (f"a b:{SECRET}", "entry 1: a tenant's name"),
-        (f"ok,{SECRET} x", "entry 2: a key should be"),
-        (f"acme:{SECRET},{SECRET}", "entry 2: this key is listed twice"),
-        (f"{SECRET}:", "entry 1: a key should be"),
-    ],
-)
-def test_a_malformed_key_is_refused_without_being_shown(keys: str, reason: str) -> None:
-    with pytest.raises(SettingsError, match=reason) as caught:
-        load_settings(api_keys=keys)
-    assert SECRET not in str(caught.value)
+def test_a_malformed_key_is_refused_without_being_shown() -> None:
+    twice = (f"acme:{SECRET},{SECRET}", "entry 2: this key is listed twice")
+    for keys, reason in ((f"a b:{SECRET}", "entry 1: a tenant's name"), (f"ok,{SECRET} x", "entry 2: a key"), twice):
+        with pytest.raises(SettingsError, match=reason) as caught:
+            load_settings(api_keys=keys)
+        assert SECRET not in str(caught.value)
 
 
 def test_no_form_of_the_settings_shows_a_secret() -> None:
@@ -306,20 +240,14 @@ def test_no_form_of_the_settings_shows_a_secret() -> None:
     assert [key.get_secret_value() for key in settings.seal_keys] == [SEAL_KEY, f"new-{SEAL_KEY}"]
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        (f"rediss+cluster://me:{SECRET}@h1:1,h2:2?x=y", "rediss+cluster://me:****@h1:1,h2:2?x=y"),
-        (
-            f"redis+sentinel://:{SECRET}@h/s?sentinel_password={SECRET}",
-            "redis+sentinel://:****@h/s?sentinel_password=****",
-        ),
-        (f"rediss://h?ssl_password={SECRET}&db=1", "rediss://h?ssl_password=****&db=1"),
-        (f"unix://me:{SECRET}@/run/s.sock?db=1", "unix://me:****@/run/s.sock?db=1"),
-    ],
-)
-def test_no_form_of_a_url_shows_a_password(url: str, shown: str) -> None:
-    assert display(load_settings(redis_url=url))["redis_url"] == shown
+def test_no_form_of_a_url_shows_a_password() -> None:
+    for url in (
+        "rediss+cluster://me:****@h1:1,h2:2?x=y",
+        "redis+sentinel://:****@h/s?sentinel_password=****",
+        "rediss://h?ssl_password=****&db=1",
+        "unix://me:****@/run/s.sock?db=1",
+    ):
+        assert display(load_settings(redis_url=url.replace("****", SECRET)))["redis_url"] == url
 
 
 def test_what_is_searched_is_read_where_all_is_given(tmp_path: Path) -> None:
