@@ -6,7 +6,7 @@ import pytest
 
 from service.errors import unavailable
 from service.loans import Loans
-from store.errors import ConversationHeld, NotFound, StoreUnavailable
+from store.errors import ConversationHeld, StoreUnavailable
 from tests.support.waiting import until
 
 LATE_SECONDS = 0.05
@@ -38,15 +38,10 @@ async def test_a_loan_is_given_back_at_the_end_of_its_block() -> None:
     async with loans.on_loan(take, lender.give_back) as loan:
         assert loan.taken == "a token"
         assert lender.given_back == 0
-    assert lender.given_back == 1
-
-
-async def test_a_loan_that_somebody_else_has_by_now_is_not_given_back() -> None:
-    loans, lender = Loans(LATE_SECONDS), Lender()
     async with loans.on_loan(take, lender.give_back) as loan:
-        loan.over = True
+        loan.over = True  # somebody else has it by now
     await loans.close()
-    assert lender.given_back == 0
+    assert lender.given_back == 1
 
 
 @pytest.mark.parametrize(
@@ -97,14 +92,6 @@ async def test_a_store_that_is_away_gets_it_back_once_it_is_there() -> None:
         pass
     assert lender.given_back == 0  # its task isn't kept
     await until(lambda: lender.given_back == 1)
-
-
-async def test_a_loan_of_something_that_is_gone_is_over() -> None:
-    loans, lender = Loans(LATE_SECONDS), Lender(NotFound("resp_1"))
-    async with loans.on_loan(take, lender.give_back):
-        pass
-    await loans.close()
-    assert (lender.given_back, lender.failures) == (0, [])
 
 
 async def test_no_more_loans_are_given_back_at_once_than_there_may_be() -> None:

@@ -36,13 +36,12 @@ def captured(form: logs.Format = "text", level: str = "info") -> Generator[Calla
         root.setLevel(before)
 
 
-def test_an_event_is_a_time_a_level_a_message_and_fields() -> None:
+def test_an_event_is_a_time_a_level_a_message_and_fields_with_quotes_where_a_value_needs_them() -> None:
     with captured() as lines:
-        logs.event(logger, logging.INFO, "response completed", response_id="resp_1", ms=12.34567, cached=None)
+        logs.event(logger, logging.INFO, "got", id="resp_1", ms=12.34567, cached=None, spaced='a "b" c', empty="")
     (line,) = lines()
-    assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO    response completed response_id=resp_1 ms=12\.346", line
-    )
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO    got ", line)
+    assert line.endswith(r' got id=resp_1 ms=12.346 spaced="a \"b\" c" empty=""')
 
 
 def test_an_event_in_json_is_an_object_whose_own_keys_win() -> None:
@@ -54,9 +53,7 @@ def test_an_event_in_json_is_an_object_whose_own_keys_win() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize(
-    "evil", ["a\n2026-11-20T00:00:00.000Z INFO  forged", "\x1b[2J", "\u2028", "\x7f\x00\r", "\ud800"]
-)
+@pytest.mark.parametrize("evil", ["a\n2026-11-20T00:00:00.000Z INFO  forged", "\x1b[2J\u2028\x7f\x00\r\ud800"])
 def test_a_value_can_not_forge_a_line_or_reach_the_terminal(form: logs.Format, evil: str) -> None:
     with captured(form) as lines:
         logs.event(logger, logging.INFO, "got", value=evil)
@@ -64,12 +61,6 @@ def test_a_value_can_not_forge_a_line_or_reach_the_terminal(form: logs.Format, e
     written = lines()
     assert len(written) == 2
     assert all(line.isascii() and line.isprintable() for line in written)
-
-
-def test_a_value_with_a_space_or_a_quote_is_quoted() -> None:
-    with captured() as lines:
-        logs.event(logger, logging.INFO, "got", plain="a-b/c:d", spaced='a "b" c', empty="", equals="a=b")
-    assert lines()[0].endswith(r'got plain=a-b/c:d spaced="a \"b\" c" empty="" equals="a=b"')
 
 
 def test_the_request_that_is_served_is_on_every_line() -> None:

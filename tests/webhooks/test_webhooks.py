@@ -61,29 +61,16 @@ async def test_what_nobody_accepts_in_time_is_given_up(desk: Desk) -> None:
     assert (delivering.delivered, await desk.waiting()) == (0, 0)
 
 
-async def test_what_is_too_old_already_is_sent_once_all_the_same(desk: Desk) -> None:
-    await desk.end()
-    async with inbox() as box, desk.delivering(box.url, retry_seconds=0) as delivering:
-        await delivering.settled()
-    assert delivering.delivered == 1
-
-
-async def test_a_receiver_that_asks_for_a_pause_gets_it(desk: Desk) -> None:
+@pytest.mark.parametrize(("asked", "seconds", "pause"), [("40", 1000, 40), ("1000", 100, 100)])
+async def test_a_receiver_that_asks_for_a_pause_gets_it_but_no_longer_one_than_time_is_left(
+    desk: Desk, asked: str, seconds: int, pause: int
+) -> None:
     await desk.end()
     async with inbox() as box:
-        box.answers = [status(503, retry_after="40")]
-        async with desk.delivering(box.url) as delivering:
+        box.answers = [status(503, retry_after=asked)]
+        async with desk.delivering(box.url, retry_seconds=seconds) as delivering:
             await delivering.settled()
-    assert 30 < await desk.due_in_seconds() <= 40
-
-
-async def test_the_last_try_comes_when_time_is_up_and_not_after_a_longer_pause(desk: Desk) -> None:
-    await desk.end()
-    async with inbox() as box:
-        box.answers = [status(503, retry_after="1000")]
-        async with desk.delivering(box.url, retry_seconds=100) as delivering:
-            await delivering.settled()
-    assert 90 < await desk.due_in_seconds() <= 100
+    assert pause - 10 < await desk.due_in_seconds() <= pause
 
 
 def test_pauses_double_up_to_an_hour_and_are_spread() -> None:
