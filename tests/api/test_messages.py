@@ -29,10 +29,9 @@ PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 SEALER = Sealer("acme", [b"k" * 32])
 
 
-def translate(*messages: Any, counts: bool = False, **members: Any) -> Told:
+def translate(*messages: Any, **members: Any) -> Told:
     body = {"model": "m", "max_tokens": 9, "messages": list(messages) or [HI], **members}
-    sent = json.dumps({name: value for name, value in body.items() if value is not ...}).encode()
-    return in_one_go(read_messages(sent, LIMITS, counts=counts))
+    return in_one_go(read_messages(json.dumps(body).encode(), LIMITS, counts=False))
 
 
 def created(*messages: Any, **members: Any) -> CreateRequest:
@@ -101,25 +100,24 @@ def test_a_signature_of_ours_is_sealed_reasoning_and_any_other_is_none() -> None
 def test_files_have_the_forms_of_items() -> None:
     url = {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}
     plain = {"type": "document", "title": "a.txt", "source": {"type": "text", "media_type": "text/plain", "data": "é"}}
-    coded = {"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "aGk="}}
-    assert items(heard({"type": "image", "source": PNG}, url, plain, coded))[0]["content"] == [
+    assert items(heard({"type": "image", "source": PNG}, url, plain))[0]["content"] == [
         {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
         {"type": "input_image", "image_url": "https://a.b/c.png"},
         {"type": "input_file", "filename": "a.txt", "file_data": "w6k="},
-        {"type": "input_file", "filename": None, "file_data": "aGk="},
     ]
 
 
 def test_a_result_is_a_text_or_parts_and_says_that_it_is_an_error() -> None:
-    results = [{}, {"content": ...}, {"content": []}, {"content": [text("x")]}, {"is_error": True}]
-    results += [{"is_error": True, "content": [text("x")]}, {"is_error": True, "content": ""}]
     error = text("Error: ")
-    for given_, output in zip(
-        results, ["done", "", [], [text("x")], [error, text("done")], [error, text("x")], [error]], strict=True
+    for given_, output in (
+        ({}, "done"),
+        ({"content": []}, []),
+        ({"is_error": True}, [error, text("done")]),
+        ({"is_error": True, "content": [text("x")]}, [error, text("x")]),
     ):
-        block = {name: value for name, value in (RESULT | given_).items() if value is not ...}
-        assert items(HI, CALLED, heard(block))[2]["output"] == output
-        read_checked(created(HI, CALLED, heard(block), tools=[TOOL]))
+        told = [HI, CALLED, heard(RESULT | given_)]
+        assert items(*told)[2]["output"] == output
+        read_checked(created(*told, tools=[TOOL]))
 
 
 def test_members_go_where_the_responses_api_has_them() -> None:
@@ -145,17 +143,14 @@ def test_thinking_is_an_effort_and_shown_where_it_is_wanted() -> None:
     for thinking, effort, shown in (
         (None, "medium", "hidden"),
         ({"type": "disabled"}, "none", "hidden"),
-        ({"type": "adaptive"}, "medium", "shown"),
         ({"type": "adaptive", "display": "omitted"}, "medium", "omitted"),
         ({"type": "enabled", "budget_tokens": 4095}, "low", "shown"),
-        ({"type": "enabled", "budget_tokens": 4096}, "medium", "shown"),
         ({"type": "enabled", "budget_tokens": 16384, "display": "summarized"}, "high", "shown"),
     ):
         told = translate(HI, thinking=thinking)
         request = read_create(told.body, store=True, kind=ChatBody)
         assert (request.effort, told.thinking) == (effort, shown)
         assert ("reasoning.encrypted_content" in request.include) == (shown != "hidden")
-    assert created(HI, thinking={"type": "disabled"}, output_config={"effort": "max"}).effort == "max"
 
 
 def content(*blocks: Any, role: str = "user") -> dict[str, Any]:
@@ -225,10 +220,7 @@ def test_a_bad_request_is_refused_in_its_own_words() -> None:
         error = refusal(body)
         assert (error.status, error.param) == (400, param), (name, error.message)
         assert words in error.message, (name, error.message)
-        assert not re.search(r"input\[|text\.format|instructions|encrypted_content", error.message), (
-            name,
-            error.message,
-        )
+        assert not re.search(r"input\[|text\.format|instructions|encrypted_content", error.message), name
 
 
 # --- there and back ---
@@ -323,10 +315,11 @@ def test_junk_anywhere_is_refused_or_read_and_never_breaks_the_reader(place: tup
 def test_tools_and_choices_have_the_names_of_functions() -> None:
     tool = TOOL | {"type": "custom", "description": "d", "strict": True, "cache_control": {"type": "ephemeral"}}
     flat = {"type": "function", "name": "f", "description": "d", "parameters": TOOL["input_schema"], "strict": True}
-    choices: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none"}
-    for choice, given_ in (*choices.items(), ("tool", {"type": "function", "name": "f"})):
-        named = {"name": "f"} if choice == "tool" else {}
-        sent = {"type": choice, "disable_parallel_tool_use": choice == "any"} | named
+    named = {"type": "function", "name": "f"}
+    for choice, given_ in {"auto": "auto", "any": "required", "none": "none", "tool": named}.items():
+        sent = {"type": choice, "disable_parallel_tool_use": choice == "any"} | (
+            {"name": "f"} if given_ == named else {}
+        )
         request = created(HI, tools=[tool], tool_choice=sent)
         assert msgspec.json.decode(request.tools) == [flat]
         assert msgspec.json.decode(request.tool_choice) == given_

@@ -11,14 +11,11 @@ from service.api import events
 from service.api.events import Event
 from service.api.open_responses import open_compaction, open_response
 from service.api.response import (
-    ApplyPatchCall,
-    CodeInterpreterCall,
     Compaction,
     CustomToolCall,
     FunctionCall,
     InputTokensDetails,
     Item,
-    LocalShellCall,
     Logprob,
     McpCall,
     Message,
@@ -34,7 +31,6 @@ from service.api.response import (
     ToolSearchCall,
     TopLogprob,
     Usage,
-    WebSearchCall,
 )
 from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules
@@ -49,14 +45,10 @@ ITEMS: dict[str, Item] = {
     "reasoning": Reasoning("rs_1", "completed", [ReasoningText("hm")], [SummaryText("so")], "sealed"),
     "function_call": FunctionCall("fc_1", "call_1", "f", "{}", "completed", "crm"),
     "custom_tool_call": CustomToolCall("ctc_1", "call_1", "sh", "ls -l", "completed"),
-    "code_interpreter_call": CodeInterpreterCall("ci_1", "print(1)", "failed"),
-    "web_search_call": WebSearchCall("ws_1", "failed", {"type": "search", "query": "boats"}),
     "mcp_call": McpCall("mcp_1", "files", "read", '{"a":1}', "failed", error={"type": "x"}),
     "compaction": Compaction("cmp_1", "sealed"),
     "tool_search_call": ToolSearchCall("tsc_1", "call_1", {"query": "x"}, "completed"),
     "shell_call": ShellCall("sh_1", "call_1", {"commands": ["ls"], "timeout_ms": None}, "completed"),
-    "local_shell_call": LocalShellCall("lsh_1", "call_1", {"type": "exec", "command": ["ls"]}, "incomplete"),
-    "apply_patch_call": ApplyPatchCall("apc_1", "call_1", {"type": "delete_file", "path": "a"}, "completed"),
 }
 TOOLS = [
     {"type": "function", "name": "f", "description": None, "parameters": {"type": "object"}, "strict": True},
@@ -174,9 +166,8 @@ def test_a_compaction_has_the_specification_s_keys_and_no_other() -> None:
 
 
 def test_the_tools_of_a_namespace_are_shown_one_by_one_and_hosted_ones_not_at_all() -> None:
-    assert [tool["name"] for tool in open_response(plain(response()))["tools"]] == [
-        *("f", "sh", "shell", "tool_search", "g")
-    ]
+    shown = open_response(plain(response()))["tools"]
+    assert [tool["name"] for tool in shown] == ["f", "sh", "shell", "tool_search", "g"]
 
 
 def test_a_call_of_a_tool_that_is_not_here_is_reasoning_in_short() -> None:

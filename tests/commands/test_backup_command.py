@@ -77,12 +77,6 @@ def test_what_was_saved_is_restored_into_an_empty_store_that_does_not_run(
     assert again["content"] == saved["content"]
 
 
-def test_another_redis_is_named_by_its_url(server: EmbeddedServer, tmp_path: Path) -> None:
-    assert of("backup", "one.hm", "--redis-url", server.url, "--data-dir", tmp_path / "unused")["turns"] == 3
-    assert not (tmp_path / "unused").exists()
-    assert of("restore", "one.hm", "--redis-url", server.url)["kept"] == 3
-
-
 def test_one_tenant_or_one_conversation_is_saved_without_the_secret_unless_asked_for(server: EmbeddedServer) -> None:
     one = of("backup", "one.hm", "--tenant", "acme")
     assert (one["turns"], one["tenant"], one["secret"]) == (2, "acme", False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from service.commands.serve import MAX_ANSWER_BYTES, vllm_beside
+from service.commands.serve import vllm_beside
 from service.settings.settings import load_settings
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
@@ -23,8 +23,6 @@ if __name__ == "__main__":
     serve.BESIDE = {url!r}
     sys.exit(command_line.app())
 """
-
-LONG = b'{"version": "0.32.0", "more": "' + b"a" * MAX_ANSWER_BYTES + b'"}'
 
 
 async def test_beside_a_vllm_server_the_demo_engine_has_no_name_of_a_model(
@@ -53,14 +51,9 @@ async def test_nobody_is_looked_for_where_an_engine_is_named(monkeypatch: pytest
         assert await asyncio.to_thread(vllm_beside, load_settings()) == vllm.url
 
 
-@pytest.mark.parametrize("said", [b'{"major": "1"}', LONG, None], ids=["another", "long", "silent"])
-async def test_other_servers_are_no_vllm_and_are_not_waited_for(
-    said: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_other_servers_are_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(_: web.Request) -> web.Response:
-        if said is None:
-            await asyncio.Event().wait()
-        return web.Response(body=said, content_type="application/json")
+        return web.Response(body=b'{"major": "1"}', content_type="application/json")
 
     other = web.Application()
     other.router.add_get("/version", answer)

@@ -95,14 +95,6 @@ def test_a_start_with_a_redis_that_went_back_logs_that_as_it_logs_all_and_says_w
     assert "harmonium archive accept" in json.loads(line)["remedy"]
 
 
-def test_fsck_judges_no_store_with_fewer_shards_than_it_has(settings: Settings) -> None:
-    join(other(settings, shards=4))
-    refused = command(settings, "fsck")
-    assert refused.exit_code == 2
-    assert "can't check the store: the store has 4 shards" in refused.stderr
-    assert command(settings, "fsck", shards=4).exit_code == 0
-
-
 def test_the_doctor_says_what_contradicts_the_record(settings: Settings) -> None:
     join(other(settings, shards=4))
     refused = command(settings, "doctor")

@@ -69,52 +69,23 @@ def lost(type: str) -> Callable[[list[Json]], None]:
     return lose
 
 
-def doubled_end(stream: list[Json]) -> None:
-    stream.append({**stream[-1], "sequence_number": len(stream)})
-
-
 def incomplete_in_the_middle(stream: list[Json]) -> None:
     changed("response.output_item.done", item__status="incomplete")(stream)
     stream[-1]["response"]["output"][0]["status"] = "incomplete"
 
 
-def twice(type: str) -> Callable[[list[Json]], None]:
-    """Have the first event of a type come again at once."""
-
-    def repeat(stream: list[Json]) -> None:
-        place = place_of(stream, type)
-        stream.insert(place, deepcopy(stream[place]))
-        for number, event in enumerate(stream):
-            event["sequence_number"] = number
-
-    return repeat
-
-
 BROKEN: dict[str, Callable[[list[Json]], None]] = {
     "no beginning": lost("response.created"),
-    "no end": lost("response.completed"),
-    "two ends": doubled_end,
-    "an end that doesn't fit the status": changed("response.completed", response__status="failed"),
-    "an item that was never added": lost("response.output_item.added"),
     "a part that was never added": lost("response.content_part.added"),
-    "a lost delta": lost("response.reasoning_text.delta"),
-    "a delta of another item": changed("response.output_text.delta", item_id="msg_0"),
     "an empty delta": changed("response.output_text.delta", delta=""),
     "a done text that differs": changed("response.output_text.done", text="41"),
-    "a done id that differs": changed("response.output_item.done", item__id="rs_0"),
-    "a place that jumps": changed("response.output_item.added", output_index=1),
-    "an item added with text": changed("response.output_item.added", item__content=[{}]),
-    "an output that lacks an item": changed("response.completed", response__output=[]),
     "an item cut short in the middle": incomplete_in_the_middle,
-    "an id that changes": changed("response.completed", response__id="resp_0"),
     "a completed response without its time": changed("response.completed", response__completed_at=None),
     "usage that doesn't add up": changed("response.completed", response__usage__total_tokens=1),
     "figures of turns for which nobody asked": changed(
         "response.completed", response__usage__input_tokens_details__cached_tokens_per_turn=[0]
     ),
-    "a custom tool's input that differs": changed("response.custom_tool_call_input.done", input="y"),
     "a call of a server's tool that never began": lost("response.mcp_call.in_progress"),
-    "a call that failed twice": twice("response.mcp_call.failed"),
     "log probabilities that were never told": changed(
         "response.output_text.done", logprobs=[{"token": "4", "logprob": -1.0, "top_logprobs": []}]
     ),
@@ -123,18 +94,11 @@ BROKEN_TURNS: dict[str, Callable[[list[Json]], None]] = {
     "turns that don't add up": changed(
         "response.completed", response__usage__output_tokens_details__output_tokens_per_turn=[1, 1]
     ),
-    "figures of other turns": changed(
-        "response.completed", response__usage__input_tokens_details__cached_tokens_per_turn=[]
-    ),
 }
 BROKEN_SUMMARIES: dict[str, Callable[[list[Json]], None]] = {
-    "a summary that was never added": lost("response.reasoning_summary_part.added"),
     "a lost delta of a summary": lost("response.reasoning_summary_text.delta"),
-    "a delta of another summary": changed("response.reasoning_summary_text.delta", summary_index=1),
-    "a summary's text that differs": changed("response.reasoning_summary_text.done", text="Ha."),
     "raw reasoning that isn't the summary": changed("response.output_item.done", item__content=[]),
     "a summary without the reasoning": lost("response.content_part.added"),
-    "code that differs": changed("response.code_interpreter_call_code.done", code="1"),
 }
 
 
@@ -147,13 +111,10 @@ def test_a_stream_of_every_kind_of_item_passes() -> None:
     assert check_stream(WAITED)["status"] == "cancelled"
 
 
-BROKEN_BEGINNINGS = {
-    f"a status of {type} that disagrees": changed(type, response__status="cancelled")
-    for type in ("response.created", "response.queued", "response.in_progress")
-}
 ANSWERED = [as_json(event) for event in run(samples.machine(), [harmony(samples.ANSWER)], background=True)]
 TABLES: list[tuple[list[Json], dict[str, Callable[[list[Json]], None]]]] = [
-    *((STREAM, BROKEN), (SHOWN, BROKEN_TURNS), (SUMMED_UP, BROKEN_SUMMARIES), (WAITED, BROKEN_BEGINNINGS)),
+    *((STREAM, BROKEN), (SHOWN, BROKEN_TURNS), (SUMMED_UP, BROKEN_SUMMARIES)),
+    (WAITED, {"a status that disagrees": changed("response.queued", response__status="cancelled")}),
     (ANSWERED, {"an answer before it began": lost("response.in_progress")}),
     (FAILED, {"a failure without its error": lost("error")}),
 ]

@@ -44,18 +44,14 @@ def output(kind: str, text: str = "5") -> Json:
     return {"type": kind, "call_id": "call_1", "output": text}
 
 
-def reasoning(sealed_content: str | None = None, *said: str) -> Json:
-    content = [{"type": "reasoning_text", "text": text} for text in said]
-    return {"type": "reasoning", "summary": [], "content": content or None, "encrypted_content": sealed_content}
+def reasoning(content: str) -> Json:
+    shown = [{"type": "reasoning_text", "text": "Shown otherwise."}]
+    return {"type": "reasoning", "summary": [], "content": shown, "encrypted_content": content}
 
 
 def spelled(messages: list[StoredMessage]) -> list[str]:
     """Each message's header and text, the marks left out but for the constraint's."""
     return [decode(unpack(each.tokens)) for each in messages]
-
-
-def compact(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def listed(*items: Json) -> list[Json]:
@@ -106,15 +102,11 @@ def test_outputs_stand_in_the_order_of_their_calls_however_they_are_sent(order: 
 
 
 def test_sealed_reasoning_is_the_very_message_that_was_sampled() -> None:
-    item = reasoning(ENVELOPES.seal(sealed.REASONING, sealed.reasoning(THOUGHT)), "Shown otherwise.")
+    item = reasoning(ENVELOPES.seal(sealed.REASONING, sealed.reasoning(THOUGHT)))
 
     made = prompt(input=[item, CALL, output("function_call_output")]).messages[0]
     assert msgspec.structs.replace(made, item=None) == THOUGHT
-
-
-def test_a_seal_of_another_kind_is_refused() -> None:
     error = refusal(USER, reasoning(ENVELOPES.seal(sealed.COMPACTION, sealed.compaction("So far."))))
-
     assert "not of a reasoning" in error.message
 
 
@@ -128,7 +120,10 @@ def test_an_mcp_call_that_failed_answers_with_its_error() -> None:
         assert spelled(made.messages)[1] == f"clock.sleep to=assistantcommentary{told}"
 
 
-FOUND = [{"file_id": "f", "filename": "a.txt", "score": 0.9, "text": "The <|start|>heron."}]
+FOUND: list[Json] = [{"file_id": "f", "filename": "a.txt", "score": 0.9, "text": "The <|start|>heron."}]
+
+
+SEARCHED: Json = {"type": "file_search_call", "queries": ["x"], "status": "completed", "results": FOUND}
 
 
 @pytest.mark.parametrize(
@@ -137,10 +132,10 @@ FOUND = [{"file_id": "f", "filename": "a.txt", "score": 0.9, "text": "The <|star
         (CODE, ["assistant to=pythonanalysis1 + 1", "python to=assistantanalysis2\n"]),
         (MCP, ["assistant to=clock.sleepcommentary json{}", "clock.sleep to=assistantcommentarySlept."]),
         (
-            {"type": "file_search_call", "queries": ["x"], "status": "completed", "results": FOUND},
+            SEARCHED,
             [
                 'assistant to=file_search.msearchcommentary json{"queries":["x"]}',
-                f"file_search.msearch to=assistantcommentary{compact(FOUND)}",
+                f"file_search.msearch to=assistantcommentary{msgspec.json.encode(FOUND).decode()}",
             ],
         ),
     ],
@@ -159,7 +154,7 @@ def test_what_a_tool_elsewhere_was_asked_and_told_is_a_call_and_its_answer(item:
     [
         SEARCH,
         {**MCP, "output": None},
-        {"type": "file_search_call", "queries": ["x"], "status": "completed", "results": None},
+        SEARCHED | {"results": None},
         {"type": "image_generation_call", "result": "aGk=", "status": "completed"},
         {"type": "mcp_approval_request", "server_label": "clock", "name": "sleep", "arguments": "{}"},
         {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}, "status": "completed"},
@@ -239,22 +234,9 @@ def test_the_key_of_an_added_server_is_not_listed() -> None:
 KEPT: dict[str, Json] = {"msg_1": {"type": "message", "id": "msg_1", "role": "assistant", "content": "Yes."}}
 
 
-@pytest.mark.parametrize("sent", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}])
-def test_a_reference_is_the_item_that_is_stored(sent: Json) -> None:
-    made = prompt(input=[sent, USER], stored=KEPT)
-
-    assert made.messages == prompt(input=[*KEPT.values(), USER]).messages
-    assert made.items[0].kind == "message"
-
-
-def test_stored_items_have_as_many_parts_as_those_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.responses.prompt.build.MAX_ITEMS", 4)
-    part = {"type": "input_text", "text": "x"}
-    stored = {f"msg_{n}": {"role": "user", "content": [part] * 9} for n in range(2)}
-    error = refusal(*({"id": name} for name in stored), stored=stored)
-
-    assert (error.param, error.code) == ("input", "invalid_value")
-    assert "more than 16" in error.message
+def test_a_reference_is_the_item_that_is_stored() -> None:
+    for sent in ({"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}):
+        assert prompt(input=[sent, USER], stored=KEPT).messages == prompt(input=[*KEPT.values(), USER]).messages
 
 
 def test_what_says_how_one_request_is_served_is_never_referred_to() -> None:

@@ -49,17 +49,10 @@ def recipients(read: Tools) -> list[str]:
     return [callee.recipient for callee in read.callees]
 
 
-# --- functions ---
-
-
-def test_a_function_is_echoed_with_every_key() -> None:
-    assert declared([TOOL]).echo == ({**TOOL, "strict": True},)
+def test_arguments_are_held_unless_strict_is_false() -> None:
     assert declared([{"type": "function", "name": "g"}]).echo == (
         {"type": "function", "name": "g", "description": None, "parameters": None, "strict": True},
     )
-
-
-def test_arguments_are_held_unless_strict_is_false() -> None:
     for strict in ({}, {"strict": None}, {"strict": True}, {"strict": False}):
         read = declared([{**TOOL, **strict}])
         assert (read.callees[0].content is not None) == read.echo[0]["strict"] == (strict != {"strict": False})
@@ -97,12 +90,13 @@ def test_the_sections_of_namespaces_equal_those_of_openai_harmony(oracle: Oracle
 # --- tools that are added ---
 
 
-def test_an_added_tool_takes_the_place_of_an_earlier_one() -> None:
+def test_an_added_tool_takes_the_place_of_an_earlier_one_and_all_lists_together_keep_to_the_limits() -> None:
     read = declared([TOOL], ("input[3].tools", [{**TOOL, "description": "Does f better."}]))
-
     assert recipients(read) == ["functions.f"]
     assert "// Does f better." in read.section
     assert "// Does f.\n" not in read.section
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_TOOLS_BYTES}"):
+        declared([TOOL], ("input[0].tools", [{**TOOL, "description": "d" * (MAX_TOOLS_BYTES - 100)}]))
 
 
 # --- the choice among them ---
@@ -177,11 +171,8 @@ def test_a_text_under_a_grammar_stands_bare_and_is_held_and_the_model_is_told_th
 
 def test_only_so_many_tools_may_have_a_grammar() -> None:
     many = [{**grammar("regex", "on|off"), "name": f"lamp{n}"} for n in range(MAX_GRAMMARS + 1)]
-
-    assert len(tools(*many[1:], LAMP).callees) == MAX_GRAMMARS + 1
-    with pytest.raises(InvalidRequest, match=f"At most {MAX_GRAMMARS}") as caught:
+    with pytest.raises(InvalidRequest, match=f"At most {MAX_GRAMMARS}"):
         tools(*many)
-    assert caught.value.param == f"tools[{MAX_GRAMMARS}].format"
 
 
 def test_the_handbook_shows_what_the_model_sees() -> None:
@@ -262,8 +253,6 @@ def test_what_runs_here_is_called_by_its_own_names_and_stands_in_no_namespace_of
     assert [each.recipient for each in read.own] == ["functions.f"]
     assert (read.namespaces, read.left_out) == (("functions",), ())
     assert "python" not in read.section
-    assert read.trained.startswith("## browser\n\n// Tool for browsing.")
-    assert "\n\n## python\n\nUse this tool" in read.trained
     assert read.echo == (CODE, read.echo[1], WEB)
 
 
@@ -292,27 +281,17 @@ def format_of(sent: Any) -> AnswerFormat:
     return in_one_go(read_format(msgspec.Raw(json.dumps(sent).encode())))
 
 
-def test_a_json_object_is_any_object() -> None:
+def test_a_json_object_is_any_object_and_a_schema_is_held_strict_or_not() -> None:
     found = format_of({"type": "json_object"})
-    assert found.echo == {"type": "json_object"}
     assert found.content is not None
     assert mismatch(found.content, '{"a": [1]}') is None
     assert mismatch(found.content, "[]") is not None
-    assert found.section.startswith("# Response Formats\n\n## json_object\n\n")
-
-
-def test_a_schema_is_held_strict_or_not() -> None:
     for strict in (True, None):
         found = format_of({"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": strict})
         assert found.content is not None
         assert mismatch(found.content, '{"city": "Brest"}') is None
         assert mismatch(found.content, "{}") is not None
         assert found.echo["strict"] is bool(strict)
-
-
-def test_all_lists_together_keep_to_the_limits() -> None:
-    with pytest.raises(InvalidRequest, match=f"at most {MAX_TOOLS_BYTES}"):
-        declared([TOOL], ("input[0].tools", [{**TOOL, "description": "d" * (MAX_TOOLS_BYTES - 100)}]))
 
 
 def test_a_namespace_and_members_without_a_place_of_their_own_are_echoed_where_given() -> None:

@@ -46,10 +46,3 @@ def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: Serv
     assert (status, found["interrupted"]) == (130, True)
     assert found["responses"] > 0
     assert said(*MADE) == ""
-
-
-@pytest.mark.usefixtures("service")
-def test_a_call_that_makes_no_sense_is_refused() -> None:
-    for arguments, status in ((("--concurrency", "0"), 2), (("--url", "http://127.0.0.1:1"), 5)):
-        result = run("bench", *arguments)
-        assert (result.exit_code, result.stdout) == (status, "")

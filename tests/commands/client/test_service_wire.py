@@ -2,8 +2,6 @@
 
 import json
 import socketserver
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator
 
@@ -123,26 +121,6 @@ def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, comm
         result = run(*command.split(), "--url", serving(answer("200 OK", json.dumps(body))))
         assert isinstance(result.exception, SystemExit)
         assert (result.exit_code, "an answer is not as harmonium's are: " in result.stderr) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("redirected", "status", "words"),
-    [
-        (("ls", ">/dev/full"), 1, "harmonium: can't write: No space left on device\n"),
-        (("ls", ">&-"), 0, ""),
-        (("ask", "<&-"), 2, "harmonium: nothing to say: give words, or pipe some in\n"),
-    ],
-)
-def test_a_caller_that_takes_or_gives_nothing_is_told_in_a_line(
-    serving: Server, redirected: tuple[str, str], status: int, words: str
-) -> None:
-    tree = {"id": "resp_1", "kind": "response", "status": "completed"}
-    page = {"data": [{"newest": tree, "turns": 1, "turns_complete": True, "last_used_at": 1}], "searched": {}}
-    command, redirection = redirected
-    line = f'exec "$0" -m service {command} --url "$1" {redirection}'
-    url = serving(answer("200 OK", json.dumps(page)))
-    done = subprocess.run(["sh", "-c", line, sys.executable, url], stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (status, words)
 
 
 def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:
