@@ -94,15 +94,6 @@ async def test_a_store_that_is_away_gets_it_back_once_it_is_there() -> None:
     await until(lambda: lender.given_back == 1)
 
 
-async def test_no_more_loans_are_given_back_at_once_than_there_may_be() -> None:
-    loans, lender = Loans(LATE_SECONDS, most=1), Lender()
-    loans.give_back(lender.give_back, later=True)
-    async with loans.on_loan(take, lender.give_back):
-        pass
-    assert lender.given_back == 0
-    await until(lambda: lender.given_back == 1)
-
-
 async def test_a_process_that_ends_gives_back_what_it_knows_to_be_taken() -> None:
     loans, lender = Loans(60.0), Lender()
     loans.give_back(lender.give_back, doubtful=True)

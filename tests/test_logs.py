@@ -86,15 +86,6 @@ def test_a_traceback_stays_on_its_line_and_a_long_value_is_cut() -> None:
     assert len(line) < 2 * logs.MAX_VALUE_CHARS
 
 
-def test_what_is_below_the_level_is_not_written() -> None:
-    with captured(level="warning") as lines:
-        logs.event(logger, logging.INFO, "quiet")
-        logging.getLogger("uvicorn.error").info("quiet too")
-        logging.getLogger("uvicorn.access").error("never")
-        logging.getLogger("uvicorn.error").warning("loud")
-    assert [line.split()[-1] for line in lines()] == ["loud"]
-
-
 def test_a_reader_that_stalls_stops_nobody_and_the_loss_is_counted() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading) as reader, os.fdopen(writing, "w") as writer:

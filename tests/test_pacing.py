@@ -114,21 +114,6 @@ async def test_who_gives_up_as_its_turn_comes_leaves_nothing_at_work() -> None:
         await begun(pacing, "acme", MODEST)
 
 
-async def test_what_has_ended_ends_once() -> None:
-    pacing = Pacing()
-    await begun(pacing, "globex", 1)
-    async with busy():
-        (one, *_) = await begun(pacing, "acme", MODEST)
-        one.close()
-        one.close()
-        with one:
-            pass
-        await begun(pacing, "acme", 1)
-        waiting = asyncio.create_task(pacing.begin("acme"))
-        await passes_rounds(waiting)
-        waiting.cancel()
-
-
 async def test_what_has_begun_lets_others_run_for_some_rounds_of_a_busy_loop_and_goes_on() -> None:
     pacing = Pacing()
     await begun(pacing, "acme", MODEST + 1)

@@ -63,16 +63,6 @@ def test_a_card_says_what_is_there_and_its_line_to_paste_works(tmp_path: Path, w
     assert len(line) <= COLUMNS
 
 
-def test_only_a_terminal_gets_the_card_a_pipe_gets_every_field(tmp_path: Path) -> None:
-    with at_a_terminal(tmp_path, "serve", **started(tmp_path, log_format="json")) as terminal:
-        terminal.shows('"message": "ready"')
-        terminal.press(CTRL_C)
-        status, _ = terminal.end(END_SECONDS)
-    lines = terminal.text.replace("^C", "").splitlines()
-    assert (status, [json.loads(line)["message"] for line in lines if line][:1]) == (0, ["listening"])
-    assert "\x1b" not in terminal.raw
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_second_ctrl_c_cuts_off_what_is_open(tmp_path: Path, workers: int) -> None:
     settings = started(tmp_path, workers=workers, demo_tokens_per_second=1)

@@ -1,8 +1,6 @@
 """`harmonium projects`, `keys`, `usage` and `audit`: what they do to the store, and what they print."""
 
 import json
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
 from service.tenants.records import is_whole
-from tests.support.service.process import HARMONIUM, MODEL, ServiceProcess
+from tests.support.service.process import MODEL, ServiceProcess
 
 ADMIN = "an-administrators-key-of-the-settings"
 PARALLEL = "max_parallel_responses"
@@ -69,20 +67,6 @@ def test_the_audit_log_has_each_change_a_line() -> None:
     assert {each["actor"]["api_key"]["id"] for each in lines} == {"command-line"}
     only = [json.loads(line) for line in run("audit", "--json", "--project", project).stdout.splitlines()]
     assert only == lines[1:]
-
-
-def test_the_audit_log_is_followed() -> None:
-    made = [told("projects", "create", "First")["id"]]
-    command = [HARMONIUM, "audit", "--follow", "--json", "--type", "project.created"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
-        assert following.stdout is not None
-        told_of = [json.loads(following.stdout.readline())]
-        made += [told("projects", "create", name)["id"] for name in ("Second", "Third")]
-        told_of += [json.loads(following.stdout.readline()) for _ in range(2)]
-        following.send_signal(signal.SIGINT)
-        assert following.stdout.read() == ""
-    assert following.returncode == 130
-    assert [each["project.created"]["id"] for each in told_of] == made
 
 
 def test_a_project_is_given_a_weight_and_another_name() -> None:

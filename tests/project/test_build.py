@@ -45,12 +45,6 @@ def test_a_checkout_is_asked_and_not_what_an_earlier_build_left(package: Path) -
     assert commit_of(package) == git(package.parent, "rev-parse", "--short=7", "HEAD")
 
 
-def test_an_environment_inside_of_another_repository_is_not_of_that_repository(package: Path) -> None:
-    git(package.parents[1], "init", "-q")
-    git(package.parents[1], "commit", "-q", "--allow-empty", "-m", "first")
-    assert commit_of(package) == "unknown"
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel, built of commit abc1234."""

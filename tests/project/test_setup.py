@@ -1,6 +1,5 @@
 """scripts/setup in a copy of the checkout, with stand-ins for Python and apt-get: who installs, and who is asked."""
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tests.support.waiting import wait_until
 
 SECONDS = 30
 
@@ -77,44 +75,12 @@ def test_an_environment_of_another_checkout_is_never_emptied_through_a_link(chec
     assert [each.name for each in other.iterdir()] == ["kept"]
 
 
-def at_a_terminal(checkout: Path, answer: str) -> tuple[int, str]:
-    """The exit status of `scripts/setup serve` at a terminal, where `answer` is typed, and what it shows there."""
-    master, slave = os.openpty()
-    env = environment(checkout)
-    process = subprocess.Popen([checkout / "scripts/setup", "serve"], env=env, stdin=slave, stdout=slave, stderr=slave)
-    os.close(slave)
-    os.write(master, answer.encode())
-    shown = b""
-
-    def over() -> bool:
-        nonlocal shown
-        try:
-            shown += os.read(master, 65536)
-        except OSError:  # nobody has the other side open any more
-            return True
-        return False
-
-    wait_until(over, SECONDS)
-    os.close(master)
-    return process.wait(SECONDS), shown.decode()
-
-
 INSTALLED = ["apt-get update -qq", "apt-get install -y -qq --no-install-recommends python3-venv"]
 COMMAND = "apt-get update && apt-get install python3-venv"
 
 
 def lines(checkout: Path) -> list[str]:
     return (checkout / "installed").read_text().splitlines() if (checkout / "installed").exists() else []
-
-
-@pytest.mark.parametrize("answer", ["y\n", "\n"])
-def test_who_wants_to_serve_is_asked_before_anything_is_installed_elsewhere(checkout: Path, answer: str) -> None:
-    (checkout / "no-ensurepip").touch()
-    status, shown = at_a_terminal(checkout, answer)
-    assert f"Run {COMMAND} now? [y/N]" in shown
-    agreed = answer == "y\n"
-    assert (status, lines(checkout)) == ((0, [*INSTALLED, "pip"]) if agreed else (1, []))
-    assert shown.rstrip().endswith(f"on Debian: {COMMAND}") != agreed
 
 
 def test_where_nobody_can_be_asked_serving_installs_nothing_and_the_tests_what_they_need(checkout: Path) -> None:

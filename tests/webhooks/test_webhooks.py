@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from service.webhooks import TIMING
-from store.errors import StoreUnavailable
-from store.jobs.outbox import Webhook
 from tests.support import ROOT
 from tests.support.store.servers import server
 from tests.support.waiting import until
@@ -129,26 +127,6 @@ async def test_a_store_that_goes_away_and_comes_back_interrupts_nothing(
             await delivering.settled(2)
         await desk.close()
     assert caplog.text.count("webhooks can't be read") == 1
-
-
-async def test_a_store_that_can_not_note_an_acceptance_is_told_of_it_once_more(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    await desk.end()
-    timing = replace(QUICK, margin_seconds=0.1)
-    async with inbox() as box, desk.delivering(box.url, timing=timing, given={"seconds": 1.0}) as delivering:
-        done, failures = desk.outbox.remove, [StoreUnavailable("away")]
-
-        async def away_once(webhook: Webhook) -> None:
-            if failures:
-                raise failures.pop()
-            await done(webhook)
-
-        monkeypatch.setattr(desk.outbox, "remove", away_once)
-        await delivering.settled(2)
-        await until(lambda: not box.under_way)
-    assert len(box.letters) == 2
-    assert "outcome of a webhook not stored" in caplog.text
 
 
 async def test_a_delivery_that_a_killed_process_had_begun_is_made_by_another(desk: Desk, redis_url: str) -> None:

@@ -101,10 +101,3 @@ def test_outputs_answer_harmony_s_calls_which_have_no_id_in_their_order() -> Non
 
     assert [each.name for each in messages[2:]] == ["functions.lookup", "functions.other"]
     assert [each.call_id for each in messages] == ["call_1", "call_2"] * 2
-
-
-def test_a_call_that_is_sent_as_an_item_too_stands_once() -> None:
-    call = {"type": "function_call", "call_id": "call_1", "name": "lookup", "arguments": "{}"}
-    messages = made([USER, HARMONY_CALL], call, ANSWER).messages
-
-    assert [each.call_id for each in messages] == [None, "call_1", "call_1"]

@@ -7,10 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from service.commands.client.options import VARIABLE
-from service.commands.command_line import app
 from tests.support import ROOT
 
 BASH = shutil.which("bash")
@@ -36,13 +33,3 @@ def test_bash_completes_commands(tmp_path: Path) -> None:
     registered, *found = result.stdout.splitlines()
     assert registered == "complete -o default -F _harmonium_completion harmonium"
     assert ({each for each in found if each}, result.stderr) == ({"diff", "doctor"}, "")
-
-
-def test_other_shells_have_scripts_that_ask_by_the_same_variable_or_are_wrong_usage() -> None:
-    for shell, begin in {"zsh": "#compdef harmonium", "fish": "complete --command harmonium"}.items():
-        result = CliRunner().invoke(app, ["completion", shell])
-        assert result.exit_code == 0
-        assert result.stdout.lstrip().startswith(begin)
-        assert f"{VARIABLE}=complete_{shell}" in result.stdout
-    result = CliRunner().invoke(app, ["completion", "powershell"])
-    assert (result.exit_code, result.stdout) == (2, "")

@@ -2,11 +2,10 @@
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.commands.client.printing import excerpt, harmless, text_of, transcript
+from service.commands.client.printing import excerpt, harmless
 
 
 @given(st.text())
@@ -27,17 +26,3 @@ def test_signs_have_names_and_an_excerpt_says_that_there_is_more() -> None:
         assert harmless(text) == shown
     assert excerpt("x" * 100_000).endswith("…")
     assert excerpt("a\n b") == "a b"
-
-
-@pytest.mark.parametrize(
-    ("item", "text"),
-    [
-        ({"role": "user", "content": "hi"}, "user: hi"),
-        ({"type": "message", "role": "user", "content": [{"type": "input_image"}]}, "user: [input_image]"),
-        ({"type": "function_call", "name": "add", "arguments": "{}"}, "function call: add({})"),
-        ({"type": "function_call_output", "output": "3"}, "function call output: 3"),
-    ],
-)
-def test_an_item_is_a_paragraph(item: dict[str, object], text: str) -> None:
-    assert list(transcript([item])) == [text]
-    assert text_of(item) == text.partition(": ")[2]

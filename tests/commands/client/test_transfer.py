@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said
-from tests.support.service.process import MODEL
 
 SEAL_KEY = "a-seal-key-of-more-than-32-characters"
 NOBODYS = "resp_00" + "0" * 46
@@ -48,27 +47,6 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceBeside, str]
     assert everything.stderr.splitlines()[-1] == "4 turns of 2 trees"
     assert {line["id"] for line in lines(everything.stdout)} == {first, second, fork, alone}
     assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turns imported, 3 were there\n"
-
-
-def test_a_history_is_recognised_at_another_service_with_the_same_seal_key_once_its_tree_is_imported(
-    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    one, other, stranger = (beside(seal_keys=key, chats="remembered") for key in (SEAL_KEY, SEAL_KEY, SEAL_KEY[::-1]))
-    monkeypatch.setenv("HARMONIUM_URL", one.url)
-    first = id_of(run("ask", "My name is Ada."))
-    answered = one.client().responses.retrieve(first).output_text
-    history: Any = [
-        {"role": role, "content": text}
-        for role, text in (("user", "My name is Ada."), ("assistant", answered), ("user", "What is my name?"))
-    ]
-
-    def parent_at(service: ServiceBeside) -> str | None:
-        return service.client().responses.create(model=MODEL, input=history, store=False).previous_response_id
-
-    assert (parent_at(one), parent_at(other)) == (first, None)
-    exported = run("export", first).stdout
-    assert said("import", "-", "--url", other.url, stdin=exported) == "1 turns imported, 0 were there\n"
-    assert (parent_at(other), parent_at(stranger)) == (first, None)
 
 
 def test_all_is_exported_also_what_left_memory(

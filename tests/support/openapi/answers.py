@@ -161,28 +161,12 @@ Told = bodies.InputText | ListedImage | bodies.InputFile
 Listed = Told | response.OutputText | bodies.Refusal
 
 _LISTED = [
-    items.MessageItem,
-    items.ReasoningItem,
-    items.FunctionCallItem,
-    items.FunctionCallOutputItem,
-    items.CustomToolCallItem,
-    items.CustomToolCallOutputItem,
-    items.CompactionItem,
-    items.CompactionTriggerItem,
-    items.AdditionalToolsItem,
-    items.ConfigurationUpdateItem,
-    items.CodeInterpreterCallItem,
-    items.McpCallItem,
-    items.McpApprovalRequestItem,
-    items.McpApprovalResponseItem,
-    items.ToolSearchCallItem,
-    items.ToolSearchOutputItem,
-    items.ShellCallItem,
-    items.ShellCallOutputItem,
-    items.LocalShellCallItem,
-    items.LocalShellCallOutputItem,
-    items.ApplyPatchCallItem,
-    items.ApplyPatchCallOutputItem,
+    *(items.MessageItem, items.ReasoningItem, items.FunctionCallItem, items.FunctionCallOutputItem),
+    *(items.CustomToolCallItem, items.CustomToolCallOutputItem, items.CompactionItem, items.CompactionTriggerItem),
+    *(items.AdditionalToolsItem, items.ConfigurationUpdateItem, items.CodeInterpreterCallItem, items.McpCallItem),
+    *(items.McpApprovalRequestItem, items.McpApprovalResponseItem, items.ToolSearchCallItem),
+    *(items.ToolSearchOutputItem, items.ShellCallItem, items.ShellCallOutputItem, items.LocalShellCallItem),
+    *(items.LocalShellCallOutputItem, items.ApplyPatchCallItem, items.ApplyPatchCallOutputItem),
 ]
 ListedItem = bodies.one_of(*_LISTED, *map(items.foreign_kind, items.FOREIGN))
 
