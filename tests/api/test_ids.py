@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.ids import (
-    MAX_OUTPUT_ITEMS,
-    ItemIndex,
-    input_item_id,
-    output_item_id,
-    place_of,
-    response_of,
-)
+from service.api.ids import MAX_OUTPUT_ITEMS, ItemIndex, input_item_id, output_item_id, place_of, response_of
 
 HEX = "00ff" * 12
 RESPONSE = f"resp_{HEX}"

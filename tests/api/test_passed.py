@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.api.passed import (
-    MAX_ANSWERS,
-    Endpoint,
-    PassedLimits,
-    Read,
-    members_of_form,
-    read_passed,
-)
+from service.api.passed import MAX_ANSWERS, Endpoint, PassedLimits, Read, members_of_form, read_passed
 from service.errors import InvalidRequest
 from service.steps import in_one_go
 

@@ -10,14 +10,7 @@ from openai.types.responses.response_compact_params import ResponseCompactParams
 from openai.types.responses.response_create_params import BackgroundOptions, ResponseCreateParamsStreaming
 from openai.types.responses.responses_client_event_param import ResponseCreate
 
-from service.api.request import (
-    UNSERVED,
-    BackgroundParam,
-    CreateBody,
-    CreateFrame,
-    CreateRequest,
-    read_create,
-)
+from service.api.request import UNSERVED, BackgroundParam, CreateBody, CreateFrame, CreateRequest, read_create
 from service.errors import ApiError
 
 BODY = {"model": "m", "input": "Hi"}

@@ -93,7 +93,7 @@ BROKEN: dict[str, Callable[[list[Json]], None]] = {
 BROKEN_TURNS: dict[str, Callable[[list[Json]], None]] = {
     "turns that don't add up": changed(
         "response.completed", response__usage__output_tokens_details__output_tokens_per_turn=[1, 1]
-    ),
+    )
 }
 BROKEN_SUMMARIES: dict[str, Callable[[list[Json]], None]] = {
     "a lost delta of a summary": lost("response.reasoning_summary_text.delta"),
