@@ -9,29 +9,28 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from starlette.types import ASGIApp, Message
 
-from service.app import create_app
 from service.engine.demo import DemoEngine
 from service.engine.port import Between, Chunk, Generation, ModelCard, Take
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
-from service.process import open_store
 from service.settings.core import DEFAULT_TENANT, PREFIX
 from service.settings.settings import Settings
-from store.embedded import EmbeddedServer
 from store.turn import StoredMessage
 from tests.support import ROOT
 from tests.support.documents import block, blocks, read, rows, section, shows
+from tests.support.service import inside
 from tests.support.service.process import ServiceProcess
+
+Json = dict[str, Any]
 
 DEADLINE_SECONDS = 90
 ADDRESS = "http://localhost:8000"
@@ -42,17 +41,10 @@ TOOLS = "docs/tools.md"
 MODEL = "gpt-oss-20b"
 DATE = "2026-11-20"
 WORDS = ("My name is Ada.", "What is my name?")
-MARKS = {
-    tokens.START: "<|start|>",
-    tokens.END: "<|end|>",
-    tokens.MESSAGE: "<|message|>",
-    tokens.CHANNEL: "<|channel|>",
-    tokens.RETURN: "<|return|>",
-}
+MARKS = {getattr(tokens, name): f"<|{name.lower()}|>" for name in ("START", "END", "MESSAGE", "CHANNEL", "RETURN")}
 
 
-# --- the quick start ----------------------------------------------------------------------------------------
-
+# --- the quick start ---
 
 TOKENS_PER_SECOND = 2_000
 """So quick that nobody waits, and slow enough to steer what counts far, also on a busy machine."""
@@ -184,39 +176,19 @@ class Example(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Generator[Example]:
+def example(redis_url: str) -> Example:
     """The two turns, held with the whole application and a real store."""
-    server = EmbeddedServer(tmp_path_factory.mktemp("example"))
-    server.start()
-    try:
-        yield asyncio.run(converse(Settings.model_validate({"redis_url": server.url, "api_keys": ()})))
-    finally:
-        server.stop()
-
-
-@asynccontextmanager
-async def alive(app: ASGIApp) -> AsyncGenerator[httpx.AsyncClient]:
-    """A client of the application, between its start and its end."""
-    inbox: asyncio.Queue[Message] = asyncio.Queue()
-    outbox: asyncio.Queue[Message] = asyncio.Queue()
-    lifespan = asyncio.ensure_future(app({"type": "lifespan"}, inbox.get, outbox.put))
-    await inbox.put({"type": "lifespan.startup"})
-    assert (await outbox.get())["type"] == "lifespan.startup.complete"
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-        yield client
-    await inbox.put({"type": "lifespan.shutdown"})
-    await lifespan
+    return asyncio.run(converse(Settings.model_validate({"redis_url": redis_url, "key_prefix": "example"})))
 
 
 async def converse(settings: Settings) -> Example:
-    engine, store = Recorder(), open_store(settings)
-    body: dict[str, Any] = {"model": MODEL, "reasoning": {"effort": "low"}}
-    async with alive(create_app(settings, engine=engine)) as client:
+    engine, body = Recorder(), {"model": MODEL, "reasoning": {"effort": "low"}}
+    async with inside.serving(settings, engine) as service, service.http() as client:
         first = (await client.post("/v1/responses", json=body | {"input": WORDS[0]})).json()["id"]
-        body |= {"previous_response_id": first, "stream": True, "stream_options": {"include_obfuscation": False}}
-        stream = (await client.post("/v1/responses", json=body | {"input": WORDS[1]})).text
-    chain = await store.chain(DEFAULT_TENANT, re.findall(r'"id":"(resp_[0-9a-f]+)"', stream)[0])
-    await store.close()
+        more: Json = {"previous_response_id": first, "stream": True, "stream_options": {"include_obfuscation": False}}
+        stream = (await client.post("/v1/responses", json=body | more | {"input": WORDS[1]})).text
+        found = re.findall(r'"id":"(resp_[0-9a-f]+)"', stream)[0]
+        chain = await service.store.chain(DEFAULT_TENANT, found)
     return Example(engine.prompts, engine.sampled, stream, chain.turns[-1])
 
 
@@ -226,11 +198,10 @@ def text(ids: Sequence[int]) -> str:
     return re.sub(r"Current date: [0-9-]+", f"Current date: {DATE}", written)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_the_prompts_are_those_of_the_document(example: Example, number: int) -> None:
-    prompt = example.prompts[number - 1]
-    assert text(prompt) == block(LIFECYCLE, f"harmony prompt {number}")
-    assert f"{len(prompt)} tokens" in read(LIFECYCLE)
+def test_the_prompts_are_those_of_the_document(example: Example) -> None:
+    for number, prompt in enumerate(example.prompts, 1):
+        assert text(prompt) == block(LIFECYCLE, f"harmony prompt {number}")
+        assert f"{len(prompt)} tokens" in read(LIFECYCLE)
 
 
 def test_the_tokens_sampled_are_those_of_the_document(example: Example) -> None:
