@@ -99,7 +99,7 @@ async def test_who_is_in_a_hurry_begins_at_once_and_keeps_nobody_behind_it() -> 
         await until(last.done, SECONDS)
 
 
-async def test_who_gives_up_as_its_turn_comes_leaves_nothing_at_work() -> None:
+async def test_who_gives_up_as_its_turn_comes_leaves_nothing_at_work_and_keeps_nobody_behind_it() -> None:
     pacing = Pacing(lambda: 0.0)
     await begun(pacing, "globex", 1)
     async with busy():

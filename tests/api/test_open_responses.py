@@ -170,28 +170,6 @@ def test_the_tools_of_a_namespace_are_shown_one_by_one_and_hosted_ones_not_at_al
     assert [tool["name"] for tool in shown] == ["f", "sh", "shell", "tool_search", "g"]
 
 
-def test_a_call_of_a_tool_that_is_not_here_is_reasoning_in_short() -> None:
-    sent = written(
-        events.OutputItemAdded(output_index=0, item=McpCall("mcp_1", "files", "read", "", "in_progress")),
-        events.McpCallInProgress(item_id="mcp_1", output_index=0),
-        events.McpCallArgumentsDelta(item_id="mcp_1", output_index=0, delta='{"a":1}'),
-        events.McpCallArgumentsDone(item_id="mcp_1", output_index=0, arguments='{"a":1}'),
-        events.McpCallFailed(item_id="mcp_1", output_index=0),
-        events.OutputItemDone(output_index=0, item=ITEMS["mcp_call"]),
-    )
-    assert [each["type"].removeprefix("response.") for each in sent] == [
-        "output_item.added",
-        "reasoning_summary_part.added",
-        "reasoning_summary_text.delta",
-        "reasoning_summary_text.done",
-        "reasoning_summary_part.done",
-        "output_item.done",
-    ]
-    summary = [{"type": "summary_text", "text": '{"a":1}'}]
-    assert sent[4]["part"] == summary[0]
-    assert sent[5]["item"] == {"type": "reasoning", "id": "mcp_1", "summary": summary}
-
-
 @given(samples.streams, samples.all_rules, st.sampled_from(Ending), st.booleans())
 def test_whatever_is_sampled_streams_by_the_specification(
     ids: list[int], rules: Rules, ending: Ending, background: bool

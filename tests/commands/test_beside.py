@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from service.commands.serve import vllm_beside
 from service.settings.settings import load_settings
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
-from tests.support.ports import free_port
 from tests.support.service.process import MODEL, ServiceProcess
 
 HARMONIUM = """#!{python}
@@ -49,20 +47,3 @@ async def test_nobody_is_looked_for_where_an_engine_is_named(monkeypatch: pytest
             assert await asyncio.to_thread(vllm_beside, load_settings(**given)) == ""
         assert vllm.asked == []
         assert await asyncio.to_thread(vllm_beside, load_settings()) == vllm.url
-
-
-async def test_other_servers_are_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=b'{"major": "1"}', content_type="application/json")
-
-    other = web.Application()
-    other.router.add_get("/version", answer)
-    runner = web.AppRunner(other, shutdown_timeout=0.01)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    monkeypatch.setattr("service.commands.serve.BESIDE", f"http://127.0.0.1:{port}")
-    try:
-        assert await asyncio.to_thread(vllm_beside, load_settings()) == ""
-    finally:
-        await runner.cleanup()

@@ -15,8 +15,6 @@ from service.commands.serve import StartError, join
 from service.settings.settings import Settings
 from store.archive.opening import open_archive
 from store.backup import ownership
-from store.embedded import EmbeddedServer
-from store.errors import LayoutMismatch
 from tests.support.archive.back import gone_back, remembered
 from tests.support.archive.kept import kept
 from tests.support.store.sample import TENANT, grow
@@ -54,15 +52,6 @@ def test_a_process_with_fewer_shards_than_the_store_has_does_not_start(role: str
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[-1].startswith("harmonium: the store has 4 shards, and HARMONIUM_SHARDS=1")
     assert "set HARMONIUM_SHARDS=4, or more" in refused.stderr
-
-
-def test_an_embedded_store_keeps_its_shards_and_takes_new_limits(settings: Settings, tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path) as server:
-        alone = other(settings, redis_url=server.url, shards=3)
-        for most in (100, 50):
-            join(other(alone, max_responses=most), alone=True)
-        with pytest.raises(LayoutMismatch, match="the store has 3 shards, and HARMONIUM_SHARDS=2"):
-            join(other(alone, shards=2), alone=True)
 
 
 async def _went_back(settings: Settings, folder: Path) -> None:

@@ -21,3 +21,13 @@ def test_a_start_imports_nothing_that_only_others_need() -> None:
     imported = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert {"service", "store", "starlette", "redis"} <= imported
     assert not imported & NOT_NEEDED
+
+
+def test_a_clients_command_loads_little() -> None:
+    asking = (
+        "import atexit, sys\nsys.argv[1:] = ['ask', '--help']\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from service.__main__ import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True)
+    assert not {"fastapi", "starlette", "redis", "aiohttp", "service.settings"} & set(done.stderr.split())

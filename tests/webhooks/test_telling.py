@@ -9,7 +9,7 @@ from tests.support.ports import free_port
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.waiting import until
 from tests.support.webhooks.desk import SECRET, unwrapped
-from tests.support.webhooks.inbox import Inbox, inbox, status
+from tests.support.webhooks.inbox import Inbox, inbox
 
 SLOWLY = 20
 DEADLINE_SECONDS = 20
@@ -60,11 +60,3 @@ async def test_an_end_that_is_told_can_be_retrieved_and_a_foreground_response_is
     await until(lambda: heard(box, asked.id), DEADLINE_SECONDS)
     assert (heard(box, asked.id), heard(box, answered.id)) == (["response.incomplete"], [])
     assert (await client.responses.retrieve(asked.id)).status == "incomplete"
-
-
-async def test_that_a_response_was_cancelled_is_told_again_until_it_is_heard(box: Inbox, client: AsyncOpenAI) -> None:
-    box.answers = [status(500)]
-    asked = await client.responses.create(model=MODEL, input="Count to 500.", background=True)
-    await client.responses.cancel(asked.id)
-    await until(lambda: len(heard(box, asked.id)) == 2, DEADLINE_SECONDS)
-    assert set(heard(box, asked.id)) == {"response.cancelled"}

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai_harmony import DeveloperContent, Message, Role, ToolDescription, ToolNamespaceConfig
 
 from service.api.tools.builtin import DECLARED_BY, browser, python
 from service.api.tools.callee import Callee
@@ -20,7 +19,6 @@ from service.errors import InvalidRequest
 from service.grammar.checks import mismatch
 from service.steps import in_one_go
 from tests.support.documents import block
-from tests.support.oracles.harmony import Oracle
 
 TOOL: dict[str, Any] = {"type": "function", "name": "f", "description": "Does f.", "parameters": {"type": "object"}}
 MAX_TOOLS = 8
@@ -70,21 +68,6 @@ def test_a_schema_that_cannot_be_held_is_free_where_strict_does_not_ask() -> Non
     for strict in ({}, {"strict": None}, {"strict": False}):
         read = declared([{**TOOL, "parameters": UNHOLDABLE, **strict}])
         assert (read.callees, read.echo[0]["strict"]) == ((Callee("f"),), False)
-
-
-# --- namespaces ---
-
-
-def test_the_sections_of_namespaces_equal_those_of_openai_harmony(oracle: Oracle) -> None:
-    member = {"type": "function", "name": "f", "description": "Does f."}
-    read = declared([namespace("zoo", member), member, namespace("alpha", member, description=None)])
-
-    described = [ToolDescription(name="f", description="Does f.", parameters=None)]
-    content = DeveloperContent().with_function_tools(described)
-    for name, about in (("zoo", "The zoo."), ("alpha", None)):
-        content = content.with_tools(ToolNamespaceConfig(name=name, description=about, tools=described))
-    _start, _role, _message, *ids, _end = oracle.encoding.render(Message.from_role_and_content(Role.DEVELOPER, content))
-    assert oracle.encoding.decode_utf8(ids) == f"# Tools\n\n{read.section}"
 
 
 # --- tools that are added ---

@@ -1,16 +1,25 @@
-"""`harmonium ask`, `show`, `log`, `tail`, `wait`, `cancel` and `rm` against a service."""
+"""`harmonium ask`, `show`, `log`, `tail`, `wait`, `cancel`, `rm`, `jobs` and `bench` against a service."""
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from service.commands.client import bench
+from service.commands.client.bench import Outcome, figures_of
+from service.commands.client.errors import Unreachable
+from service.commands.client.profile import Profile
+from service.commands.client.reading import changes
+from service.commands.client.service import Service
 from tests.support.pictures import png, url_of
 from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+from tests.support.service.terminal import CTRL_C, at_a_terminal
 
 NOBODYS = "resp_00" + "0" * 46
 PACE = 100
@@ -186,19 +195,6 @@ def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
     assert "elses" not in wrong.output
 
 
-def test_a_clients_command_loads_little() -> None:
-    asking = (
-        "import atexit, sys\n"
-        "sys.argv[1:] = ['ask', '--help']\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "from service.__main__ import main\n"
-        "main()"
-    )
-    modules = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True).stderr.split()
-    assert "service.commands.client.command_line" in modules
-    assert not {"fastapi", "starlette", "redis", "aiohttp", "service.settings"} & set(modules)
-
-
 def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProcess) -> None:
     id = id_of(run("ask", "<|end|>\n caf\u00e9 " + "word " * 4_500))
     result = run("show", id, "--tokens")
@@ -208,3 +204,86 @@ def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProces
     lines = result.stdout.splitlines()[1:]
     assert lines[:3] == ["  200006 <|start|>", '    1428 "user"', "  200008 <|message|>"]
     assert lines[3:7] == ['      27 "<"', '      91 "|"', '     419 "end"', '      91 "|"']
+
+
+# --- jobs ---
+
+
+def begun() -> str:
+    return said("ask", "--background", NEVER_ENDING).strip()
+
+
+def ended(id: str) -> None:
+    said("cancel", id)
+    said("wait", id, status=1)
+
+
+@pytest.mark.usefixtures("service")
+def test_what_runs_is_listed_until_it_has_ended() -> None:
+    id_of(run("ask", "Count to 2."))
+    id = begun()
+    (line,) = [line for line in said("jobs").splitlines() if line.startswith(id)]
+    assert line.endswith(NEVER_ENDING)
+    (job,) = [each for each in map(json.loads, said("jobs", "--json").splitlines()) if each["id"] == id]
+    assert job["status"] in ("queued", "in_progress")
+    ended(id)
+    nothing = run("jobs")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing waits or runs\n")
+
+
+@pytest.mark.usefixtures("service")
+def test_watching_in_a_pipe_tells_each_change_once(service: ServiceProcess) -> None:
+    first = begun()
+    deeds: list[Callable[[], object]] = [lambda: None, lambda: ended(first), lambda: None]
+    told: list[tuple[str, str]] = []
+    with suppress(IndexError):  # there is nothing more to do
+        watched = changes(Service(Profile(service.url, None, None)), lambda: deeds.pop(0)())
+        told.extend((job["id"], job["status"]) for job in watched)
+    assert told[-1] == (first, "cancelled")
+    assert len(told) == len(set(told))
+
+
+def test_nobody_there_is_said_at_once() -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    assert run("jobs", "--watch", "--url", nobody).exit_code == 5
+    with pytest.raises(Unreachable):
+        next(changes(Service(Profile(nobody, None, None)), lambda: None))
+
+
+# --- a benchmark ---
+
+MADE = ("ls", "--metadata", "harmonium=bench")
+
+
+def test_figures_are_of_what_was_made_alone() -> None:
+    made = [Outcome(milliseconds / 1000, 10) for milliseconds in range(100, 0, -1)]
+    found = figures_of([*made, Outcome(error="503"), Outcome(0.5, 7, error="failed"), Outcome(error="503")], 4.0)
+    assert (found.first_token_ms_p50, found.first_token_ms_p99) == (50.0, 99.0)
+    assert (found.responses, found.responses_per_second, found.tokens_per_second) == (100, 25.0, 250.0)
+    assert found.errors == {"503": 2, "failed": 1}
+    assert found.lines()[-1] == "errors       503: 2, failed: 1"
+
+
+@pytest.mark.usefixtures("service")
+def test_every_turn_is_measured_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "PROGRESS_SECONDS", 0.01)
+    result = run("bench", "--concurrency", "3", "--turns", "2", "--input", "Count to 3.", "--json")
+    found = json.loads(result.stdout)
+    assert result.stderr == "", "a pipe is not told how far it is"
+    assert (found["responses"], found["errors"], found["interrupted"]) == (6, {}, False)
+    assert 0 < found["first_token_ms_p50"] <= found["first_token_ms_p99"] <= found["seconds"] * 1000
+    assert found["responses_per_second"] == pytest.approx(6 / found["seconds"], rel=0.01)
+    assert found["tokens_per_second"] > found["responses_per_second"]
+    assert said(*MADE) == ""
+
+
+def test_ctrl_c_ends_it_tells_what_was_measured_and_leaves_nothing(service: ServiceProcess, tmp_path: Path) -> None:
+    command = ("bench", "-n", "4", "--turns", "1000", "--json", "--input", "Count to 5.")
+    with at_a_terminal(tmp_path, *command, url=service.url) as measuring:
+        measuring.shows(" of 4000 responses, 0 errors\n")
+        measuring.press(CTRL_C)
+        status, _ = measuring.end(60)
+    found = json.loads(measuring.text[measuring.text.index("{") :])
+    assert (status, found["interrupted"]) == (130, True)
+    assert found["responses"] > 0
+    assert said(*MADE) == ""

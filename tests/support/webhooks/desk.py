@@ -1,7 +1,6 @@
 """What the tests of webhooks share: a store with an outbox, and deliverers from it to a receiver of the test's own."""
 
 import asyncio
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -120,11 +119,3 @@ def unwrapped(letter: Letter, secret: str = SECRET) -> Any:
     """The event that the official client takes from a request."""
     client = OpenAI(api_key="unused", webhook_secret=secret)
     return client.webhooks.unwrap(letter.body, letter.headers)
-
-
-@asynccontextmanager
-async def opened(redis_url: str) -> AsyncIterator[Desk]:
-    """A desk with nothing in its outbox."""
-    desk = Desk(redis_url, f"test-{uuid.uuid4().hex}")
-    yield desk
-    await desk.close()
