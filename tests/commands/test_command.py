@@ -229,20 +229,6 @@ def test_time_in_which_a_process_was_frozen_does_not_count(tmp_path: Path, monke
         assert service.get("/pid") == pid
 
 
-def test_a_key_that_can_be_guessed_and_a_setting_that_kubernetes_has_written_over_are_named(tmp_path: Path) -> None:
-    settings = {"api_keys": f"acme:short,globex:{'k' * 20}", "worker_port": "tcp://10.96.3.6:9000"}
-    with serving(tmp_path, redis_url="redis://unused", **settings) as service:
-        service.get("/pid")
-        service.process.terminate()
-        status, logged = service.end()
-    assert status == 0
-    (guessed,), (passed_over,) = (
-        [line for line in logged.splitlines() if words in line] for words in ("can be guessed", "Kubernetes")
-    )
-    assert re.search("WARNING.* tenants=acme ", guessed)
-    assert re.search("INFO.* variables=HARMONIUM_WORKER_PORT$", passed_over)
-
-
 def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
         worker = int(service.get("/pid"))

@@ -127,12 +127,3 @@ async def _archived_with_a_turn_gone(url: str, folder: Path) -> None:
         part = decode(stored.value)
         await archive.put(key, encode(replace(part, gone={part.turns[-1].id: False})), only_if=stored.etag)
     await archive.close()
-
-
-def test_an_archive_that_is_away_is_told_and_ends_it_with_status_2(
-    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
-    result = fsck()
-    assert (result.exit_code, "The archive was not checked: " in result.output) == (2, True), result.output
-    assert "hunter2" not in result.output

@@ -281,3 +281,66 @@ def test_a_namespace_and_members_without_a_place_of_their_own_are_echoed_where_g
         {**TOOL, "name": "g", "strict": True, **given},
     )
     assert recipients(read) == ["clock.f", "clock.c", "functions.g"]
+
+
+# --- lists of tools as nobody should send them ---
+
+scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "f", "g", "a b", "web_search", "lark"])
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "a"]), inner, max_size=2),
+    max_leaves=4,
+)
+formats = st.fixed_dictionaries({"type": st.sampled_from(["text", "grammar"])}, optional={"syntax": anything})
+members: dict[str, st.SearchStrategy[Any]] = {
+    "description": anything,
+    "parameters": st.dictionaries(st.sampled_from(["type", "properties", "items"]), anything, max_size=2) | anything,
+    "strict": scalars,
+    "format": formats | anything,
+    "defer_loading": scalars,
+    "server_url": anything,
+}
+kinds = st.sampled_from(["function", "function", "custom", "web_search", "mcp", "x"]) | anything
+single = st.fixed_dictionaries({"type": kinds, "name": st.sampled_from("fgh")}, optional=members)
+grouped = st.builds(namespace, st.sampled_from(["functions", "n", "m"]))
+anything_declared = st.recursive(
+    single | grouped | anything,
+    lambda inner: st.builds(lambda name, inside: namespace(name, *inside), st.sampled_from("nm"), st.lists(inner)),
+    max_leaves=4,
+)
+
+named = st.fixed_dictionaries(
+    {"type": st.sampled_from(["function", "custom", "namespace", "mcp", "web_search", "x"]) | anything},
+    optional={"name": st.sampled_from(["f", "g", "n.g", "n"]) | anything, "namespace": st.just("n") | anything},
+)
+anything_allowed = st.fixed_dictionaries(
+    {"type": st.just("allowed_tools")},
+    optional={"tools": st.lists(named, max_size=3), "mode": st.sampled_from(["auto", "required", "none"]) | anything},
+)
+choices = st.sampled_from(["auto", "none", "required"]) | named | anything_allowed | anything
+
+
+@given(value=st.lists(anything_declared, max_size=4) | anything)
+def test_any_declaration_is_read_or_refused_by_its_place(value: Any) -> None:
+    try:
+        read = declared(value)
+    except InvalidRequest as refused:
+        assert (refused.param or "").startswith("tools")
+        return
+    assert len({callee.recipient for callee in read.callees}) == len(read.callees)
+    assert [msgspec.json.decode(msgspec.json.encode(each)) for each in read.echo] == list(read.echo)
+    assert all(f"type {callee.name} = " in read.section for callee in read.callees)
+
+
+@given(value=choices)
+def test_any_choice_is_read_or_refused_by_its_place(value: Any) -> None:
+    all_tools = tools(FUNCTION, namespace("n", {"type": "custom", "name": "g"}), {"type": "mcp"})
+    try:
+        read = read_choice(raw(value), all_tools)
+    except InvalidRequest as refused:
+        assert (refused.param or "").startswith("tool_choice")
+        return
+    callable_ones = {callee.recipient for callee in all_tools.callees}
+    assert (read.allowed or frozenset()) <= callable_ones
+    assert read.choice != "required" or read.allowed is None or read.allowed
+    assert read_choice(raw(read.echo), all_tools) == read

@@ -195,17 +195,6 @@ def test_a_wrong_key_is_refused_and_another_tenants_response_is_not_found(
     assert "elses" not in wrong.output
 
 
-def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProcess) -> None:
-    id = id_of(run("ask", "<|end|>\n caf\u00e9 " + "word " * 4_500))
-    result = run("show", id, "--tokens")
-    told = [json.loads(line) for line in said("show", id, "--tokens", "--json").splitlines()]
-    assert len(told) == 2
-    assert told[0] == service.http().get(f"/console/api/turns/{id}/tokens").json()
-    lines = result.stdout.splitlines()[1:]
-    assert lines[:3] == ["  200006 <|start|>", '    1428 "user"', "  200008 <|message|>"]
-    assert lines[3:7] == ['      27 "<"', '      91 "|"', '     419 "end"', '      91 "|"']
-
-
 # --- jobs ---
 
 
@@ -257,11 +246,9 @@ MADE = ("ls", "--metadata", "harmonium=bench")
 
 def test_figures_are_of_what_was_made_alone() -> None:
     made = [Outcome(milliseconds / 1000, 10) for milliseconds in range(100, 0, -1)]
-    found = figures_of([*made, Outcome(error="503"), Outcome(0.5, 7, error="failed"), Outcome(error="503")], 4.0)
+    found = figures_of([*made, Outcome(error="503"), Outcome(0.5, 7, error="failed")], 4.0)
     assert (found.first_token_ms_p50, found.first_token_ms_p99) == (50.0, 99.0)
-    assert (found.responses, found.responses_per_second, found.tokens_per_second) == (100, 25.0, 250.0)
-    assert found.errors == {"503": 2, "failed": 1}
-    assert found.lines()[-1] == "errors       503: 2, failed: 1"
+    assert (found.responses, found.tokens_per_second, found.errors) == (100, 250.0, {"503": 1, "failed": 1})
 
 
 @pytest.mark.usefixtures("service")

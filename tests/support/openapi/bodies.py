@@ -372,36 +372,17 @@ def _passed_on(name: str, says: str, endpoint: passed.Endpoint, *required: str) 
     return msgspec.defstruct(name, fields, namespace={"__doc__": says}, forbid_unknown_fields=True, kw_only=True)
 
 
-Chat = _passed_on(
-    "CreateChatCompletion", "A conversation as Chat Completions has it.", passed.Endpoint.CHAT, "messages"
-)
-Completion = _passed_on(
-    "CreateCompletion", "A text for the engine's server to go on from.", passed.Endpoint.COMPLETIONS, "prompt"
-)
-Embedding = _passed_on(
-    "CreateEmbedding", "Texts for the engine's server to make embeddings of.", passed.Endpoint.EMBEDDINGS, "input"
-)
-
-
-Messages = _passed_on(
-    "CreateMessage", "A conversation as Anthropic's API has it.", passed.Endpoint.MESSAGES, "messages", "max_tokens"
-)
-CountedMessages = _passed_on(
-    "CountMessageTokens", "A conversation as Anthropic's API has it.", passed.Endpoint.COUNT, "messages"
-)
-Ranked = _passed_on(
-    "CreateRerank", "Documents for the engine's server to rank.", passed.Endpoint.RERANK, "query", "documents"
-)
-Scored = _passed_on("CreateScore", "Texts for the engine's server to compare.", passed.Endpoint.SCORE)
-Decided = _passed_on(
-    "CreateDecision", "Questions for the engine's server to decide.", passed.Endpoint.DECISIONS, "input", "questions"
-)
-Sound = _passed_on(
-    "CreateTranscription",
-    "A form with audio for the engine's server to transcribe.",
-    passed.Endpoint.TRANSCRIBE,
-    "file",
-)
+_TO = passed.Endpoint
+_CHATS, _SERVER = "A conversation as {} has it.", "for the engine's server to"
+Chat = _passed_on("CreateChatCompletion", _CHATS.format("Chat Completions"), _TO.CHAT, "messages")
+Completion = _passed_on("CreateCompletion", f"A text {_SERVER} go on from.", _TO.COMPLETIONS, "prompt")
+Embedding = _passed_on("CreateEmbedding", f"Texts {_SERVER} make embeddings of.", _TO.EMBEDDINGS, "input")
+Messages = _passed_on("CreateMessage", _CHATS.format("Anthropic's API"), _TO.MESSAGES, "messages", "max_tokens")
+CountedMessages = _passed_on("CountMessageTokens", _CHATS.format("Anthropic's API"), _TO.COUNT, "messages")
+Ranked = _passed_on("CreateRerank", f"Documents {_SERVER} rank.", _TO.RERANK, "query", "documents")
+Scored = _passed_on("CreateScore", f"Texts {_SERVER} compare.", _TO.SCORE)
+Decided = _passed_on("CreateDecision", f"Questions {_SERVER} decide.", _TO.DECISIONS, "input", "questions")
+Sound = _passed_on("CreateTranscription", f"A form with audio {_SERVER} transcribe.", _TO.TRANSCRIBE, "file")
 
 
 class Traces(Struct):
