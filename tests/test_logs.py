@@ -63,17 +63,6 @@ def test_a_value_can_not_forge_a_line_or_reach_the_terminal(form: logs.Format, e
     assert all(line.isascii() and line.isprintable() for line in written)
 
 
-def test_the_request_that_is_served_is_on_every_line() -> None:
-    with captured() as lines:
-        token = logs.request_id.set("req_1")
-        logs.event(logger, logging.INFO, "within")
-        logs.request_id.reset(token)
-        logs.event(logger, logging.INFO, "without")
-    within, without = lines()
-    assert within.endswith("within request_id=req_1")
-    assert without.endswith("without")
-
-
 def test_a_traceback_stays_on_its_line_and_a_long_value_is_cut() -> None:
     with captured() as lines:
         try:

@@ -100,13 +100,6 @@ def test_what_is_not_served_is_harmless_at_its_default_and_else_refused_by_name(
         assert words in error.message
 
 
-def test_parameters_of_sampling_are_read_and_what_is_not_said_is_the_model_s() -> None:
-    sampling = create(seed=7, top_k=-1, min_p=0.1, presence_penalty=-2, repetition_penalty=1.5).sampling
-    assert (sampling.seed, sampling.top_k, sampling.min_p, sampling.presence_penalty) == (7, 0, 0.1, -2)
-    untold = create().sampling
-    assert (untold.top_k, untold.min_p, untold.repetition_penalty) == (None, None, None)
-
-
 # --- what is refused ---
 
 

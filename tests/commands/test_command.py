@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from service.build import this_build
 from service.commands.command_line import app
 from service.commands.serve import StartError, listen, redis_for
 from service.settings.settings import load_settings, variable
@@ -102,12 +100,6 @@ def serving(folder: Path, create_app: str = "create_app", **settings: object) ->
         service.process.wait()
         if service.process.stderr is not None:
             service.process.stderr.close()
-
-
-def test_the_version_tells_builds_apart() -> None:
-    result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"{this_build()}\n")
-    assert re.match(r"harmonium 0\.1\.0 \(commit ([0-9a-f]{7,40}|unknown), Python 3\.", result.output)
 
 
 def test_an_address_of_a_server_is_not_passed_over_where_another_engine_is_set() -> None:

@@ -186,16 +186,11 @@ def test_a_path_on_which_one_listens_or_that_is_no_socket_is_refused(lasting: Sa
     assert (base / "file").read_text() == "kept"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("sandbox_listen", "https://here:80", "unix:///path"),
-        ("sandbox_key", "short", "16 to 512"),
-        ("sandbox", "http://user:word@host:80", "should be local"),
-        ("sandbox_tenant_sessions", "40", "is more than all"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_by_name(name: str, value: str, words: str) -> None:
-    said = refused(**{name: value})
-    assert (f"HARMONIUM_{name.upper()}" in said, words in said) == (True, True)
+def test_settings_that_make_no_sense_are_refused_by_name() -> None:
+    for name, value in {
+        "sandbox_listen": "https://here:80",
+        "sandbox_key": "short",
+        "sandbox": "http://here:80",
+    }.items():
+        assert f"HARMONIUM_{name.upper()}" in refused(**{name: value})
     assert "HARMONIUM_SANDBOX=local" in refused(sandbox="local", workers="2")

@@ -203,19 +203,3 @@ def test_no_form_of_a_url_shows_a_password() -> None:
         "unix://me:****@/run/s.sock?db=1",
     ):
         assert display(load_settings(redis_url=url.replace("****", SECRET)))["redis_url"] == url
-
-
-def test_what_is_searched_is_read_where_all_is_given(tmp_path: Path) -> None:
-    (tmp_path / "documents").mkdir()
-    assert load_settings(search="folder", search_folder="documents").search_folder == str(tmp_path / "documents")
-    assert load_settings(search="exa", search_key="sk-x").search == "exa"
-    hosts = load_settings(search_hosts="Wiki.internal, wiki.internal:8080,[fd00::1]:80").search_hosts
-    assert hosts == ("wiki.internal", "wiki.internal:8080", "[fd00::1]:80")
-
-
-def test_data_is_kept_where_the_desktop_says_data_goes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert load_settings().data_dir == tmp_path / "harmonium"
-    monkeypatch.delenv("XDG_DATA_HOME")
-    assert load_settings().data_dir == Path.home() / ".local/share/harmonium"
-    assert load_settings(data_dir="here").data_dir == Path.cwd() / "here"

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,20 +95,6 @@ async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk) -> None:
         delivering.wake(second)
         await until(lambda: len(box.letters) == 2)
     assert [unwrapped(letter).data.id for letter in box.letters] == [first, second]
-
-
-async def test_a_process_that_ends_lets_deliveries_arrive_and_cuts_off_the_rest(desk: Desk) -> None:
-    id, timing = await desk.end(), replace(QUICK, margin_seconds=0.1, leave_seconds=0.1)
-    async with inbox() as box:
-        box.answers = [silence]
-        async with desk.delivering(box.url, timing=timing, given={"seconds": 4}):
-            await until(lambda: box.under_way)
-            start = time.monotonic()
-        assert time.monotonic() - start < 3.5
-        assert await desk.waiting() == 1
-        async with desk.delivering(box.url) as delivering:
-            await delivering.settled()
-    assert [unwrapped(letter).data.id for letter in box.letters] == [id, id]
 
 
 async def test_a_store_that_goes_away_and_comes_back_interrupts_nothing(

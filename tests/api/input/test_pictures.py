@@ -17,7 +17,7 @@ from service.markup.messages import chat_messages, with_pictures
 from service.markup.speech import sizes_in, with_urls
 from service.steps import in_one_go
 from store.turn import PICTURES
-from tests.support.pictures import gif, jpeg, part, png, said, url_of, webp
+from tests.support.pictures import gif, jpeg, png, said, url_of, webp
 from tests.support.responses.requests import prompt
 
 HEADS = {
@@ -124,13 +124,6 @@ def test_a_prompt_in_harmony_has_a_line_as_ever_and_a_note_that_nobody_writes() 
     assert (note.role, note.tokens, note.item) == (PICTURES, b"", message.item)
     assert [each.digest.hex() for each in shown.pictures] == [HEX]
     assert prompt(input=f"Before\n{IMAGE}\nafter").pictures == ()
-
-
-def test_the_detail_of_a_picture_goes_on_in_the_words_of_chat_completions() -> None:
-    for detail, told in (("auto", {}), ("low", {"detail": "low"}), ("original", {"detail": "high"})):
-        kept = prompt(input=[{"role": "user", "content": [part(DOT, detail)]}]).messages
-        ((image,),) = (each["content"] for each in chat_messages(with_pictures(kept), {}, sees=True))
-        assert image["image_url"] == {"url": f"picture:{HEX}/{len(DOT)}"} | told
 
 
 @given(st.text(max_size=20))

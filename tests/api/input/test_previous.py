@@ -16,7 +16,6 @@ from tests.support.responses import samples
 from tests.support.responses.requests import Json, prompt
 
 NOW: list[Json] = [{"role": "user", "content": "And now?"}]
-USER: Json = {"role": "user", "name": None, "content": [{"type": "text", "text": "Hi"}]}
 TOOL_CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
 HARMONY_CALL: Json = {
     "role": "assistant",
@@ -60,13 +59,6 @@ def test_output_messages_given_back_make_the_prompt_that_the_store_would_have_ma
 
 
 # --- the forms ---
-
-
-def test_system_and_developer_messages_are_left_out() -> None:
-    roles = ("system", "developer")
-    left_out = [{"role": role, "content": "Be rude."} for role in roles] + [{"author": {"role": "system"}}]
-
-    assert made([*left_out, USER], *NOW).tokens == made([USER], *NOW).tokens
 
 
 CHATS: Json = {"role": "assistant", "content": "Wait.", "reasoning": "Hm.", "tool_calls": [TOOL_CALL]}

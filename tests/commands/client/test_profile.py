@@ -8,11 +8,8 @@ from service.commands.client.errors import EXIT_USAGE, ClientError
 from service.commands.client.profile import (
     DEFAULT_URL,
     KEY,
-    MAX_SERVICES,
     PROFILE,
     Profile,
-    keep_last,
-    last_of,
     read_profile,
 )
 
@@ -98,14 +95,3 @@ def test_a_file_that_is_wrong_is_said(tmp_path: Path, content: str, words: str) 
         read_profile(None, None, None, {"XDG_CONFIG_HOME": str(tmp_path)})
     assert words in str(raised.value)
     assert "secret" not in str(raised.value)
-
-
-def test_the_last_ids_of_so_many_services_are_known(tmp_path: Path) -> None:
-    environment = {"XDG_STATE_HOME": str(tmp_path)}
-    for number in range(MAX_SERVICES + 1):
-        keep_last(f"http://{number}", f"resp_{number}", environment)
-    keep_last("http://1", "resp_new", environment)
-    assert last_of("http://1", environment) == "resp_new"
-    with pytest.raises(ClientError, match="nothing was asked"):
-        last_of("http://0", environment)
-    assert [file.name for file in (tmp_path / "harmonium").iterdir()] == ["last.json"]

@@ -48,10 +48,6 @@ def test_forks_within_forks_have_columns_of_their_own() -> None:
     ]
 
 
-def test_a_conversation_stands_beside_its_turn_and_a_tree_may_lack_its_beginning() -> None:
-    assert drawing("b<gone", "c<b", "conv_1<c", "d<lost") == ["* d  D", "* c (conv_1)  C", "* b  B"]
-
-
 @pytest.mark.usefixtures("service")
 def test_conversations_are_listed_by_what_was_said_last(service: ServiceProcess) -> None:
     first = id_of(run("ask", "My name is Ada."))
