@@ -118,9 +118,10 @@ def test_what_kubernetes_puts_into_a_pod_is_passed_over(monkeypatch: pytest.Monk
 
 def test_a_name_that_only_looks_like_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PORT": "tcp:8000", "PORTS": "tcp://10.96.3.4:8000", "REDIS_PORT": "6379"}.items():
-        with monkeypatch.context() as patch, pytest.raises(SettingsError, match=f"HARMONIUM_{name}"):
+        with monkeypatch.context() as patch:
             patch.setenv(f"HARMONIUM_{name}", value)
-            load_settings()
+            with pytest.raises(SettingsError, match=f"HARMONIUM_{name}"):
+                load_settings()
 
 
 def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:

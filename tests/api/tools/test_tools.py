@@ -1,7 +1,8 @@
 """Tools as they are declared: what the prompt shows, who may be called, what is echoed, and what must be held."""
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from service.steps import in_one_go
 from tests.support.documents import block
 
 TOOL: dict[str, Any] = {"type": "function", "name": "f", "description": "Does f.", "parameters": {"type": "object"}}
+T = TypeVar("T")
 MAX_TOOLS = 8
 MAX_TOOLS_BYTES = 4096
 UNHOLDABLE = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}
@@ -320,12 +322,18 @@ anything_allowed = st.fixed_dictionaries(
 choices = st.sampled_from(["auto", "none", "required"]) | named | anything_allowed | anything
 
 
+def attempt(reading: Callable[[], T]) -> T | InvalidRequest:
+    try:
+        return reading()
+    except InvalidRequest as refused:
+        return refused
+
+
 @given(value=st.lists(anything_declared, max_size=4) | anything)
 def test_any_declaration_is_read_or_refused_by_its_place(value: Any) -> None:
-    try:
-        read = declared(value)
-    except InvalidRequest as refused:
-        assert (refused.param or "").startswith("tools")
+    read = attempt(lambda: declared(value))
+    if isinstance(read, InvalidRequest):
+        assert (read.param or "").startswith("tools")
         return
     assert len({callee.recipient for callee in read.callees}) == len(read.callees)
     assert [msgspec.json.decode(msgspec.json.encode(each)) for each in read.echo] == list(read.echo)
@@ -335,10 +343,9 @@ def test_any_declaration_is_read_or_refused_by_its_place(value: Any) -> None:
 @given(value=choices)
 def test_any_choice_is_read_or_refused_by_its_place(value: Any) -> None:
     all_tools = tools(FUNCTION, namespace("n", {"type": "custom", "name": "g"}), {"type": "mcp"})
-    try:
-        read = read_choice(raw(value), all_tools)
-    except InvalidRequest as refused:
-        assert (refused.param or "").startswith("tool_choice")
+    read = attempt(lambda: read_choice(raw(value), all_tools))
+    if isinstance(read, InvalidRequest):
+        assert (read.param or "").startswith("tool_choice")
         return
     callable_ones = {callee.recipient for callee in all_tools.callees}
     assert (read.allowed or frozenset()) <= callable_ones

@@ -5,13 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.commands.client.errors import EXIT_USAGE, ClientError
-from service.commands.client.profile import (
-    DEFAULT_URL,
-    KEY,
-    PROFILE,
-    Profile,
-    read_profile,
-)
+from service.commands.client.profile import DEFAULT_URL, KEY, PROFILE, Profile, read_profile
 
 CONFIG = """
 default = "home"

@@ -143,10 +143,7 @@ OPERATIONS: dict[str, Operation] = {
     "createScore": Operation(bodies.Scored, _PASSED, (404, *BODY, 422, 504), "The server's answer."),
     "createDecision": Operation(bodies.Decided, _PASSED, (404, *BODY, 422, 504), "The server's answer."),
     "createTranscription": Operation(
-        *(bodies.Sound, _PASSED, (404, *BODY, 422, 504), _EVENTS),
-        streams="PassedOn",
-        form=True,
-        texts=("text/plain",),
+        *(bodies.Sound, _PASSED, (404, *BODY, 422, 504), _EVENTS), streams="PassedOn", form=True, texts=("text/plain",)
     ),
     "ingestTraces": Operation(bodies.Traces, {204: None}, BODY, "They were taken in."),
     "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),
