@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.api import events
 from service.api.events import Event
-from service.api.open_responses import open_compaction, open_response
+from service.api.open_responses import open_response
 from service.api.response import (
     Compaction,
     CustomToolCall,
@@ -155,14 +155,6 @@ def test_a_response_has_the_specification_s_keys_and_no_other() -> None:
     for choice in ("required", named[0], {"type": "allowed_tools", "mode": "auto", "tools": named}):
         whole = response(tool_choice=choice, text={"format": FORMAT, "verbosity": "low"}, reasoning={"effort": "max"})
         open_responses.check_response(open_response(plain(whole)))
-
-
-def test_a_compaction_has_the_specification_s_keys_and_no_other() -> None:
-    whole = plain(response())
-    answer = {"id": "resp_1", "object": "response.compaction", "created_at": 1, **whole}
-    shown = open_compaction({**answer, "object": "response.compaction"})
-    assert shown.keys() == {"id", "object", "created_at", "output", "usage"}
-    open_responses.check_usage(shown["usage"])
 
 
 def test_the_tools_of_a_namespace_are_shown_one_by_one_and_hosted_ones_not_at_all() -> None:

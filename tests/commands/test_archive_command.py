@@ -103,14 +103,6 @@ async def _joined(url: str, folder: Path) -> None:
     await archive.close()
 
 
-def test_a_url_with_a_password_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "postgresql://me:hunter2@127.0.0.1:1/db")
-    result = told("status", "--quick")
-    assert result.exit_code == 2
-    assert "unavailable" in result.output
-    assert "hunter2" not in result.output
-
-
 def test_faults_end_it_with_1_until_they_are_repaired(ids: list[str], folder: Path) -> None:
     sound = told("verify", "--all")
     assert sound.output == "2 trees with 3 turns in the archive, 2 trees of Redis: nothing is wrong\n"

@@ -16,7 +16,6 @@ from store.layout import shared_secret
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 from tests.support.store.backups import cut
-from tests.support.store.disks import fill, small_disk
 
 WORDS = "my secret words"
 PASSWORD = "sk-very-secret"
@@ -109,22 +108,6 @@ def test_a_file_that_is_there_is_not_replaced(server: EmbeddedServer, tmp_path: 
     assert (tmp_path / "one.hm").read_text() == "precious"
     missing = harmonium("restore", "none.hm", "--data-dir", tmp_path / "never")
     assert (missing.exit_code, "none.hm" in missing.stderr, (tmp_path / "never").exists()) == (2, True, False)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    yield from small_disk(tmp_path / "disk", 2)
-
-
-def test_a_file_that_finds_no_room_on_its_disk_says_so_and_not_that_the_archive_is_away(
-    server: EmbeddedServer, disk: Path
-) -> None:
-    filler = fill(disk, but=96 * 1024)
-    result = harmonium("backup", disk / "one.hm")
-    assert result.exit_code == 2
-    assert f"the disk of {disk / 'one.hm'} has no room for the rest of it" in result.stderr
-    filler.unlink()
-    assert harmonium("backup", disk / "one.hm", "--resume").exit_code == 0
 
 
 def test_a_server_that_is_not_there_is_one_line_without_the_password(server: EmbeddedServer) -> None:

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from service.commands.command_line import app
-from service.commands.serve import StartError, listen, redis_for
+from service.commands.serve import StartError, redis_for
 from service.settings.settings import load_settings, variable
 from store.embedded import EmbeddedServer
 from tests.support import ROOT
@@ -133,13 +133,6 @@ def test_the_settings_it_prints_hold_no_secret_and_no_mask_is_read_back_as_a_key
     (tmp_path / ".env").write_text(printed)
     monkeypatch.delenv("HARMONIUM_API_KEYS")
     assert load_settings().api_keys == ()
-
-
-def test_a_port_that_is_taken_and_a_host_that_is_not_this_machine_are_named() -> None:
-    with listen("127.0.0.1", 0) as first, pytest.raises(StartError, match=f"port {first.getsockname()[1]} on"):
-        listen("127.0.0.1", first.getsockname()[1])
-    with pytest.raises(StartError, match="not an address"):
-        listen("192.0.2.1", 0)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

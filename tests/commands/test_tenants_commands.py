@@ -100,18 +100,6 @@ def test_which_models_a_project_may_use_is_said_shown_and_cleared() -> None:
     assert told("projects", "models", project, "--clear")["model_ids"] == []
 
 
-def test_tenants_of_the_settings_are_projects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMONIUM_API_KEYS", "globex:sk-globex-0123456789,acme:sk-acme-0123456789")
-    assert [(each["id"], each["static"], each["created_at"]) for each in told("projects", "list")] == [
-        ("acme", True, None),
-        ("globex", True, None),
-    ]
-    assert told("projects", "models", "acme", "--deny", "m")["model_ids"] == ["m"]
-    assert run("keys", "create", "acme").exit_code == 1
-    monkeypatch.setenv("HARMONIUM_API_KEYS", "globex:sk-globex-0123456789")
-    assert run("projects", "models", "acme").exit_code == 1
-
-
 def test_usage_is_what_was_answered_by_project_key_and_model(service: ServiceProcess) -> None:
     project, other = (told("projects", "create", name)["id"] for name in ("Chat", "Other"))
     key = told("keys", "create", project)

@@ -13,8 +13,6 @@ from store.codec import SHIPPED, file_of
 from tests.support import ROOT
 from tests.support.documents import links
 
-SECONDS = 60
-
 
 def git(folder: Path, *arguments: str) -> str:
     """What git says, without anybody's configuration."""
@@ -24,22 +22,12 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """The folder of a package that nobody says anything of."""
-    folder = tmp_path / "checkout" / "service"
-    folder.mkdir(parents=True)
-    return folder
-
-
-def test_an_installed_package_says_what_its_wheel_says(package: Path) -> None:
+def test_an_installed_package_says_what_its_wheel_says_and_a_checkout_is_asked(tmp_path: Path) -> None:
+    package = tmp_path / "checkout" / "service"
+    package.mkdir(parents=True)
     (package / COMMIT_FILE).write_text("abc1234\n")
     assert commit_of(package) == "abc1234"
-
-
-def test_a_checkout_is_asked_and_not_what_an_earlier_build_left(package: Path) -> None:
     git(package.parent, "init", "-q")
-    (package / COMMIT_FILE).write_text("abc1234\n")
     assert commit_of(package) == "unknown"  # nothing is committed yet
     git(package.parent, "commit", "-q", "--allow-empty", "-m", "first")
     assert commit_of(package) == git(package.parent, "rev-parse", "--short=7", "HEAD")
@@ -54,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
     environment = {**os.environ, "COMMIT": "abc1234"}
     command = [sys.executable, "-c", build]
-    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True, timeout=SECONDS)
+    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True, timeout=60)
     (built,) = source.glob("*.whl")
     return built
 

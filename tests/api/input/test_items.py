@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.api.content import IMAGE
+from service.api.ids import MAX_OUTPUT_ITEMS, ItemIndex, input_item_id, output_item_id, place_of, response_of
 from service.api.read import READERS, identify
 from service.errors import InvalidRequest
 from service.harmony.render import message
@@ -371,3 +372,18 @@ def test_any_history_is_read_or_refused_by_name(history: list[Json], items: list
         assert made.startswith(("input", "previous_input_messages"))
         return
     assert all(message.name for message in made.messages if message.role == "tool")
+
+
+# --- ids of items, derived from the response's, and traced back to it ---
+
+
+def test_an_id_that_we_did_not_make_leads_nowhere() -> None:
+    digits = RESPONSE_ID[5:]
+    for foreign in ("", "msg_", "msg_123", f"msg{digits}0000", f"x_{digits}0000", f"{RESPONSE_ID}0000", "_"):
+        assert response_of(foreign) is None
+
+
+@given(kind=st.sampled_from(["message", "reasoning", "function_call"]), index=st.integers(0, MAX_OUTPUT_ITEMS - 1))
+def test_an_id_says_where_its_item_stands(kind: str, index: int) -> None:
+    assert place_of(output_item_id(RESPONSE_ID, kind, index)) == ItemIndex(RESPONSE_ID, False, index)
+    assert place_of(input_item_id(RESPONSE_ID, kind, index)) == ItemIndex(RESPONSE_ID, True, index)

@@ -75,7 +75,6 @@ def test_a_key_that_can_be_none_is_refused_without_being_shown(environment: dict
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("profiles = 3", "config.toml"),
         ("[profiles.home]\nkey = 'sk-secret'", "unknown field"),
         ("default = 'nobody'", "no [profiles.nobody]"),
         ("# " + "x" * 70_000, "more than"),

@@ -1,13 +1,11 @@
 """`harmonium ls` and `harmonium tree`: what a service lists, and a tree drawn as `git log --graph` would."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from service.commands.client.errors import ClientError
-from service.commands.client.trees import draw, moment_of
+from service.commands.client.trees import draw
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
 
@@ -85,14 +83,3 @@ def test_a_tree_is_drawn_with_its_branches() -> None:
         f"* {first}  {head}",
     ]
     assert {turn["id"] for turn in told("tree", fork)["turns"]} == {first, second, fork}
-
-
-def test_a_time_is_a_date_or_so_long_ago() -> None:
-    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    assert moment_of("2h", now) == int(now.timestamp()) - 7_200
-    assert moment_of("7d", now) == int(now.timestamp()) - 7 * 86_400
-    assert moment_of("2026-11-23T12:00+00:00") == int(now.timestamp())
-    assert moment_of("999999d", now) == 0
-    for text in ("", "tomorrow", "2026-13-01", "-1h", "9" * 400 + "d"):
-        with pytest.raises(ClientError):
-            moment_of(text)

