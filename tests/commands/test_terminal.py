@@ -9,28 +9,19 @@ from rich.console import Console
 from service.commands.terminal import TerminalFormatter, card
 from service.settings.settings import load_settings
 
-PLAIN = Console(color_system=None)
 
-
-def line(message: str, level: int = logging.INFO, console: Console = PLAIN, **fields: Any) -> str:
+def line(message: str, **fields: Any) -> str:
     """How an event is shown, from behind its time."""
-    record = logging.LogRecord("harmonium.test", level, __file__, 1, "%s", (message,), None)
+    record = logging.LogRecord("harmonium.test", logging.INFO, __file__, 1, "%s", (message,), None)
     record.__dict__["fields"] = fields
-    return TerminalFormatter(console).format(record)[9:]
-
-
-def request(path: str = "/v1/responses", status: int = 200, **fields: Any) -> str:
-    known = {"method": "POST", "path": path, "status": status, "ms": 7.4, "tenant": "default", "request_id": "req_1"}
-    return line("request", **{**known, **fields})
+    return TerminalFormatter(Console(color_system=None)).format(record)[9:]
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\n00:00:00 forged", "\u202e"])
 def test_nothing_breaks_out_of_a_line_or_reaches_the_terminal(evil: str) -> None:
-    odd: Any = {evil: "x"}
-    written = [
-        line(evil, reason=evil, **odd),
-        request(evil, method=evil, tenant=evil, code=evil, param=evil, client=evil, outcome=evil, response_id=evil),
-    ]
+    names = ("method", "path", "tenant", "code", "param", "client", "outcome", "response_id")
+    of_request: Any = {"status": 200, "ms": 7.4, **dict.fromkeys(names, evil)}
+    written = [line(evil, reason=evil, **{evil: "x"}), line("request", **of_request)]
     assert all(text.replace("…", "").isascii() and text.isprintable() for text in written)
 
 

@@ -82,4 +82,6 @@ def test_a_clients_command_loads_little() -> None:
         "from service.__main__ import main\nmain()"
     )
     done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True)
-    assert not {"fastapi", "starlette", "redis", "aiohttp", "service.settings"} & set(done.stderr.split())
+    modules = set(done.stderr.split())
+    assert "service.commands.client.command_line" in modules
+    assert not {"fastapi", "starlette", "redis", "aiohttp", "service.settings"} & modules
