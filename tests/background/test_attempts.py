@@ -1,25 +1,17 @@
 """Background responses whose engine or worker fails: they go on from what was said, or end saying what happened."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 from openai.types.responses import Response
 
-from service.api import events
-from service.api.response import decode_response
 from service.background.timing import Timing
 from service.backoff import Backoff
-from service.engine.port import Chunk, EngineError, EngineRefused, EngineUnavailable, Finish, Generation
+from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Finish
 from service.harmony.tokens import RETURN, encode
-from service.responses.output.journal import Batch, encode_batch
 from service.settings.settings import Settings
-from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service import inside
@@ -29,13 +21,11 @@ from tests.support.service.background import (
     going_on,
     opened_stream,
     reached,
-    retrieved,
     said,
     streamed,
     submitted,
 )
-from tests.support.service.inside import CARD, Inside, answer, opened, scripted, then, thought
-from tests.support.service.streams import sent
+from tests.support.service.inside import answer, opened, scripted, then, thought
 from tests.support.waiting import until
 
 WORDS = "One, two, three, four, five, six, seven, eight, nine, ten."
@@ -96,24 +86,6 @@ async def test_an_engine_that_fails_after_each_few_tokens_says_all_and_nothing_t
     assert len({generation.id for generation in engine.generations}) == len(engine.generations)
 
 
-class Caching(ScriptedEngine):
-    """An engine that says of each generation how much of its prompt was cached: ten tokens more each time."""
-
-    async def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
-        cached = 10 * len(self.generations) + 5
-        async with aclosing(super().generate(generation)) as chunks:
-            async for chunk in chunks:
-                yield msgspec.structs.replace(chunk, cached_tokens=cached)
-
-
-async def test_what_was_cached_is_what_the_first_attempt_found(settings: Settings) -> None:
-    found = await made(
-        settings, Caching(CARD, going_on(SPOKEN, lambda left: [left[:9], *([DEATH] if left[9:] else [])]))
-    )
-    assert found.usage
-    assert found.usage.input_tokens_details.cached_tokens == 5
-
-
 async def test_the_limit_of_output_tokens_holds_over_all_attempts(settings: Settings) -> None:
     engine = scripted(going_on(answer(WORDS * 3), lambda left: [left[:5], DEATH]))
     async with serving(settings, engine) as inside, inside.client() as client:
@@ -158,12 +130,6 @@ async def test_what_is_gone_on_with_amid_a_format_matches_it_or_fails(
     assert tags[-1] is None
 
 
-async def test_an_engine_that_died_at_its_last_token_is_not_asked_again(settings: Settings) -> None:
-    engine = scripted([SPOKEN[:-1], DEATH], [SPOKEN[-1:]], [])
-    found = await made(settings, engine)
-    assert (found.status, found.output_text) == ("completed", WORDS)
-
-
 async def test_while_the_engine_is_away_jobs_wait_and_then_all_complete(settings: Settings) -> None:
     away = Die(EngineUnavailable("restarting"))
     back = asyncio.Event()
@@ -191,31 +157,6 @@ async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -
     async with serving(changed(settings, lease_seconds=1.0), engine) as inside, inside.client() as client:
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
-
-
-async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings: Settings) -> None:
-    idle = changed(settings, worker=False)
-    async with serving(idle, scripted([])) as inside, inside.client() as client, opened_stream(client) as (id, _):
-        jobs = Jobs(inside.store)
-        (job,) = (await jobs.claim(0, 1)).jobs
-        strange = [events.ResponseInProgress(response) for response in [await as_struct(inside, id)] * 60]
-        for number, event in enumerate(strange, start=2):
-            event.sequence_number = number
-        await jobs.write(job.lease, Entry(61, encode_batch(Batch([*strange]))))
-        await jobs.hand_back(job.lease, failed=False)
-        async with serving(settings, scripted([answer("never")])):
-            found = await ended(client, id)
-            stream = (await retrieved(inside, id, stream="true")).text
-            numbers = [event["sequence_number"] for event in sent(stream)]
-    assert found.status == "failed"
-    assert found.error
-    assert "another release" in found.error.message
-    assert numbers == list(range(len(numbers)))
-
-
-async def as_struct(inside: Inside, id: str) -> Any:
-    """A response as events hold it."""
-    return decode_response((await retrieved(inside, id)).content)
 
 
 async def test_a_log_that_is_full_ends_its_response_whole(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from store.jobs.jobs import Jobs
 from store.jobs.model import Priority
 from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.background import changed, ended, said, streamed, submitted
+from tests.support.service.background import changed, ended, said, streamed
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import MODEL
 
@@ -111,12 +111,6 @@ async def test_it_is_limited_as_all_background_work(settings: Settings) -> None:
         with pytest.raises(openai.RateLimitError):
             await left(client)
         go.set()
-    few = changed(settings, max_queued=1, worker_concurrency=0, key_prefix=f"{settings.key_prefix}-few")
-    async with serving(few, scripted([answer("Not said.")])) as inside, inside.client() as client:
-        await submitted(client)
-        with pytest.raises(openai.APIStatusError) as refused:
-            await client.responses.create(model=MODEL, input="hi", stream=True, extra_headers=DETACHED)
-        assert refused.value.response.headers["retry-after"]
 
 
 @pytest.mark.parametrize(("tier", "level"), [("default", Priority.PRIORITY), ("flex", Priority.FLEX)])

@@ -1,12 +1,9 @@
 """A bug that ends a part of what goes on beside requests: it costs no other part, and is said aloud."""
 
 import asyncio
-import contextlib
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -14,55 +11,23 @@ import pytest
 from service.background import tasks
 from service.background.worker import Worker
 from service.settings.settings import Settings, variable
-from store.errors import StoreUnavailable
-from store.layout import Layout
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.waiting import until
 
 WORKER = """
-import asyncio
 from service.background import tasks
 from service.commands.command_line import app
-from service.engine.demo import DemoEngine
-
-def say(word):
-    print(word, flush=True)
-
-async def loading(self):
-    say("loading")
-    await asyncio.Event().wait()
-
-async def closed(self):
-    say("closed")
 
 async def faulty(*args):
     raise RuntimeError("a bug")
 
-{fault}
+tasks.sweep_for_ever = faulty
 app(["worker"])
 """
 """`harmonium worker` with a mistake in it."""
 
 WAIT_SECONDS = 20
-
-
-@contextlib.contextmanager
-def faulty_worker(settings: Settings, fault: str) -> Iterator[subprocess.Popen[str]]:
-    """A worker's process, until the end of the block."""
-    given = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
-    process = subprocess.Popen(
-        [sys.executable, "-c", WORKER.format(fault=fault)],
-        env={"PYTHONPATH": ":".join(sys.path)} | {variable(name): value for name, value in given.items()},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 async def probed(inside: Inside) -> httpx.Response:
@@ -109,41 +74,15 @@ async def test_a_worker_process_that_has_a_fault_hands_back_and_says_so_by_its_s
     idle = changed(settings, worker=False)
     async with serving(idle, scripted([])) as inside, inside.client() as client:
         id = (await submitted(client)).id
-        with faulty_worker(settings, "tasks.sweep_for_ever = faulty") as process:
-            log, _ = await asyncio.to_thread(process.communicate, timeout=WAIT_SECONDS)
-        assert process.returncode == 1, log
-        assert "RuntimeError: a bug" in log
+        given = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+        process = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", WORKER],
+            env={"PYTHONPATH": ":".join(sys.path)} | {variable(name): value for name, value in given.items()},
+            capture_output=True,
+            timeout=WAIT_SECONDS,
+        )
+        assert process.returncode == 1
+        assert b"RuntimeError: a bug" in process.stdout + process.stderr
         async with serving(settings, scripted([answer("Hello.")])):
             assert (await ended(client, id)).status == "completed"
-
-
-def test_a_worker_that_is_stopped_while_its_engine_loads_leaves_at_once_and_closes_what_it_opened(
-    settings: Settings,
-) -> None:
-    with faulty_worker(settings, "DemoEngine.start, DemoEngine.close = loading, closed") as process:
-        assert cast(IO[str], process.stdout).readline() == "loading\n"
-        process.send_signal(signal.SIGTERM)
-        log, _ = process.communicate(timeout=WAIT_SECONDS)
-    assert (process.returncode, log) == (0, "closed\n")
-
-
-async def test_a_store_that_is_away_at_the_start_has_its_record_as_soon_as_it_is_back(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agree, tries = Layout.agree, iter(range(3))
-
-    async def away_at_first(self: Layout) -> None:
-        if next(tries, None) is not None:
-            raise StoreUnavailable("away")
-        await agree(self)
-
-    monkeypatch.setattr(Layout, "agree", away_at_first)
-    monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 3600)
-    async with serving(settings, scripted([])) as inside:
-        record = inside.store.keyspace.all_shards()[0].store
-
-        async def recorded() -> bool:
-            async with inside.store.server.operation() as operation:
-                return bool(await operation.command("EXISTS", record))
-
-        await until(recorded, WAIT_SECONDS)

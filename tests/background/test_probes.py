@@ -65,12 +65,3 @@ async def test_a_worker_without_its_store_or_engine_is_alive_and_says_what_is_mi
     found = Scraped((await worker.get("/metrics")).text)
     assert found.value("harmonium_store_up") == 0
     assert found.values("harmonium_store_responses") == []
-
-
-async def test_a_worker_s_metrics_are_guarded_as_the_service_s_are(worker: Worker) -> None:
-    guarded = Worker(worker.server, api_keys="sk-anybody", metrics_key="sk-metrics")
-    assert (await guarded.get("/metrics")).status_code == 401
-    assert (await guarded.get("/metrics", "sk-anybody")).status_code == 401
-    assert (await guarded.get("/metrics", "sk-metrics")).status_code == 200
-    assert (await guarded.get("/health")).status_code == 200
-    await close_service(guarded.service)

@@ -17,7 +17,6 @@ from tests.support.service.background import changed
 from tests.support.service.inside import serving
 from tests.support.service.seen import ask
 from tests.support.store.audit import scores
-from tests.support.store.sample import turn
 
 TENANT = "acme"
 MONTH = Check("all", "tokens", "month", 1_000_000)
@@ -46,34 +45,6 @@ async def test_all_that_is_due_is_looked_at_however_much_it_is(limited: Settings
         await reserved(service, 2 * MOST_DUE + 1)
         assert await settle_due(service.tenants.limiter.limits) == 2 * MOST_DUE + 1
         assert await service.tenants.limiter.limits.due() == []
-
-
-async def test_what_a_newer_release_has_stored_is_in_nobodys_way(limited: Settings) -> None:
-    async with opened(limited) as service:
-        newer, _ = await reserved(service, 2)
-        await service.store.append(TENANT, turn(newer))
-        async with service.store.server.operation() as operation:
-            key = service.store.keyspace.response(TENANT, newer).key("response")
-            await operation.command("SETRANGE", key, 0, b"\xee")
-        assert await settle_due(service.tenants.limiter.limits) == 2
-        assert await service.tenants.limiter.limits.due() == []
-
-
-@pytest.mark.parametrize("held", [True, False])
-async def test_a_reservation_that_has_expired_is_due_no_more(limited: Settings, held: bool) -> None:
-    async with opened(limited) as service:
-        limits = service.tenants.limiter.limits
-        (id,) = await reserved(service, 1)
-        (shard,) = service.store.keyspace.all_shards()
-        async with service.store.server.operation() as operation:
-            key = shard.reservations.replace("reservations", f"reserved:{TENANT}")
-            assert await operation.command("DEL", key) == 1
-        assert [each.id for each in await limits.due()] == [id]
-        if held:
-            await limits.hold(TENANT, [id])
-        else:
-            await settle_due(service.tenants.limiter.limits)
-        assert await limits.due() == []
 
 
 @pytest.mark.parametrize("accepted", [True, False])

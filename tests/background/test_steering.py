@@ -13,8 +13,8 @@ from service.settings.settings import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
 from store.limits import Check, Limits
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted
-from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, thought
+from tests.support.service.background import changed, ended, opened_stream, said, streamed, submitted
+from tests.support.service.inside import Inside, answer, opened, scripted, serving, thought
 from tests.support.service.seen import ask
 from tests.support.waiting import until
 from tests.web.socket.test_steering import LOOKUP, Answers, Paused
@@ -89,17 +89,6 @@ async def test_an_answer_is_cut_and_another_response_goes_on_from_it(settings: S
     assert [item.role for item in listed.data] == ["user", "assistant", "user"]  # type: ignore[union-attr]
 
 
-async def test_what_goes_on_is_asked_of_the_same_server_by_its_session(settings: Settings) -> None:
-    paused, answers = Paused(opened("One, two")), Answers()
-    engine = scripted(paused, answers)
-    async with serving(settings, engine) as inside, inside.client() as client:
-        id = (await submitted(client, extra_headers={"x-session-id": "mine"})).id
-        await paused.reached.wait()
-        await accepted(inside, id)
-        await ended(client, await successor_of(client, id))
-    assert [each.affinity for each in engine.generations] == ["mine", "mine"]
-
-
 async def test_the_settings_and_the_conversation_before_it_go_with_it(settings: Settings) -> None:
     paused, answers = Paused(opened("It is")), Answers()
     tool: Json = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
@@ -149,19 +138,6 @@ async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(sett
         assert await until(used, wanted=lambda tokens: tokens == sum(each.total_tokens for each in took if each))
 
 
-async def test_what_waits_is_steered_once_a_worker_has_it(settings: Settings) -> None:
-    answers = Answers()
-    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as client:
-        id = (await submitted(client, "Why?")).id
-        await accepted(idle, id)
-        assert (await client.responses.retrieve(id)).status == "queued"
-        async with serving(settings, scripted(answers)):
-            target = await ended(client, id)
-            await ended(client, await successor_of(client, id))
-    assert (target.output, target.incomplete_details and target.incomplete_details.reason) == ([], "steered")
-    assert "Why?<|end|><|start|>user<|message|>Be brief.<|end|>" in answers.text
-
-
 # --- what comes back ---
 
 
@@ -178,27 +154,6 @@ async def test_a_cancel_gives_back_what_was_said_and_is_no_successor(settings: S
     failed = [event.to_dict() for event in told if event.type == "response.steer.failed"]
     assert [(each["steer"]["id"], each["code"], each["steer"]["input"]) for each in failed] == back
     assert told[-1].response.status == "cancelled"
-
-
-async def test_behind_a_call_it_comes_back_as_the_caller_owes_its_output(settings: Settings) -> None:
-    call = called("lookup", "{}")
-    async with serving(settings, scripted(paused := Paused(call[:-1], call[-1:]))) as inside, inside.client() as client:
-        id = (await submitted(client, tools=[LOOKUP])).id
-        await paused.reached.wait()
-        steer_id = await accepted(inside, id)
-        paused.on.set()
-        assert await given_back(client, id) == [(steer_id, "successor_creation_failed", "Be brief.")]
-        assert (await ended(client, id)).status == "completed"
-
-
-async def test_what_fails_gives_back_what_was_said(settings: Settings) -> None:
-    before = thought("Let me think")[:-1]
-    timed = changed(settings, max_run_seconds=3.0)
-    async with serving(timed, scripted(Paused(before))) as inside, inside.client() as client:
-        id = (await submitted(client)).id
-        await said(client, id, "think")
-        steer_id = await accepted(inside, id)
-        assert await given_back(client, id) == [(steer_id, "successor_creation_failed", "Be brief.")]
 
 
 # --- what is refused ---
@@ -230,16 +185,10 @@ async def test_what_can_t_be_steered_says_why(settings: Settings) -> None:
     "body",
     [
         b'{"input": ""}',
-        b'{"input": []}',
-        b'{"input": null}',
         b"{}",
         b'{"input": "x", "model": "m"}',
-        b'{"input": "x", "type": "response.create"}',
-        b'{"input": "x", "previous_response_id": "resp_1"}',
-        b'{"input": 3}',
         b'{"input": [{"role": "system", "content": "x"}]}',
         b'{"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}',
-        b'{"input": [{"role": "user", "content": [{"type": "output_text", "text": "x"}]}]}',
         b'{"input": [{"role": "user", "content": [{"type": "input_image", "image_url": 3}]}]}',
         b"[]",
         json.dumps({"input": [{"role": "user", "content": "x"}] * 65}).encode(),
@@ -300,17 +249,3 @@ async def test_another_tenant_can_t_tell_that_it_is_there(settings: Settings) ->
             unnamed = await http.post(f"/v1/responses/{id}/steer", json={"input": "x"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "response_not_found")
     assert unnamed.status_code == 401
-
-
-async def test_steers_are_counted_by_what_became_of_them(settings: Settings) -> None:
-    paused = Paused(opened("One"))
-    async with serving(settings, scripted(paused, Answers())) as inside, inside.client() as client:
-        id = (await submitted(client)).id
-        await paused.reached.wait()
-        await refused(inside, id, "")
-        await accepted(inside, id)
-        await reached(client, await successor_of(client, id), "completed")
-        async with inside.http() as http:
-            shown = (await http.get("/metrics")).text
-    for outcome, number in (("accepted", 1), ("refused", 1), ("applied", 1), ("failed", 0)):
-        assert f'harmonium_steers_total{{outcome="{outcome}",way="background"}} {number}.0' in shown

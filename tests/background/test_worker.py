@@ -7,43 +7,33 @@ works on.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from service.api.events import OutputTextDelta
 from service.api.request import read_create
 from service.api.response import decode_response
 from service.background import attempt, control
-from service.background.log_sink import MAX_WAITING_EVENTS, LogSink
 from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
-from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable, Generation, Load
-from service.pacing import MODEST, Pacing
+from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable
 from service.process import close_service, open_service
-from service.responses.drive import machine_of
-from service.responses.run import Taken
 from service.responses.service import Caller, Service
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
-from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.model import LEVELS, Claim, JobLimits, Lease, Renewal
+from store.jobs.model import LEVELS, Claim, Lease, Renewal
 from store.keys import shard_of
-from store.redis.connection import connect
 from store.turn import Found, Status
-from tests.responses.test_spec import spec
-from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
+from tests.support.engine.scripted import Die, Stall
 from tests.support.service.inside import answer, opened, scripted
-from tests.support.service.lag import busy
 from tests.support.service.making import queue_response
 from tests.support.service.process import MODEL
-from tests.support.store.work import age
 from tests.support.waiting import until
 
 LEASE_SECONDS = 2.0
@@ -141,9 +131,9 @@ async def test_urgent_jobs_start_before_all_others_whatever_shards_they_are_in(r
 PLACES = 4
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-async def test_a_tenant_with_all_places_gives_one_back_to_another_that_waits(redis_url: str, shards: int) -> None:
+async def test_a_tenant_with_all_places_gives_one_back_to_another_that_waits(redis_url: str) -> None:
     """And none for more of its own; what gave way goes on once there is room."""
+    shards = 4
     engine = scripted(*[[Stall()]] * PLACES, [answer("hi")])
     async with opened_service(redis_url, engine, shards=shards, worker_concurrency=PLACES) as service:
         many = [await queued(service, number % shards) for number in range(PLACES + 1)]
@@ -159,11 +149,10 @@ async def under_way(service: Service, ids: list[str]) -> list[str]:
     return [id for id in ids if (await service.store.find(TENANT, id)).under_way]
 
 
-@pytest.mark.parametrize("window", ["2h", "8h"])
-async def test_what_has_hours_gives_way_to_what_has_none_also_of_its_own_tenant(redis_url: str, window: str) -> None:
+async def test_what_has_hours_gives_way_to_what_has_none_also_of_its_own_tenant(redis_url: str) -> None:
     engine = scripted([Stall()], [answer("now")], [answer("later")])
     async with opened_service(redis_url, engine, worker_concurrency=1) as service:
-        later = await queued(service, completion_window=window)
+        later = await queued(service, completion_window="8h")
         async with working(service):
             await until(lambda: engine.running, SECONDS)
             now = await queued(service, tier="flex")
@@ -172,33 +161,6 @@ async def test_what_has_hours_gives_way_to_what_has_none_also_of_its_own_tenant(
     assert [generation.priority for generation in engine.generations] == [2, 1, 2]
     assert engine.generations[2].id == f"{later}-2"
     assert service.metrics.jobs_handed_back._value.get() == 1
-
-
-async def test_what_has_hours_waits_as_long_as_others_wait_for_the_engine(redis_url: str) -> None:
-    engine = Crowded(scripted([answer("now")], [answer("later")]))
-    async with opened_service(redis_url, engine) as opened:
-        asked = Asked(opened.store, opened.jobs.limits)
-        service = msgspec.structs.replace(opened, jobs=asked)
-        later = await queued(service, completion_window="2h")
-        now = await queued(service)
-        async with working(service):
-            assert (await over(service, now)).status is Status.COMPLETED
-            looks = len(asked.shards_asked)
-            await until(lambda: len(asked.shards_asked) >= looks + 3, SECONDS)
-            assert service.metrics.jobs_claimed._value.get() == 1
-            engine.waiting = 0
-            assert (await over(service, later)).status is Status.COMPLETED
-
-
-async def test_what_has_no_hours_any_more_is_asked_for_as_others_are(redis_url: str) -> None:
-    engine = scripted([Stall()], [answer("at last")])
-    async with opened_service(redis_url, engine) as service:
-        id = await queued(service, completion_window="2h")
-        await age(service.jobs, id, 1.5 * 3600 - 1.0, TENANT)
-        async with working(service):
-            await until(lambda: engine.running, SECONDS)
-            assert (await over(service, id)).status is Status.COMPLETED
-    assert [generation.priority for generation in engine.generations] == [2, 0]
 
 
 async def test_responses_that_belong_together_are_in_one_shard_and_go_to_one_server(redis_url: str) -> None:
@@ -219,88 +181,6 @@ async def test_responses_that_belong_together_are_in_one_shard_and_go_to_one_ser
     assert {generation.affinity for generation in engine.generations} == {"nightly"}
 
 
-async def test_what_has_not_begun_as_the_loop_is_busy_gives_way_at_once(redis_url: str) -> None:
-    async with opened_service(redis_url, scripted([answer("hi")]), worker_concurrency=PLACES) as opened:
-        tenants = msgspec.structs.replace(opened.tenants, pacing=Pacing(lambda: 0.0))
-        service = msgspec.structs.replace(opened, tenants=tenants)
-        for tenant in ("initech", *[TENANT] * MODEST):
-            await service.tenants.pacing.begin(tenant)
-        for _ in range(PLACES):
-            await queued(service)
-        async with busy(), working(service) as worker:
-            await until(lambda: worker.running == PLACES, SECONDS)
-            await over(service, await queued(service, tenant="globex"), "globex")
-            assert service.metrics.jobs_handed_back._value.get() == 1
-
-
-class Crowded:
-    """An engine for which others wait."""
-
-    def __init__(self, engine: ScriptedEngine) -> None:
-        self.engine = engine
-        self.waiting = 1
-
-    def loads(self) -> dict[str, Load]:
-        return {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
-
-
-class Asked(Jobs):
-    """Jobs that note which shards were asked."""
-
-    def __init__(self, history: ConversationHistoryStore, limits: JobLimits) -> None:
-        super().__init__(history, limits)
-        self.shards_asked: list[int] = []
-
-    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
-        self.shards_asked.append(shard)
-        return await super().claim(shard, most, level)
-
-
-async def test_a_shard_in_which_somebody_works_is_looked_into_each_time(redis_url: str) -> None:
-    many = 20
-    async with opened_service(redis_url, scripted([answer("hi")]), shards=many, lease_seconds=LEASE_SECONDS) as opened:
-        id = await queued(opened, 7)
-        assert len((await opened.jobs.claim(7, 1)).jobs) == 1  # by somebody else, who dies then
-        asked = Asked(opened.store, opened.jobs.limits)
-        service = msgspec.structs.replace(opened, jobs=asked)
-        began = time.monotonic()
-        async with working(service, Timing(poll_seconds=0.1, polled_shards=1)):
-            assert (await over(service, id)).status is Status.COMPLETED
-        rounds = (time.monotonic() - began) / 0.05
-        assert len(asked.shards_asked) <= many + 2 * (rounds + 1)
-
-
-class Narrow(Jobs):
-    """Jobs over a link that carries no spec until it is repaired."""
-
-    repaired = False
-
-    async def spec(self, lease: Lease, start: int = 0) -> bytes:
-        if not self.repaired:
-            raise StoreUnavailable("too slow")
-        return await super().spec(lease, start)
-
-
-async def test_what_a_worker_can_t_read_it_hands_back_and_that_is_no_try(redis_url: str) -> None:
-    async with opened_service(
-        redis_url, scripted([answer("hi")]), max_attempts=1, lease_seconds=LEASE_SECONDS
-    ) as opened:
-        narrow = Narrow(opened.store, opened.jobs.limits)
-        service = msgspec.structs.replace(opened, jobs=narrow)
-        id = await queued(service)
-        async with working(service):
-            await until(
-                lambda: service.metrics.registry.get_sample_value("harmonium_jobs_claimed_total"),
-                SECONDS,
-                wanted=lambda claimed: claimed >= 3,
-            )
-            narrow.repaired = True
-            assert (await over(service, id)).status is Status.COMPLETED
-
-
 async def test_a_worker_without_room_ends_what_somebody_cancelled_who_is_gone(redis_url: str) -> None:
     async with opened_service(
         redis_url, scripted([opened("I"), Stall()]), worker_concurrency=1, lease_seconds=LEASE_SECONDS
@@ -313,16 +193,6 @@ async def test_a_worker_without_room_ends_what_somebody_cancelled_who_is_gone(re
             ended = await over(service, id)
         assert ended.status is Status.CANCELLED
         assert (await service.store.find(TENANT, busy)).under_way
-
-
-async def test_a_worker_whose_engine_is_down_ends_what_was_cancelled(redis_url: str) -> None:
-    engine = scripted([Die(EngineUnavailable("down"))])
-    async with opened_service(redis_url, engine, lease_seconds=LEASE_SECONDS) as service, working(service):
-        waiting, id = await queued(service), await queued(service)
-        engine.unready = EngineUnavailable("down")
-        assert await service.jobs.cancel(TENANT, id) is not None
-        assert (await over(service, id)).status is Status.CANCELLED
-        assert (await service.store.find(TENANT, waiting)).under_way
 
 
 async def test_a_request_that_breaks_the_engine_is_tried_no_more_than_it_may(redis_url: str) -> None:
@@ -346,24 +216,6 @@ async def test_an_engine_that_is_away_costs_a_response_no_try_and_no_time(
         await service.jobs.hand_back(job.lease, failed=False)
         async with working(service):
             assert (await over(service, id)).status is Status.COMPLETED
-
-
-async def test_what_fails_together_pauses_a_worker_once(redis_url: str) -> None:
-    met = asyncio.Event()
-
-    def meet(generation: Generation) -> Script:
-        if len(engine.generations) == 16:
-            met.set()
-        return [Stall(met), Die(EngineUnavailable("a blip"))] if len(engine.generations) <= 16 else answer_script
-
-    answer_script: Script = [answer("hi")]
-    engine = scripted(meet)
-    async with opened_service(redis_url, engine, worker_concurrency=16) as service:
-        ids = [await queued(service) for _ in range(16)]
-        async with working(service, Timing(poll_seconds=0.2, engine_away=Backoff(2.0, 30.0))):
-            for id in ids:
-                assert (await over(service, id)).status is Status.COMPLETED
-    assert service.metrics.registry.get_sample_value("harmonium_engine_pauses_total") == 1
 
 
 async def test_a_job_of_a_later_release_is_left_to_who_can_read_it(redis_url: str) -> None:
@@ -429,66 +281,6 @@ async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
         assert not (await service.store.find(TENANT, id)).under_way
 
 
-async def test_a_lease_that_somebody_else_took_over_is_counted_as_lost(redis_url: str) -> None:
-    async with opened_service(redis_url, scripted([Stall()]), lease_seconds=LEASE_SECONDS) as service:
-        id = await queued(service)
-        async with working(service, Timing(poll_seconds=600.0)) as worker:
-            await until(lambda: worker.running, SECONDS)
-
-            async def taken_over() -> object:
-                async with service.store.server.operation() as operation:
-                    leases = service.store.keyspace.turn(TENANT, id).key("leases")
-                    await operation.command("ZADD", leases, 0, f"{TENANT}/{id[5:]}")
-                return (await service.jobs.claim(0, 1)).jobs
-
-            await until(taken_over, SECONDS)
-            await until(lambda: not worker.running, SECONDS)
-            assert service.metrics.leases_lost._value.get() == 1
-
-
-async def test_one_that_is_cancelled_ran_from_its_first_claim_on_and_is_no_lost_lease(redis_url: str) -> None:
-    async with opened_service(redis_url, scripted([opened("I"), Stall()])) as service, working(service) as worker:
-        id = await queued(service)
-        counted = service.metrics.registry.get_sample_value
-        await until(lambda: counted("harmonium_log_entries_total"), SECONDS, "it says nothing")
-        async with service.store.server.operation() as operation:
-            await operation.command("HINCRBY", service.store.keyspace.turn(TENANT, id).key("job"), "started", -4_000)
-        await control.cancel(service, TENANT, id)
-        await until(lambda: not worker.running, SECONDS)
-        assert counted("harmonium_job_run_seconds_count") == 1
-        assert 4.0 <= (counted("harmonium_job_run_seconds_sum") or 0.0) < 40.0
-        assert service.metrics.leases_lost._value.get() == 0
-
-
-async def test_a_job_that_comes_while_the_queue_is_looked_at_is_not_forgotten(redis_url: str) -> None:
-    late = list[str]()
-
-    class Late(Asked):
-        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
-            claim = await super().claim(shard, most, level)
-            if claim.jobs and not late:  # somebody queues a job, and it is heard of, before the answer is there
-                late.append(await queued(opened, shard))
-                await asyncio.sleep(0.2)  # the message is quicker than the answer
-            return claim
-
-    async with opened_service(redis_url, scripted([Stall()]), shards=2) as opened:
-        asked = Late(opened.store, opened.jobs.limits)
-        service = msgspec.structs.replace(opened, jobs=asked)
-
-        async def heard() -> bool:
-            channels = [service.jobs.control(shard) for shard in range(2)]
-            async with aclosing(connect(redis_url)) as redis:
-                counts: Any = await redis.execute_command("PUBSUB", "SHARDNUMSUB", *channels)
-            return all(counts[1::2])
-
-        async with working(service, Timing(poll_seconds=60.0)):
-            await until(heard, SECONDS, "it doesn't listen")
-            await until(lambda: {*asked.shards_asked} == {0, 1}, SECONDS, "it doesn't look")  # and not again, by itself
-            await queued(service)
-            await until(lambda: late, SECONDS, "it isn't looked into the queue")
-            await found(service, late[0], lambda response: response.status is Status.IN_PROGRESS)
-
-
 async def test_a_shard_that_is_slow_costs_no_lease_in_another(redis_url: str) -> None:
     class Hanging(Jobs):
         hangs = False
@@ -526,33 +318,6 @@ async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(redis_ur
         for _ in range(10):  # it begins with one by chance
             async with working(service, Timing(poll_seconds=60.0)) as worker:
                 await until(lambda worker=worker: worker.running, SECONDS, "nobody works")
-
-
-async def test_a_log_that_can_t_be_written_by_our_mistake_holds_nobody_up(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def faulty(*_: object, **more: object) -> None:
-        raise ZeroDivisionError
-
-    stopped = asyncio.Event()
-    async with opened_service(redis_url, scripted([])) as service:
-        monkeypatch.setattr(service.jobs, "write", faulty)
-        sink = LogSink(
-            service=service,
-            lease=Lease(TENANT, "resp_" + "0" * 48, "token"),
-            machine=machine_of(spec()),
-            on_tokens=lambda: pytest.fail("nothing was written"),
-            patience=lambda: SECONDS,
-        )
-        sink.start(stopped.set)
-        async with asyncio.timeout(SECONDS):
-            for number in range(4 * MAX_WAITING_EVENTS):
-                event = OutputTextDelta("msg_", 0, 0, "word", (), sequence_number=number)
-                if not sink.put(Taken([event], [0])):
-                    await sink.room()
-        assert stopped.is_set()
-        with pytest.raises(ZeroDivisionError):
-            await sink.close()
 
 
 async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:

@@ -17,7 +17,7 @@ from tests.chaos.scenarios.archiving import steps_of_a_pass
 from tests.support.archive.killed import Mortal, mortal
 from tests.support.archive.opened import REMOTE, open_at
 from tests.support.archive.patience import PATIENT
-from tests.support.chaos.archive_steps import ARCHIVING, CALL, Counted
+from tests.support.archive.steps import ARCHIVING, CALL, Counted
 from tests.support.chaos.archived_trees import trees
 from tests.support.chaos.fleet import Store
 

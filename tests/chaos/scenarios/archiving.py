@@ -16,7 +16,7 @@ from store.archive.opening import open_archive
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from tests.support.archive.patience import PATIENT
-from tests.support.chaos.archive_steps import ARCHIVING, ASKING, NOTING, Counted
+from tests.support.archive.steps import ARCHIVING, ASKING, NOTING, Counted
 from tests.support.chaos.archived_trees import Trees, trees
 from tests.support.chaos.deaths import Scenario, Stage
 

@@ -20,8 +20,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support.archive.kept import lose
-from tests.support.chaos.archive_steps import tell_of_steps
-from tests.support.chaos.watched import At
+from tests.support.archive.steps import At, tell_of_steps
 from tests.support.store.sample import grow
 from tests.support.store.verdict import faults
 from tests.support.waiting import until

@@ -33,7 +33,7 @@ from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from service.tools import session, transports
 from service.web import idempotency
-from tests.support.chaos.archive_steps import ARCHIVING, ASKING, NOTING, tell_of_steps
+from tests.support.archive.steps import ARCHIVING, ASKING, NOTING, tell_of_steps
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving

@@ -18,9 +18,7 @@ from store.jobs.log import Entry
 from store.jobs.model import Claim, Lease
 from store.redis import scripts
 from store.redis.connection import Server
-
-At = Callable[[str], Awaitable[None]]
-"""Told of a step."""
+from tests.support.archive.steps import At
 
 Steps = Mapping[str, tuple[str, str]]
 """The steps before and after each method; an empty one is not told of."""

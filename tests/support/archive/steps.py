@@ -13,7 +13,9 @@ from typing import Any
 from store.archive.archive import Archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.redis.connection import Operation, Server
-from tests.support.chaos.watched import At
+
+At = Callable[[str], Awaitable[None]]
+"""Told of a step."""
 
 ARCHIVING, NOTING, ASKING = "archiving", "noting", "asking"
 
