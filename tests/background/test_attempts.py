@@ -1,6 +1,5 @@
 """Background responses whose engine or worker fails: they go on from what was said, or end saying what happened."""
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,7 @@ from openai.types.responses import Response
 
 from service.background.timing import Timing
 from service.backoff import Backoff
-from service.engine.port import EngineError, EngineRefused, EngineUnavailable, Finish
+from service.engine.port import EngineError, EngineRefused, Finish
 from service.harmony.tokens import RETURN, encode
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine
@@ -20,13 +19,10 @@ from tests.support.service.background import (
     ended,
     going_on,
     opened_stream,
-    reached,
-    said,
     streamed,
     submitted,
 )
 from tests.support.service.inside import answer, opened, scripted, then, thought
-from tests.support.waiting import until
 
 WORDS = "One, two, three, four, five, six, seven, eight, nine, ten."
 SPOKEN = [*thought("I count."), *then(answer(WORDS))]
@@ -128,27 +124,6 @@ async def test_what_is_gone_on_with_amid_a_format_matches_it_or_fails(
     tags = [generation.sampling.structural_tag for generation in engine.generations]
     assert all(tags[:-1])
     assert tags[-1] is None
-
-
-async def test_while_the_engine_is_away_jobs_wait_and_then_all_complete(settings: Settings) -> None:
-    away = Die(EngineUnavailable("restarting"))
-    back = asyncio.Event()
-    play = going_on(SPOKEN, lambda left: [left] if back.is_set() else [left[:6], away])
-    engine = scripted(play)
-    async with serving(changed(settings, max_attempts=1), engine) as inside, inside.client() as client:
-        first = (await submitted(client)).id
-        await said(client, first, "I count")
-        await until(lambda: len(engine.generations) > 1)  # the worker knows by now that the engine fails
-        engine.unready = EngineUnavailable("restarting")
-        await until(lambda: not engine.running)
-        others = [(await submitted(client)).id for _ in range(3)]
-        async with inside.http() as http:
-            assert (await http.get("/ready")).json()["engine"] == "unavailable"
-        assert (await reached(client, first, "in_progress")).output
-        assert [(await client.responses.retrieve(id)).status for id in others] == ["queued"] * 3
-        back.set()
-        engine.unready = None
-        assert {(await ended(client, id)).output_text for id in (first, *others)} == {WORDS}
 
 
 async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -> None:

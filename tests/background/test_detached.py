@@ -9,8 +9,6 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.settings.settings import Settings
-from store.jobs.jobs import Jobs
-from store.jobs.model import Priority
 from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, said, streamed
@@ -111,23 +109,3 @@ async def test_it_is_limited_as_all_background_work(settings: Settings) -> None:
         with pytest.raises(openai.RateLimitError):
             await left(client)
         go.set()
-
-
-@pytest.mark.parametrize(("tier", "level"), [("default", Priority.PRIORITY), ("flex", Priority.FLEX)])
-async def test_somebody_looks_on_so_it_begins_before_what_nobody_looks_at(
-    settings: Settings, tier: Any, level: Priority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    levels: list[Priority] = []
-    submit = Jobs.submit
-
-    async def noted(*arguments: Any, priority: Priority, **more: Any) -> Any:
-        levels.append(priority)
-        return await submit(*arguments, priority=priority, **more)
-
-    monkeypatch.setattr(Jobs, "submit", noted)
-    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        stream = await client.responses.create(
-            model=MODEL, input="hi", stream=True, service_tier=tier, extra_headers=DETACHED
-        )
-        assert [event async for event in stream][-1].type == "response.completed"
-    assert levels == [level]

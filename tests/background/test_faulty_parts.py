@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from service.background import tasks
-from service.background.worker import Worker
 from service.settings.settings import Settings, variable
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import Inside, answer, scripted, serving
@@ -49,25 +48,6 @@ async def test_sweeping_that_fails_leaves_work_alone_and_is_said_by_the_probe(
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
     (record,) = [record for record in caplog.records if record.exc_info]
     assert cast(Any, record).fields == {"part": "sweeping"}
-
-
-async def test_a_worker_that_fails_leaves_sweeping_alone_and_is_said_by_the_probe(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go, swept = asyncio.Event(), asyncio.Event()
-
-    async def sweep(*_: object) -> None:
-        await go.wait()
-        swept.set()
-        await asyncio.Future()
-
-    monkeypatch.setattr(tasks, "sweep_for_ever", sweep)
-    monkeypatch.setattr(Worker, "work", faulty)
-    async with serving(settings, scripted([])) as inside:
-        await until(lambda: probed(inside), 10, wanted=lambda probe: probe.status_code == 503)
-        go.set()
-        await asyncio.wait_for(swept.wait(), WAIT_SECONDS)
-        assert (await probed(inside)).json()["worker"] == "broken"
 
 
 async def test_a_worker_process_that_has_a_fault_hands_back_and_says_so_by_its_status(settings: Settings) -> None:

@@ -5,7 +5,6 @@ A conversation is held from their acceptance to their end, whoever makes them.
 
 import asyncio
 import re
-from collections import defaultdict
 from typing import Any
 
 import openai
@@ -244,19 +243,3 @@ async def test_it_holds_its_conversation_while_it_waits_and_while_it_runs_agains
             again = await ask(client, input="hi", conversation=id)
             assert again.output_text == "Next."
             assert await roles(client, id) == ["user", "assistant"] * 2
-
-
-async def test_what_is_refused_lets_go(settings: Settings) -> None:
-    async with (
-        serving(changed(settings, worker=False, max_queued=1), scripted([])) as inside,
-        inside.client() as client,
-    ):
-        shards = defaultdict[str, list[str]](list)
-        while len(together := max(shards.values(), key=len, default=[])) < 2:
-            made = await begun(client)
-            shards[made[5:7]].append(made)
-        other, id = together
-        await submitted(client, conversation=other)
-        with pytest.raises(openai.RateLimitError):
-            await submitted(client, conversation=id)
-        await client.conversations.items.create(id, items=[{"role": "user", "content": "x"}])

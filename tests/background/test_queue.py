@@ -9,7 +9,7 @@ from service.engine.port import Generation
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Stall, Step
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.service.background import changed, ended, opened_stream, reached, said, streamed, submitted
+from tests.support.service.background import changed, ended, opened_stream, streamed, submitted
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.seen import ask
 from tests.support.store.counted import usage
@@ -80,18 +80,3 @@ async def test_what_waits_for_too_long_fails_without_a_token(
     assert found.error
     assert "waited for longer than 0.001 s" in found.error.message
     assert engine.generations == []
-
-
-async def test_a_service_that_stops_hands_back_what_others_then_go_on_with(settings: Settings) -> None:
-    settings = changed(settings, lease_seconds=600)  # nobody waits for its end
-    ids = answer("One, two, three.")
-    first, second = scripted([ids[:6], Stall()]), scripted([ids[6:]])
-    async with serving(settings, first) as inside, inside.client() as client, opened_stream(client) as (id, _):
-        await said(client, id, "One")
-    async with serving(changed(settings, worker=False), first) as inside, inside.client() as client:
-        assert (await reached(client, id, "in_progress")).output[0].status == "in_progress"  # type: ignore[union-attr]
-        async with serving(settings, second):
-            assert (await ended(client, id)).output_text == "One, two, three."
-            assert check_stream(await streamed(inside, id))["usage"]["output_tokens"] == len(ids)
-    (prompt,) = [list(generation.prompt) for generation in second.generations]
-    assert prompt[-6:] == ids[:6]

@@ -17,7 +17,7 @@ from tests.support.service.background import changed, ended, opened_stream, said
 from tests.support.service.inside import Inside, answer, opened, scripted, serving, thought
 from tests.support.service.seen import ask
 from tests.support.waiting import until
-from tests.web.socket.test_steering import LOOKUP, Answers, Paused
+from tests.web.socket.test_steering import Answers, Paused
 
 Json = dict[str, Any]
 
@@ -87,32 +87,6 @@ async def test_an_answer_is_cut_and_another_response_goes_on_from_it(settings: S
     assert (made.instructions, made.metadata, made.store) == ("Be kind.", {"a": "b"}, True)  # type: ignore[attr-defined]
     assert "One, two<|end|><|start|>user<|message|>Be brief.<|end|>" in answers.text
     assert [item.role for item in listed.data] == ["user", "assistant", "user"]  # type: ignore[union-attr]
-
-
-async def test_the_settings_and_the_conversation_before_it_go_with_it(settings: Settings) -> None:
-    paused, answers = Paused(opened("It is")), Answers()
-    tool: Json = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
-    first: Json = {"type": "additional_tools", "role": "developer", "tools": [{**tool, "strict": False}]}
-    settled: Json = {"max_output_tokens": 99, "temperature": 0.5, "reasoning": {"effort": "high"}, "top_logprobs": 2}
-    async with serving(settings, scripted([answer("Hello.")], paused, answers)) as inside, inside.client() as client:
-        root = await ask(client, input="Hi.")
-        made = await submitted(
-            client,
-            [first, {"role": "user", "content": "Late?"}],
-            root.id,
-            tools=[LOOKUP],
-            **settled,  # type: ignore[arg-type]
-        )
-        await paused.reached.wait()
-        await client.responses.delete(root.id)
-        await accepted(inside, made.id)
-        successor = await ended(client, await successor_of(client, made.id))
-    for name, value in settled.items():
-        told = {"effort": "high", "summary": None, "context": "current_turn"} if name == "reasoning" else value
-        assert successor.to_dict()[name] == told
-    assert "Hi.<|end|>" in answers.text
-    assert all(f"type {name} = " in answers.text for name in ("lookup", "clock"))
-    assert answers.asked[0].sampling.max_tokens == 99
 
 
 async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(settings: Settings) -> None:

@@ -1,10 +1,8 @@
-"""Workers that die or leave while a model with a chat template answers: another one goes on at the token.
+"""Workers that die while a model with a chat template answers: another one goes on at the token.
 
 Where its server reads the model, nobody can go on amid an answer.
 """
 
-import asyncio
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,23 +10,17 @@ from typing import Any
 
 import pytest
 
-from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.chaos.storm import QUICK
-from tests.support.chat.standin import answer, chatting, stall
 from tests.support.llama.smol import smol_server
 from tests.support.llama.talker import KEY
-from tests.support.markup.writing import Turn
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.pictures import png, said, shown_in, url_of
-from tests.support.service.inside import serving
 from tests.support.service.process import ServiceProcess, WorkerProcess
 from tests.support.waiting import wait_until
 
 SECONDS = 60.0
 """How long an answer may take, over all workers, on a busy machine."""
 
-CAT = png(grey=10)
 ASKED: dict[str, Any] = {"input": "Tell me a long story of a fox.", "max_output_tokens": 80}
 
 
@@ -65,7 +57,7 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path, llama: str, *, by_server: bool, **settings: Any) -> Iterator[Stage]:
+def stage(folder: Path, llama: str, *, by_server: bool) -> Iterator[Stage]:
     """Processes before a model that is read here, or by its server."""
     engine: dict[str, Any] = {"engine": "llama", "engine_url": llama, "engine_api_key": KEY}
     if by_server:
@@ -74,7 +66,7 @@ def stage(folder: Path, llama: str, *, by_server: bool, **settings: Any) -> Iter
         (folder / "engines.json").write_text(f'{{"engines": [{{{member}, "api_key_file": "{folder / "key"}"}}]}}')
         engine = {"engines": str(folder / "engines.json")}
     with EmbeddedServer(folder / "store") as store:
-        made = Stage(folder, **QUICK | engine | {"redis_url": store.url} | settings)
+        made = Stage(folder, **QUICK | engine | {"redis_url": store.url})
         yield made
         for each in (*made.workers, made.service):
             each.stop()
@@ -109,44 +101,3 @@ def test_killed_behind_the_first_words_that_its_server_reads_it_fails_and_says_s
     assert response["status"] == "failed"
     assert "stopped in the middle of an answer" in response["error"]["message"]
     assert response["output"][0]["content"][0]["text"]
-
-
-def test_a_worker_that_leaves_says_its_answer_to_the_end_first(tmp_path: Path, llama: str) -> None:
-    with stage(tmp_path, llama, by_server=True, shutdown_seconds=60) as made:
-
-        def seen(events: list[Any]) -> None:
-            if events[-1]["type"].endswith(".delta") and len(events) == 8:
-                made.workers[0].ask_to_stop()
-
-        response = check_stream(made.streamed({"input": "Tell me a story of a fox.", "max_output_tokens": 60}, seen))
-    assert (response["status"], response["usage"]["output_tokens"]) == ("incomplete", 60)
-
-
-async def test_killed_amid_an_attempt_about_a_picture_its_heir_shows_the_same(
-    settings: Settings, tmp_path: Path
-) -> None:
-    begun = asyncio.Event()
-
-    async def hold() -> None:
-        begun.set()
-        await stall()
-
-    async with chatting(lambda _: (hold,), lambda _: answer(Turn("", "A cat.", [])), sees=True) as eyes:
-        listed = [{"name": eyes.model, "kind": "chat", "urls": [eyes.url], "sees": True}]
-        (tmp_path / "engines.json").write_text(json.dumps({"engines": listed}))
-        stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
-        given = QUICK | stored | {"engines": str(tmp_path / "engines.json")}
-        async with serving(load_settings(**given, worker=False)) as service, service.client() as client:
-            words: Any = said("Look", CAT)
-            stream = await client.responses.create(model=eyes.model, input=words, background=True, stream=True)
-            first = await asyncio.to_thread(WorkerProcess, tmp_path / "first", **given)
-            await begun.wait()
-            first.kill()
-            heir = await asyncio.to_thread(WorkerProcess, tmp_path / "heir", **given)
-            try:
-                response = check_stream([event.to_dict() async for event in stream])
-            finally:
-                await asyncio.to_thread(heir.stop)
-            kept = await client.responses.retrieve(response["id"])
-    assert (kept.status, kept.output_text, kept.to_dict()) == ("completed", "A cat.", response)
-    assert [shown_in(each.body) for each in eyes.chats] == [["Look", url_of(CAT)]] * 2

@@ -103,37 +103,3 @@ async def test_an_api_that_lost_the_store_makes_no_call_that_another_one_has_mad
     assert again.status == "completed"
     assert mcp.began("send_mail", name) == 1
     assert ("not known" in str(call_of(again).error)) is (step == "used up")
-
-
-class Lost:
-    """An API whose store takes no response while it is away."""
-
-    away = False
-
-    async def at(self, step: str) -> None:
-        if self.away and step == "appending":
-            raise StoreUnavailable("it takes no writes")
-
-    def around(self, service: Service) -> Service:
-        """A service of which this is true."""
-        return watched(service, self.at)
-
-
-@pytest.mark.parametrize("asks", [False, True])
-async def test_whoever_repeats_a_call_whose_response_was_lost_is_told_that_nobody_knows_of_it(
-    redis_url: str, mcp: McpServer, monkeypatch: pytest.MonkeyPatch, asks: bool
-) -> None:
-    lost, open_service, name = Lost(), app.open_service, "lost-and-approved" if asks else "lost"
-    monkeypatch.setattr(app, "open_service", lambda *given: lost.around(open_service(*given)))
-    settings = part(redis_url, mcp, store_patience_seconds=0.1)
-    async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
-        asked = await asked_for(client, mcp, name, asks=asks)
-        lost.away = True
-        first = await asked.at(client)
-        lost.away = False
-        again, once_more = await asked.at(client), await asked.at(client)
-    assert first.status == "failed"
-    assert (again.status, call_of(again).status) == ("completed", "failed")
-    assert "not known" in str(call_of(again).error)
-    assert once_more.id == again.id
-    assert mcp.began("send_mail", name) == 1

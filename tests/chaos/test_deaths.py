@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from service.api.response import ResponseStatus
-from service.background.control import steer
-from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings
 from tests.chaos.scenarios import (
     archiving,
     calls,
@@ -22,14 +19,11 @@ from tests.chaos.scenarios import (
     steers,
     workers,
 )
-from tests.chaos.scenarios.steers import COUNT, SECONDS, check_applied, input_of, settle
 from tests.support.chaos.aftermath import Aftermath
-from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, each_dies, staged
-from tests.support.chaos.inside import WatchedEngine, answer, at_work, counted, opened, queue
-from tests.support.chaos.mortal import POISON, SAID, STEER
+from tests.support.chaos.deaths import Scenario, each_dies, staged
+from tests.support.chaos.inside import answer, counted, opened, queue
+from tests.support.chaos.mortal import POISON
 from tests.support.chaos.mortals import dead
-from tests.support.chaos.watched import watched
-from tests.support.waiting import until
 
 PUSHED = {
     "a worker": workers.SCENARIO,
@@ -46,7 +40,6 @@ PUSHED = {
 """Scenarios of which one row is played on each push."""
 
 SCENARIOS: dict[str, Scenario] = PUSHED | {
-    "as it asks for an approval": calls.APPROVALS,
     "amid a keyed call": keyed.AROUND_CALLS,
 }
 
@@ -97,23 +90,3 @@ async def test_what_kills_every_worker_is_given_up_and_takes_nobody_with_it(tmp_
             assert (response.status, answer(response)) == (ResponseStatus.COMPLETED, counted(60)), response.error
         await aftermath.check([poison, *others])
         await aftermath.check_usage()
-
-
-async def test_what_is_said_while_the_successor_is_made_is_said_in_it_too(settings: Settings) -> None:
-    late = [b'{"input": "Late."}', b'{"input": "Later."}']
-
-    async def at(step: str) -> None:
-        if step == "told of steers" and late:
-            await steer(service, DEFAULT_TENANT, id, late.pop(0))
-
-    async with Aftermath(settings) as aftermath:
-        async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service:
-            id = await queue(service, COUNT)
-            await steer(service, DEFAULT_TENANT, id, STEER)
-            async with at_work(watched(service, at)):
-                await until(lambda: aftermath.ended(id), SECONDS, "a job is stuck")
-        made = await settle(settings, aftermath, id)
-        await check_applied(settings, made)
-        said = await input_of(settings, made[1])
-        places = [said.index(words) for words in (SAID, "Late.", "Later.")]
-        assert places == sorted(places)

@@ -1,7 +1,6 @@
 """APIs with WebSockets that are killed, or stopped, in the middle of a turn: their clients connect again and go on.
 
-Nothing is stored halfway or twice, conversations are free again within a lease, and what is made in the background goes
-on as if nothing had been.
+Nothing is stored halfway or twice, and conversations are free again within a lease.
 """
 
 import asyncio
@@ -14,8 +13,6 @@ from openai import AsyncOpenAI, NotFoundError
 
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Fleet, Member, running
-from tests.support.chaos.follower import Follower
-from tests.support.chaos.inside import counted
 from tests.support.chaos.storm import LEASE_SECONDS, SETTINGS
 from tests.support.chaos.talker import Talker
 from tests.support.lengths import lengths
@@ -26,9 +23,6 @@ NUMBERS, MANY_NUMBERS = 12, 150
 """How far is counted in a turn: in a moment, and for longer than a service that stops waits (STOP_SECONDS)."""
 
 STOP_SECONDS = 1
-BESIDE = 300
-"""How far is counted in the background."""
-
 SECONDS = 60.0
 
 pytestmark = pytest.mark.timeout(300)
@@ -48,7 +42,6 @@ class Talk:
             for api in fleet.apis
         }
         self.talkers = [each for talkers in self._by_api.values() for each in talkers]
-        self.beside = Follower(lambda: [api.url for api in fleet.apis if not api.leaving], fleet.chance)
         self._over = asyncio.Event()
 
     async def speaking(self, api: Member) -> None:
@@ -62,7 +55,6 @@ class Talk:
         await until(lambda: all(len(each.turns) >= wanted[each] for each in self.talkers), SECONDS, "some are silent")
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        group.create_task(self.beside.create(input=f"Count to {BESIDE}."))
         for each in self.talkers:
             group.create_task(each.talk(self._over.is_set))
 
@@ -72,7 +64,6 @@ class Talk:
 
     async def check(self) -> None:
         """Everything is there once, whole and in order."""
-        assert self.beside.text == counted(BESIDE)
         async with AsyncOpenAI(base_url=f"{self.fleet.apis[0].url}/v1", api_key="none") as client:
             for each in self.talkers:
                 if each.kind == "stored":

@@ -4,8 +4,10 @@ It syncs before it acknowledges, and is back before its clients have given up: s
 order, whoever asks again with its key is told of it, and it is counted once.
 """
 
+import asyncio
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,9 +18,9 @@ from service.process import open_service
 from service.settings.settings import load_settings
 from tests.chaos.scenarios.counting import LIMITS, later, used_this_month
 from tests.support.chaos.aftermath import Aftermath
+from tests.support.chaos.fleet import Store
 from tests.support.chaos.inside import WatchedEngine, counted, opened
 from tests.support.chaos.mortal import KEYED_STEPS, LIMITED_STEPS
-from tests.support.chaos.outages import shaky_store
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
 from tests.support.service.listed import said
@@ -31,6 +33,9 @@ PATIENT: dict[str, Any] = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0}
 TOKENS_PER_SECOND = 250
 """So slowly that something is written before the end."""
 
+SOON_SECONDS = 0.003
+"""Within so long after a step a command of it is under way."""
+
 SECONDS = 30.0
 ANSWERED = ("assistant", counted(5))
 
@@ -41,6 +46,43 @@ STEPS: dict[str, tuple[str, ...]] = {
     "in the background": ("submitting", "submitted", "claimed", "writing", "written", "finishing", "finished"),
 }
 """The steps at which the store is killed, by how a response is asked for."""
+
+
+class Outages(Store):
+    """A store that syncs each write, and is killed at steps and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "always")
+        self._chance = Random(7)
+        self._step: str | None = None
+        self._amid = False
+        self._restart: asyncio.Task[None] | None = None
+
+    def order(self, step: str, *, amid: bool) -> None:
+        """The next time that this step is come to, the store is killed, or soon after while others go on (`amid`)."""
+        self._step, self._amid = step, amid
+
+    async def at(self, step: str) -> None:
+        if step != self._step:
+            return
+        self._step = None
+        self._restart = asyncio.create_task(self._kill())
+        if not self._amid:
+            await self._restart
+
+    async def over(self) -> None:
+        """Wait until there was one, and the store is back."""
+        await until(lambda: self._restart is not None, SECONDS, f"nobody comes to {self._step}")
+        assert self._restart is not None
+        await self._restart
+        self._restart = None
+
+    async def _kill(self) -> None:
+        if self._amid:
+            await asyncio.sleep(self._chance.uniform(0, SOON_SECONDS))
+        self.kill()
+        self.launch()
+        await self.ready()
 
 
 class Clients:
@@ -86,7 +128,10 @@ async def test_a_store_that_is_killed_at_any_step_of_a_response_keeps_it_once(
     steps = [(how, step) for how, steps in STEPS.items() for step in steps]
     deaths = [(number % 2 == 1, each) for number, each in enumerate(steps)]  # amid a step, or before it
     deaths += [*product((False, True), steps)] * rounds
-    async with shaky_store(tmp_path, 7) as outages:
+    outages = Outages(tmp_path)
+    outages.launch()
+    try:
+        await outages.ready()
         monkeypatch.setattr(app, "open_service", lambda *given: watched(open_service(*given), outages.at))
         settings = load_settings(redis_url=outages.url, tenant_limits=LIMITS, **PATIENT)
         async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
@@ -111,3 +156,5 @@ async def test_a_store_that_is_killed_at_any_step_of_a_response_keeps_it_once(
             assert await aftermath.ids() == clients.ids
             assert await aftermath.left_over(timed=False) == []
             assert await aftermath.complaints() == []
+    finally:
+        outages.kill()

@@ -38,9 +38,9 @@ class Death(NamedTuple):
     large: bool = False
 
 
-async def steps_of_a_pass(made: Trees, archive: Archive, of: str = ARCHIVING) -> int:
-    """How many such steps another process takes to archive what has changed, where nobody dies."""
-    counted = Counted(of)
+async def steps_of_a_pass(made: Trees, archive: Archive) -> int:
+    """How many steps another process takes to archive what has changed, where nobody dies."""
+    counted = Counted(ARCHIVING)
     await made.end_lease()
     async with made.another(archive, counted) as other:
         await other.archive_due()

@@ -17,7 +17,6 @@ from service.api.response import (
 )
 from service.responses.service import Service
 from service.settings.settings import Settings
-from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
 from tests.support.chaos.inside import WatchedEngine, answer, opened, queue, working
@@ -145,17 +144,6 @@ def declared(mcp: McpServer, tool: str, *, asks: bool) -> Any:
     return {"type": "mcp", "server_label": "maths", "server_url": mcp.url} | policy
 
 
-async def ask_for_approval(stage: Stage, death: Death) -> None:
-    """A worker that dies when it has asked for an approval: it is asked for once."""
-    mcp = await stage.shared(mcp_server)
-    settings, tools = stage.settings(mcp_allow=mcp.url), [declared(mcp, death.tool, asks=True)]
-    async with replaced(stage, settings, death, tools, WORDS[death.tool].format("Bob")) as (made, _):
-        assert isinstance(made.output[-1], McpApprovalRequest)
-    redis = connect(settings.redis_url)
-    assert await redis.zcard(f"{settings.key_prefix}:{{{made.id[5:7]}}}:approvals:default") == 1
-    await redis.aclose()
-
-
 # --- code ---
 
 
@@ -182,8 +170,5 @@ async def run_code(stage: Stage, death: Death) -> None:
         assert "runs: 1" in answer(made)
 
 
-ASKED = Death("send_mail", "finishing", 0)
-
 SERVERS = Scenario(call_a_server, [*MAIL, *LOOK_UP, *APPROVED], pushed=MAIL[2])
-APPROVALS = Scenario(ask_for_approval, [ASKED], pushed=ASKED)
 PYTHON = Scenario(run_code, CODE, pushed=Death("python", "ran", 1))

@@ -16,10 +16,8 @@ from tests.support.store.witness import objections, pictured, witness
 from tests.support.waiting import until
 
 
-class TestTurns(Crashes[Told]):
+class TestTurns(Crashes):
     """Of turns, to which deleted ones may be back where the newest are gone."""
-
-    program, told = "killed", Told
 
     async def check_killed(self, store: Store, told: Told) -> None:
         assert len(told.parents) > told.done > BATCH

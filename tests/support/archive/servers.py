@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http import HTTPStatus
 from pathlib import Path
 
 from tests.support import ROOT
@@ -45,17 +44,6 @@ def make_bucket(port: int, bucket: str = BUCKET) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/{bucket}", method="PUT")
     with urllib.request.urlopen(request):
         pass
-
-
-def has_bucket(port: int, bucket: str = BUCKET) -> bool:
-    """Whether an S3 server answers and has a bucket, which is made where there is none."""
-    try:
-        make_bucket(port, bucket)
-    except urllib.error.HTTPError as error:
-        return error.code == HTTPStatus.CONFLICT
-    except OSError:
-        return False
-    return True
 
 
 def keep_versions(port: int, bucket: str) -> None:
@@ -106,39 +94,23 @@ def postgres_programs() -> Path | None:
 
 
 @contextmanager
-def postgres_folder(programs: Path) -> Iterator[tuple[Path, str | None]]:
-    """A folder for a Postgres, with nothing in its databases, and the user that has to run it."""
+def postgres(programs: Path) -> Iterator[int]:
+    """The port of a Postgres with a database `postgres`, and nothing in it."""
     user = "postgres" if os.getuid() == 0 else None  # it refuses to be root's
-    folder = Path(tempfile.mkdtemp())
+    folder, port = Path(tempfile.mkdtemp()), free_port()
     if user:
         os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
+    made = [programs / "initdb", "--pgdata", folder / "data", "--username", USER, "--auth", "trust", "--no-sync"]
+    served = [programs / "postgres", "-D", folder / "data", "-p", str(port), "-k", folder]
+    served += ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
+    ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
     try:
-        made = [programs / "initdb", "--pgdata", folder / "data", "--username", USER, "--auth", "trust", "--no-sync"]
         subprocess.run(made, check=True, user=user, cwd=folder, capture_output=True, timeout=START_SECONDS)
-        yield folder / "data", user
+        with running(served, user=user, end=signal.SIGINT):
+            wait_until(lambda: subprocess.run(ready).returncode == 0, START_SECONDS, "no Postgres")
+            yield port
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def postgres_command(programs: Path, data: Path, port: int, *, syncs: bool = False) -> Sequence[str | Path]:
-    options = ("listen_addresses=127.0.0.1", f"fsync={'on' if syncs else 'off'}")
-    own = [part for option in options for part in ("-c", option)]
-    return [programs / "postgres", "-D", data, "-p", str(port), "-k", data.parent, *own]
-
-
-def is_ready(programs: Path, port: int) -> bool:
-    asked = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
-    return subprocess.run(asked).returncode == 0
-
-
-@contextmanager
-def postgres(programs: Path, *, syncs: bool = False) -> Iterator[int]:
-    """The port of a Postgres with a database `postgres`."""
-    with postgres_folder(programs) as (data, user):
-        port = free_port()
-        with running(postgres_command(programs, data, port, syncs=syncs), user=user, end=signal.SIGINT):
-            wait_until(lambda: is_ready(programs, port), START_SECONDS, "no Postgres")
-            yield port
 
 
 @contextmanager

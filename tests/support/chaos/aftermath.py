@@ -14,13 +14,13 @@ from service.responses.output.fold import Fold
 from service.responses.output.journal import decode_batch
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
-from store.fsck.check import Fsck
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import EventLog
 from store.keys import NO_RESPONSES, id_of, mark_of
 from store.redis.connection import connect
 from store.spending import HOUR_SECONDS, Spending, Sums
+from tests.support.store.verdict import checked
 
 UNDER_WAY = ("job", "spec", "runs", "pins")
 """The families of keys that no response has once it has ended."""
@@ -38,7 +38,6 @@ Used = dict[str, Sums]
 """Usage by tenant."""
 
 MOST_ENTRIES = 100_000
-SECONDS = 30.0
 
 
 class Aftermath:
@@ -139,16 +138,8 @@ class Aftermath:
         return max(times, default=0) / 1000
 
     async def complaints(self) -> list[Fault]:
-        fsck = Fsck(
-            connect(self._settings.redis_url),
-            prefix=self._settings.key_prefix,
-            shards=self._settings.shards,
-            timeout_seconds=SECONDS,
-        )
-        try:
-            return [step async for step in fsck.run() if isinstance(step, Fault)]
-        finally:
-            await fsck.close()
+        faults, _ = await checked(self._settings.redis_url, self._settings.key_prefix, self._settings.shards)
+        return faults
 
     async def _keys(self, family: str) -> list[bytes]:
         pattern = f"{self._settings.key_prefix}:*:{family}:*"

@@ -1,6 +1,6 @@
 """The rest when processes are killed: clients at work, and a server under load, with or without its file's end.
 
-A subclass says what the clients do, by a program of forked.py, what they tell of it, and what must be true afterwards.
+The clients do what programs/killed.py does. A subclass says what must be true afterwards.
 """
 
 import asyncio
@@ -10,11 +10,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
 
 import pytest
 from redis.asyncio import Redis
@@ -26,10 +25,12 @@ from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.lengths import lengths
 from tests.support.store.audit import dump
+from tests.support.store.programs.killed import Told
 from tests.support.store.sample import TENANT
 from tests.support.store.servers import DebianServer
 from tests.support.waiting import until
 
+PROGRAM = "killed"
 BATCH, AT_ONCE = 10, 4
 UNSYNCED_SECONDS = 2.0
 """The loss of a server with appendfsync everysec: it begins an fsync each second, and while one is under way it
@@ -65,33 +66,8 @@ class Store:
         return [key async for key in self.redis.scan_iter(f"{self.prefix}:*:{family}:*", count=1000)]
 
 
-class Told(Protocol):
-    """The things that processes said they were about to do, and those that they were told were done."""
-
-    ended: list[float]
-    """When processes found no server any more."""
-
-    @property
-    def done(self) -> int:
-        """How much was acknowledged."""
-        ...
-
-    def note(self, line: bytes) -> None:
-        """Take in one line."""
-
-
-T = TypeVar("T", bound=Told)
-
-
-class Durable(Protocol):
-    """A test's hold on such a server. After `stop`, or a kill and `stop`, it can be started again."""
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def pid(self) -> int: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+Durable = EmbeddedServer | DebianServer
+"""A test's hold on such a server. After `stop`, or a kill and `stop`, it can be started again."""
 
 
 def durable(kind: str, folder: Path) -> Durable:
@@ -139,32 +115,25 @@ async def talkers(program: str, url: str, prefix: str, *numbers: int) -> AsyncIt
         await process.wait()
 
 
-class Crashes(Generic[T]):
-    """The tests, of what one program does."""
+class Crashes:
+    """The tests."""
 
-    program: str
-    told: type[T]
+    check_killed: Callable[[Store, Told], Awaitable[None]]
+    """Asserts that clients were killed at work."""
 
-    async def check_killed(self, store: Store, told: T) -> None:
-        """Assert that clients were killed at work."""
-        raise NotImplementedError
+    check: Callable[..., Awaitable[set[str]]]
+    """Asserts all that must be true of a store once nobody uses it, but for what was done after `since`; returns what
+    it lacks of what was acknowledged."""
 
-    async def check(self, store: Store, told: T, *, since: float | None = None) -> set[str]:
-        """Assert all that must be true of a store once nobody uses it; what it lacks of what was acknowledged.
+    check_leavings: Callable[[Store, Told], Awaitable[None]]
+    """Asserts that what clients left can be taken away."""
 
-        Things done after `since`, if that is given, may be lost.
-        """
-        raise NotImplementedError
-
-    async def check_leavings(self, store: Store, told: T) -> None:
-        """Assert that what clients left can be taken away."""
-
-    async def load_and_kill(self, server: Durable, prefix: str, seed: int, fsync: str) -> tuple[T, float]:
+    async def load_and_kill(self, server: Durable, prefix: str, seed: int, fsync: str) -> tuple[Told, float]:
         """Let processes work on a server until it is killed; what they were told, and when that was."""
-        told, enough = self.told(), random.Random(seed).randint(100, 600)
+        told, enough = Told(), random.Random(seed).randint(100, 600)
         async with opened(server.url, prefix) as store:
             await store.redis.config_set("appendfsync", fsync)
-        async with talkers(self.program, server.url, prefix, seed, 3, 0) as lines:
+        async with talkers(PROGRAM, server.url, prefix, seed, 3, 0) as lines:
             async for line in lines:
                 told.note(line)
                 if told.done >= enough:
@@ -182,9 +151,9 @@ class Crashes(Generic[T]):
         self, server_url: str, prefix: str, kills: int
     ) -> None:
         for batch in range(kills // BATCH):
-            told = self.told()
+            told = Told()
             async with opened(server_url, f"{prefix}-{batch}") as store:
-                async with talkers(self.program, server_url, store.prefix, batch, AT_ONCE, BATCH) as lines:
+                async with talkers(PROGRAM, server_url, store.prefix, batch, AT_ONCE, BATCH) as lines:
                     async for line in lines:
                         told.note(line)
                 await until(store.is_unused, otherwise="a killed process is still connected")

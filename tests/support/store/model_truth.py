@@ -14,10 +14,10 @@ import asyncio
 import shutil
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from hypothesis import note
 from hypothesis import strategies as st
@@ -52,6 +52,7 @@ ROUNDS = 50
 AWAY = (ArchiveForeign, ArchiveUnavailable, StoreUnavailable)
 """How whoever asks is told that a side is away, or is not the store's."""
 
+T = TypeVar("T")
 DIES, FAILS = "dies", "fails"
 STEPS = st.integers(1, 60)
 
@@ -120,15 +121,15 @@ class TruthMachine(RuleBasedStateMachine):
         await process.close()
         await self._start()
 
-    def run(self, work: Coroutine[Any, Any, object]) -> None:
-        self.loop.run_until_complete(work)
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
 
     # --- users -------------------------------------------------------------------------------------------------------
 
     @rule(which=ANY, more=st.integers(1, 5), archived=st.booleans())
     def create(self, which: int, more: int, archived: bool) -> None:
         """Continue turns, and begin trees, which makes others leave memory."""
-        for at in range(more if self.process is not None else 0):
+        for at in range(more):
             self.do(self._create, which + at)
         if archived:
             self.do(self._archive)
@@ -184,10 +185,10 @@ class TruthMachine(RuleBasedStateMachine):
             await getattr(self, deed)(late, which)
         await late.close(gently=not dead)
 
-    def do(self, deed: Callable[[Process, int], Awaitable[None]], which: int = 0) -> None:
+    def do(self, deed: Callable[[Process, int], Coroutine[Any, Any, None]], which: int = 0) -> None:
         """Have the process do something, if there is one."""
         if self.process is not None:
-            self.loop.run_until_complete(deed(self.process, which))
+            self.run(deed(self.process, which))
 
     async def _create(self, process: Process, which: int) -> None:
         parent = self._turn(which) if which % 2 else None
@@ -334,11 +335,8 @@ class TruthMachine(RuleBasedStateMachine):
     def copy_redis(self, which: int) -> None:
         """Copy what Redis has, one time in two."""
         if which % 2 == 0:
-            self.run(self._copy_redis())
-
-    async def _copy_redis(self) -> None:
-        self.redis_copy = await remembered(self.redis, self.prefix)
-        note("Redis is copied")
+            self.redis_copy = self.run(remembered(self.redis, self.prefix))
+            note("Redis is copied")
 
     @rule(which=ANY)
     def put_archive_back(self, which: int) -> None:
