@@ -1,5 +1,5 @@
-"""A Redis that dies between any two steps of archiving: nothing is lost, nothing that was deleted comes back, and whoever
-is next archives what is left.
+"""A Redis that dies between any two steps of archiving: nothing is lost, nothing that was deleted comes back, and
+whoever is next archives what is left.
 """
 
 from contextlib import suppress

@@ -61,4 +61,4 @@ def test_no_turn_is_lost_and_none_comes_back(
     server_url: str, examples: int, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
-    run_model(TruthMachine, examples, 60, url=server_url, part_bytes=part_bytes)
+    run_model(TruthMachine, examples, 50, url=server_url, part_bytes=part_bytes)
