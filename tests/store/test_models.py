@@ -56,9 +56,9 @@ def test_it_behaves_the_same_on_fakeredis(fake_url: str, kind: type[Model]) -> N
 
 
 @pytest.mark.parametrize("part_bytes", [0, 1], ids=["few parts", "many parts"])
-@pytest.mark.parametrize("examples", lengths(10, 1_000, seconds=3600, short_seconds=600))
+@pytest.mark.parametrize("examples", lengths(40, 4_000, seconds=3600, short_seconds=600))
 def test_no_turn_is_lost_and_none_comes_back(
     server_url: str, examples: int, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
-    run_model(TruthMachine, examples, 50, url=server_url, part_bytes=part_bytes)
+    run_model(TruthMachine, examples, 60, url=server_url, part_bytes=part_bytes)
