@@ -39,12 +39,8 @@ def said(prompt: str) -> str:
     last = prompt[: -len(ASSISTANT)].rstrip("\n").removesuffix(END).rpartition("\n")[2]
     if prompt.endswith(f"<|im_start|>tool\n21{END}\n{ASSISTANT}"):
         return f"<think>\nSo it is warm.\n</think>\n\nIt is 21 degrees.{END}"
-    if last.startswith("Error"):
-        return f"Sorry.{END}"
     if "weather" in last:
         return f"<think>\nI need a tool.\n</think>\n\n{CALL}{END}"
-    if "stranger" in last:
-        return f'<tool_call>\n{{"name": "rob_bank", "arguments": {{}}}}\n</tool_call>{END}'
     return f"<think>\nThey greet me.\n</think>\n\nHello, friend \U0001f600!{END}"
 
 
