@@ -34,6 +34,8 @@ REFUSALS = (
 PICTURES = (b"cat" * 99, b"dog" * 99, b"owl" * 99)
 NEWEST = 20
 RUN_SECONDS = 600.0
+HOLD_SECONDS = 0.2
+"""How long a conversation is held: one that nobody lets go would soon leave no room for anybody."""
 
 
 class Writer:
@@ -110,7 +112,7 @@ class Writer:
         first = turn(self._named.new_turn_id(id))
         await self._named.create(TENANT, id, first, b"{}")
         if self._odds(0.5):
-            await self._named.hold(TENANT, id, "run", RUN_SECONDS)
+            await self._named.hold(TENANT, id, "run", HOLD_SECONDS)
         if self._odds(0.3):
             await self._named.delete(TENANT, id)
         elif self._odds(0.5):
