@@ -24,9 +24,12 @@ class Zone:
         self.addresses = list(addresses)
         self.trouble: OSError | None = None
         self.asked: list[tuple[str, int]] = []
+        self.answering = asyncio.Event()
+        self.answering.set()
 
     async def look_up(self, host: str, port: int) -> list[str]:
         self.asked.append((host, port))
+        await self.answering.wait()
         if self.trouble is not None:
             raise self.trouble
         return self.addresses
@@ -60,6 +63,18 @@ async def test_what_was_known_stays_where_a_look_up_fails(
     assert [each.message for each in caplog.records] == ["a name can't be looked up"]
     zone.addresses, zone.trouble = ["10.0.0.2"], None
     assert await urls(names, NAME) == ["http://10.0.0.2:8000"]
+
+
+async def test_a_look_up_without_an_answer_is_waited_for_by_one_alone() -> None:
+    zone = Zone("10.0.0.1")
+    names = Names(zone.look_up)
+    for known in ([], ["http://10.0.0.1:8000"]):
+        zone.answering.clear()
+        for _ in range(3):
+            assert [place.url for place in await names.places([NAME], 0.01)] == known
+        zone.answering.set()
+        assert await urls(names, NAME) == ["http://10.0.0.1:8000"]
+    assert len(zone.asked) == 2
 
 
 async def test_a_name_leads_to_no_more_servers_than_may_be() -> None:

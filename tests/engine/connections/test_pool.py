@@ -158,6 +158,16 @@ async def test_where_connections_are_not_kept_each_request_has_its_own_and_says_
         await until(lambda: pool.open == 0, 2)
 
 
+async def test_an_idle_connection_is_closed_after_a_while() -> None:
+    async with playing() as server, pooled(idle_seconds=0.05) as pool:
+        await whole(pool, server.target())
+        assert pool.open == 1
+        await until(lambda: pool.open == 0, 2)
+        await until(server.calls[0].ended.is_set, 2)
+        await whole(pool, server.target())
+        assert len(server.calls) == 2
+
+
 async def test_a_probe_that_meets_a_closed_connection_is_sent_once_more_and_nothing_else_is() -> None:
     async def once(call: Call) -> None:
         await call.asked()
