@@ -155,7 +155,7 @@ class TruthMachine(RuleBasedStateMachine):
         deed=st.sampled_from(["_archive"] * 3 + ["_create", "_delete", "_delete_a_tree", "_read", "_bring_in"]),
         amid=st.dictionaries(
             STEPS,
-            st.sampled_from([DIES, FAILS, "_archive", "_create", "_create", "_delete", "_erase", "_read", "_bring_in"]),
+            st.sampled_from([DIES, FAILS, "_archive", "_create", "_create", "_erase", "_delete_for_good", "_bring_in"]),
             min_size=1,
             max_size=4,
         ),
@@ -180,7 +180,7 @@ class TruthMachine(RuleBasedStateMachine):
                 raise (ArchiveUnavailable if step.startswith(CALL) else StoreUnavailable)("it is away")
             if what is not None:
                 note(f"before step {steps} of {deed}:")
-                await getattr(self, what)(others, which + steps)
+                await getattr(self, what)(others, which + steps % 2)  # mostly with the same turn
 
         with suppress(*AWAY):
             late.archive.archive.probe = AsyncMock(return_value=())  # which another process has had
@@ -210,6 +210,10 @@ class TruthMachine(RuleBasedStateMachine):
             with suppress(NotFound, *AWAY):
                 await process.store.forget(TENANT, id, erase=erase)
                 self._are_gone(id)
+
+    async def _delete_for_good(self, process: Process, which: int) -> None:
+        await self._delete(process, which)
+        await self._archive(process, which)
 
     async def _erase(self, process: Process, which: int) -> None:
         await self._delete(process, which, erase=True)
