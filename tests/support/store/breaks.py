@@ -161,7 +161,6 @@ BREAKS: dict[str, Damage] = {
     "a pin for ever": ("endless-pin", lambda b: b.redis.persist(b.key("pins", "pinned"))),
     "no clock": ("clock", lambda b: b.redis.delete(b.shared("clock"))),
     "a clock that is behind": ("clock", lambda b: b.redis.set(b.shared("clock"), "12")),
-    "counters that are a string": ("shared-type", lambda b: b.redis.set(b.shared("usage:bytes"), "x")),
     "a usage that is a set": ("shared-type", lambda b: _instead(b, b.shared("usage"), "sadd", "x")),
     "no usage": ("usage", lambda b: b.redis.delete(b.shared("usage"))),
     "a wrong counter": ("usage", lambda b: b.redis.hincrby(b.shared("usage"), "responses", 1)),
