@@ -16,6 +16,7 @@ from store.layout import shared_secret
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage, Turn
 from tests.support.store.backups import cut
+from tests.support.store.disks import fill, small_disk
 
 WORDS = "my secret words"
 PASSWORD = "sk-very-secret"
@@ -108,6 +109,23 @@ def test_a_file_that_is_there_is_not_replaced(server: EmbeddedServer, tmp_path: 
     assert (tmp_path / "one.hm").read_text() == "precious"
     missing = harmonium("restore", "none.hm", "--data-dir", tmp_path / "never")
     assert (missing.exit_code, "none.hm" in missing.stderr, (tmp_path / "never").exists()) == (2, True, False)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    yield from small_disk(tmp_path / "disk", 2)
+
+
+@pytest.mark.parametrize("kib", [32, 96])  # SQLite's log has no room at all, or too little
+def test_a_backup_onto_a_full_disk_says_so_leaves_no_file_that_looks_whole_and_goes_on_later(
+    server: EmbeddedServer, disk: Path, kib: int
+) -> None:
+    filler, file = fill(disk, but=kib * 1024), disk / "one.hm"
+    result = harmonium("backup", file)
+    assert (result.exit_code, file.exists()) == (2, False)
+    assert f"the disk of {file} has no room for the rest of it" in result.stderr
+    filler.unlink()
+    assert of("backup", file, "--resume")["turns"] == 3
 
 
 def test_a_server_that_is_not_there_is_one_line_without_the_password(server: EmbeddedServer) -> None:

@@ -10,6 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands import gpu
+from service.commands.client.bench import one_response
+from service.commands.client.errors import Refused
+from service.commands.client.profile import Profile
+from service.commands.client.service import Json, Service
 from service.commands.command_line import app
 from service.commands.doctor import diagnose, expected_of
 from service.settings.settings import load_settings
@@ -18,6 +22,7 @@ from store.redis.address import Kind
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
 from tests.support.service.process import ServiceProcess
+from tests.support.store.servers import server
 
 SECRET = "sk-very-secret"
 NOWHERE = f"redis://me:{SECRET}@127.0.0.1:1"
@@ -68,6 +73,29 @@ def test_a_store_without_an_archive_is_warned_of_as_what_leaves_memory_is_gone_f
     without = finding("archive", "--redis-url", NOWHERE)
     assert (without["level"], "deleted for good" in without["now"]) == ("warn", True)
     assert "HARMONIUM_ARCHIVE_URL" in without["remedy"]
+
+
+def test_a_wrong_password_is_no_server_to_be_started(tmp_path: Path) -> None:
+    with server(tmp_path, "--requirepass", SECRET) as redis:
+        for user in ("", "me:wrong@"):
+            found = finding("reachable", "--redis-url", f"redis://{user}{redis.address}")
+            assert (found["level"], "the user and the password" in found["remedy"]) == ("unsafe", True)
+
+
+LONG = f"other:{'x' * 32}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "level", "now"),
+    [(f"acme:k2,{LONG}", "warn", "fewer than 20 characters, of acme"), (LONG, "ok", "1, of 1 tenants")],
+)
+def test_short_keys_are_warned_of_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, keys: str, level: str, now: str
+) -> None:
+    monkeypatch.setenv("HARMONIUM_API_KEYS", keys)
+    found = finding("API keys")
+    assert (found["level"], found["now"]) == (level, now)
+    assert "k2" not in doctor("--all").output
 
 
 def test_a_port_is_free_or_harmoniums_or_somebody_elses() -> None:
@@ -189,3 +217,35 @@ def test_a_running_service_has_the_port_and_is_asked_for_one_response_which_is_d
         running.stop()
     gone = doctor("--url", running.url)
     assert (gone.exit_code, "not made: can't reach" in gone.output, SECRET in gone.output) == (1, True, False)
+
+
+class Forgetful(Service):
+    """Fails at some step, and notes what it was asked for."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__(Profile(NOWHERE, None, "some-model"))
+        self.asked: list[str] = []
+        self._fails = fails
+
+    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
+        self.asked.append(f"on {method}" if (body or {}).get("previous_response_id") else method)
+        if self.asked[-1] == self._fails:
+            raise Refused(500, "no")
+        return {"id": "resp_1", "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("fails", "asked", "last"),
+    [
+        ("POST", ["POST"], "made: no (HTTP 500)"),
+        ("GET", ["POST", "GET", "DELETE"], "deleted"),
+        ("on POST", ["POST", "GET", "on POST", "DELETE"], "deleted"),
+        ("DELETE", ["POST", "GET", "on POST", "DELETE"], "deleted: no (HTTP 500)"),
+    ],
+)
+def test_whatever_step_fails_what_was_made_is_deleted(fails: str, asked: list[str], last: str) -> None:
+    service = Forgetful(fails)
+    steps = one_response(service)
+    assert service.asked == asked
+    assert [f"{step.done}: {step.error}" if step.error else step.done for step in steps][-1] == last
+    assert [step.error for step in steps].count("no (HTTP 500)") == 1

@@ -20,6 +20,7 @@ from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 from tests.support.service.terminal import CTRL_C, at_a_terminal
+from tests.support.waiting import wait_until
 
 NOBODYS = "resp_00" + "0" * 46
 PACE = 100
@@ -131,6 +132,21 @@ def test_an_id_is_meant_by_its_beginning_and_the_newest_by_none() -> None:
     assert said("rm", "--yes", first[:15]) == f"deleted {fourth}\n", "the newest is the one that was made last"
 
 
+def test_tokens_are_lines_in_which_a_mark_is_never_quoted(service: ServiceProcess) -> None:
+    id = id_of(run("ask", "<|end|>\n caf\u00e9 " + "word " * 4_500))
+    result = run("show", id, "--tokens")
+    pages = [json.loads(line) for line in said("show", id, "--tokens", "--json").splitlines()]
+    assert (len(pages), pages[0]) == (2, service.http().get(f"/console/api/turns/{id}/tokens").json())
+    head, *lines = result.stdout.splitlines()
+    assert head == f"user ({pages[0]['messages'][0]['length']} tokens)"
+    assert lines[:3] == ["  200006 <|start|>", '    1428 "user"', "  200008 <|message|>"]
+    assert lines[3:7] == ['      27 "<"', '      91 "|"', '     419 "end"', '      91 "|"']
+    heads = [head, *(line for line in lines if not line.startswith("  "))]
+    assert heads[-1].startswith("assistant/final (")
+    assert len(lines) + 1 == pages[0]["length"] + len(heads)
+    assert f"{pages[0]['length']} tokens; the model read {pages[0]['input_tokens']} (" in result.stderr
+
+
 @pytest.mark.usefixtures("service")
 def test_two_forks_are_compared_from_where_they_part() -> None:
     first = id_of(run("ask", "My name is Ada."))
@@ -218,6 +234,17 @@ def test_what_runs_is_listed_until_it_has_ended() -> None:
     ended(id)
     nothing = run("jobs")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing waits or runs\n")
+
+
+def test_watching_at_a_terminal_shows_them_in_one_place(service: ServiceProcess, tmp_path: Path) -> None:
+    id = begun()
+    with at_a_terminal(tmp_path, "jobs", "--watch", url=service.url) as watching:
+        wait_until(lambda: "\x1b[1F\x1b[J" in watching.raw, 60, "it is not drawn a second time, over the first")
+        ended(id)
+        watching.shows("nothing waits or runs")
+        watching.press(CTRL_C)
+        status, _ = watching.end(60)
+    assert (status, id[:15] in watching.text) == (130, True), watching.text
 
 
 @pytest.mark.usefixtures("service")
