@@ -3,14 +3,18 @@
 import os
 import uuid
 
+import httpx
 from agents import (
     Agent,
     ApplyPatchTool,
     CodeInterpreterTool,
     FileSearchTool,
     HostedMCPTool,
+    ModelRetrySettings,
     ModelSettings,
     OpenAIProvider,
+    OpenAIResponsesModel,
+    RetryDecision,
     RunConfig,
     Runner,
     RunState,
@@ -23,6 +27,7 @@ from agents import (
     function_tool,
 )
 from agents.memory import OpenAIResponsesCompactionSession
+from openai import AsyncOpenAI
 from openai.types.shared import Reasoning
 from pydantic import BaseModel
 
@@ -85,6 +90,39 @@ async def test_a_call_of_the_service_s_waits_for_an_approval():
     )
     assert again.final_output
     assert asked == ["add"]
+
+
+class Lossy(httpx.AsyncHTTPTransport):
+    """A connection that loses the first answer, once the service has given it, and notes what the others are."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = []
+
+    async def handle_async_request(self, request):
+        answer = await super().handle_async_request(request)
+        body = await answer.aread()
+        self.answers.append((answer.headers.get("idempotent-replayed"), answer.json()["id"]))
+        if len(self.answers) == 1:
+            raise httpx.ReadError("the answer is lost", request=request)
+        return httpx.Response(answer.status_code, content=body, headers={"content-type": "application/json"})
+
+
+def replay(context):
+    """Asks again whatever was lost: with a key nothing is made twice."""
+    return RetryDecision(retry=True, delay=0, approve_unsafe_replay=True)
+
+
+async def test_a_call_whose_answer_is_lost_is_replayed_with_its_key_and_made_once():
+    lossy = Lossy()
+    retry = ModelRetrySettings(max_retries=1, policy=replay)
+    settings = ModelSettings(extra_headers={"Idempotency-Key": str(uuid.uuid4())}, retry=retry)
+    async with AsyncOpenAI(max_retries=0, http_client=httpx.AsyncClient(transport=lossy, trust_env=False)) as client:
+        asking = Agent(name="Assistant", model=OpenAIResponsesModel(MODEL, client), model_settings=settings)
+        result = await Runner.run(asking, "Say hello.")
+    (first, id), (second, again) = lossy.answers
+    assert (first, second, id) == (None, "true", again)
+    assert result.last_response_id == id
 
 
 async def test_a_run_that_was_kept_goes_on_twice_from_its_state_with_a_key_and_is_made_once():

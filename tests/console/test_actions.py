@@ -114,6 +114,16 @@ def test_something_is_said_to_a_background_response(start: START, visit: Open) -
     expect(page.get_by_role("button", name="Say something", exact=True)).to_have_count(0)
 
 
+def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    id = said(service, "Count to 500.", background=True)
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.locator(".here .about .status")).to_have_text("cancelled")
+    expect(page.locator(".row .status")).to_have_text("cancelled")
+    assert service.client().responses.retrieve(id).status == "cancelled"
+
+
 def test_events_come_live_and_are_played_again(start: START, visit: Open) -> None:
     service = start(demo_tokens_per_second=10)
     with service.client().responses.create(model=MODEL, input="Count to 30.", background=True, stream=True) as stream:
@@ -148,6 +158,19 @@ def test_two_turns_stand_side_by_side_with_what_they_share_dimmed(service: Servi
         expect(page.get_by_label(side).locator(".own .item.assistant")).to_contain_text(own)
     page.get_by_role("link", name="← Back").click()
     expect(page.locator(".row.selected")).to_contain_text("What is my name?")
+
+
+def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "What is my name?", root)
+    page = visit(service, f"#/c/{root}")
+    page.locator(".here").get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("dialog")).to_have_count(0)
+    expect(page.locator(".row").first).to_contain_text("Deleted")
+    with pytest.raises(NotFoundError):
+        service.client().responses.retrieve(root)
+    assert service.client().responses.retrieve(leaf).output_text == "Your name is Ada."
 
 
 def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, visit: Open) -> None:

@@ -77,6 +77,29 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
     expect(page.locator(".trees li")).to_have_count(0)
 
 
+def test_pages_follow_one_another_and_back_and_a_service_that_is_gone_is_tried_again(start: START, visit: Open) -> None:
+    service = start()
+    texts = [f"Number {number}." for number in range(52)]
+    for text in texts:
+        said(service, text)
+    page = visit(service)
+    listed, alert = page.locator(".trees .words b"), page.get_by_role("alert")
+    expect(listed).to_have_text(texts[:1:-1])
+    page.get_by_role("button", name="Older").click()
+    expect(listed).to_have_text(texts[1::-1])
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+    page.get_by_role("button", name="Newer").click()
+    expect(listed).to_have_text(texts[:1:-1])
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")  # it tries nothing by itself
+    service.stop()
+    page.get_by_role("button", name="Refresh").click()
+    expect(alert).to_contain_text("The service doesn't answer")
+    service.start()
+    page.get_by_role("button", name="Try again").click()
+    expect(alert).to_have_count(0)
+    expect(listed).to_have_text(texts[:1:-1])
+
+
 def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start: START, visit: Open) -> None:
     service = start()
     root = said(service, "My name is Ada.")
