@@ -3,8 +3,10 @@
 Its answers are random; the tests are about how it reads each picture, and where its prefix cache holds.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,12 @@ from service.engine.chat.servers import VllmByChat
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Kind
 from service.engine.vllm.servers import Vllm
-from service.settings.settings import Settings
+from service.settings.settings import Settings, load_settings
+from tests.support.chaos.storm import QUICK
+from tests.support.oracles.event_grammar import check_stream
 from tests.support.pictures import png, said
 from tests.support.service.inside import serving
+from tests.support.service.process import WorkerProcess
 from tests.support.vllm.server import SEEING
 
 pytestmark = [pytest.mark.vllm]
@@ -70,3 +75,28 @@ async def test_a_continuation_behind_a_picture_hits_the_prefix_cache_and_another
     assert again.usage.input_tokens_details.cached_tokens >= read > PICTURE_TOKENS
     assert fork.usage.input_tokens_details.cached_tokens >= read
     assert other.usage.input_tokens_details.cached_tokens < PICTURE_TOKENS, "it is the picture that differs"
+
+
+async def test_killed_amid_an_answer_about_a_picture_a_worker_s_heir_goes_on_at_the_token(
+    settings: Settings, seeing_url: str, tmp_path: Path
+) -> None:
+    stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    given = QUICK | stored | {"engine": "vllm", "engine_url": seeing_url}
+    words, long, events = said(CAT, "Tell me of it"), {"max_output_tokens": 400}, list[Any]()
+    async with serving(load_settings(**given, worker=False)) as service, service.client() as client:
+        whole = await ask(client, words, **long)
+        stream = await ask(client, words, background=True, stream=True, **long)
+        first = await asyncio.to_thread(WorkerProcess, tmp_path / "first", **given)
+        heir: WorkerProcess | None = None
+        async for event in stream:
+            events.append(event.to_dict())
+            if event.type == "response.output_text.delta" and heir is None:
+                first.kill()
+                heir = await asyncio.to_thread(WorkerProcess, tmp_path / "heir", **given)
+        assert heir is not None
+        await asyncio.to_thread(heir.stop)
+    assert "outcome=ended" in heir.log, "the first was killed too late"
+    response = check_stream(events)
+    assert response["output"][0]["content"][0]["text"] == whole.output_text
+    counted = ("input_tokens", "output_tokens")
+    assert [response["usage"][each] for each in counted] == [getattr(whole.usage, each) for each in counted]
