@@ -58,13 +58,16 @@ class SglangStandin(Standing):
 
 
 async def test_an_sglang_generation_that_is_given_up_is_ended_by_its_id_and_each_request_has_the_key() -> None:
-    known = {"api_key": "sk-engine-0123456789"}
-    async with standing(SglangStandin(), **known) as server, connected(server, **known, probe_seconds=0.05) as engine:
+    key = "sk-engine-0123456789"
+    async with (
+        standing(SglangStandin(), api_key=key) as server,
+        connected(server, api_key=key, probe_seconds=0.05) as engine,
+    ):
         (await hold(engine)).cancel()
         await until(lambda: len(server.aborts) == 1 and not server.under_way)
         everything = {READY, MODEL, "/v1/models", GENERATE, ABORT, METRICS, INFO}
         await until(lambda: {each.path for each in server.asked} == everything)
-        assert {each.headers.get("authorization") for each in server.asked} == {"Bearer sk-engine-0123456789"}
+        assert {each.headers.get("authorization") for each in server.asked} == {f"Bearer {key}"}
     async with standing(SglangStandin()) as server, connected(server) as engine:
         server.instead = {GENERATE: Instead((), 0, Then.STALL), ABORT: Instead()}
         asking = asyncio.create_task(ask(engine))
