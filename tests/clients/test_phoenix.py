@@ -145,10 +145,10 @@ def test_a_conversation_is_one_session_of_trees_with_the_tokens_of_its_usage(
             f"not {TRACES} traces",
             wanted=lambda found: sum(span["parent_id"] is None for span in found) >= TRACES,
         )
+        (session,) = kept(phoenix, "sessions")  # before there is a trace of how the answer is retrieved
         ended = client.responses.retrieve(job)
     usages = [each.usage for each in (first, second, ended) if each.usage is not None]
     assert "\n".join(below(spans)) == TREE
-    (session,) = kept(phoenix, "sessions")
     assert session["session_id"] == conversation
     assert len(session["traces"]) == TRACES - 1, "that in which the conversation was made is of none"
     assert session["token_count_prompt"] == sum(usage.input_tokens for usage in usages)
