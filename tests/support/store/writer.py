@@ -34,8 +34,6 @@ REFUSALS = (
 PICTURES = (b"cat" * 99, b"dog" * 99, b"owl" * 99)
 NEWEST = 20
 RUN_SECONDS = 600.0
-HOLD_SECONDS = 0.2
-"""How long a conversation is held: one that nobody lets go would soon leave no room for anybody."""
 
 
 class Writer:
@@ -107,17 +105,20 @@ class Writer:
             await self._store.forget_tree(TENANT, self._begun.pop(0))
 
     async def talk(self) -> None:
-        """Begin a conversation, and hold it, delete it, or add a turn to it."""
+        """Begin a conversation, perhaps hold it meanwhile, and delete it or add a turn to it."""
         id = self._named.new_id()
         first = turn(self._named.new_turn_id(id))
         await self._named.create(TENANT, id, first, b"{}")
         if self._odds(0.5):
-            await self._named.hold(TENANT, id, "run", HOLD_SECONDS)
-        if self._odds(0.3):
-            await self._named.delete(TENANT, id)
-        elif self._odds(0.5):
-            next_one = turn(self._store.new_id(first.id), first.id, text="next")
-            await self._named.advance(TENANT, id, next_one, hold="run")
+            await self._named.hold(TENANT, id, "run", RUN_SECONDS)
+        try:
+            if self._odds(0.3):
+                await self._named.delete(TENANT, id)
+            elif self._odds(0.5):
+                next_one = turn(self._store.new_id(first.id), first.id, text="next")
+                await self._named.advance(TENANT, id, next_one, hold="run")
+        finally:
+            await self._named.release(TENANT, id, "run")  # conversations that are held soon leave no room for others
 
     async def submit(self) -> None:
         parent = self._any() if self._odds(0.6) else None
