@@ -9,7 +9,7 @@ from tests.console.conftest import Open
 from tests.support.console.samples import said
 from tests.support.service.process import ServiceProcess
 
-VISITS = 12
+VISITS = 6
 """How often each view is seen between two looks at what is held."""
 
 MOST_NODES = 50
