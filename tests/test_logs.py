@@ -63,6 +63,17 @@ def test_a_value_can_not_forge_a_line_or_reach_the_terminal(form: logs.Format, e
     assert all(line.isascii() and line.isprintable() for line in written)
 
 
+def test_the_request_that_is_served_is_on_every_line_and_what_is_below_the_level_is_not_written() -> None:
+    with captured(level="warning") as lines:
+        token = logs.request_id.set("req_1")
+        logs.event(logger, logging.INFO, "quiet")
+        logs.event(logger, logging.WARNING, "within")
+        logs.request_id.reset(token)
+        logging.getLogger("uvicorn.error").info("quiet too")
+        logging.getLogger("uvicorn.error").warning("without")
+    assert [line.split()[2:] for line in lines()] == [["within", "request_id=req_1"], ["without"]]
+
+
 def test_a_traceback_stays_on_its_line_and_a_long_value_is_cut() -> None:
     with captured() as lines:
         try:

@@ -53,6 +53,13 @@ def test_what_reaches_further_than_its_request_is_refused() -> None:
         assert refused.value.param == param, case
 
 
+def test_all_else_goes_on_as_it_came() -> None:
+    body = b'{"model":"m", "messages":[{"role":"user","content":"\\u00e4 \xc3\xa4"}],"temperature":0.10,"tools":[]}'
+    messages = b'[{"role":"user","content":"\\u00e4 \xc3\xa4"}]'
+    members = {name: bytes(value) for name, value in raw(body).members.items()}
+    assert members == {"messages": messages, "temperature": b"0.10", "tools": b"[]"}
+
+
 def test_a_body_that_is_no_object_is_refused() -> None:
     for body in (b"", b"[]", b"{", b'{"model":1}', b"[" * 100_000):
         with pytest.raises(InvalidRequest):

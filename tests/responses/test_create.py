@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from openai.types.responses import Response
 
 from service.harmony import tokens
 from service.settings.settings import Settings
@@ -89,6 +90,20 @@ def test_every_answer_has_the_headers_that_clients_read(service: ServiceProcess)
     assert raw.parse()._request_id == raw.headers["x-request-id"]
     other = service.client().responses.with_raw_response.create(model=MODEL, input="hi")
     assert other.headers["x-request-id"] != raw.headers["x-request-id"]
+
+
+def test_a_fork_never_sees_its_sibling(service: ServiceProcess) -> None:
+    client = service.client()
+
+    def ask(text: str, after: str | None = None) -> Response:
+        return client.responses.create(model=MODEL, input=text, previous_response_id=after)
+
+    trunk = ask("My name is Ada.").id
+    words = ("marmalade", "periwinkle")
+    branches = [ask(f"The secret word is {word}.", trunk).id for word in words]
+    told = [ask("What is the secret word?", branch).output_text for branch in (*branches, trunk)]
+    assert [[word in each for word in words] for each in told] == [[True, False], [False, True], [False, False]]
+    assert "Ada" in ask("What is my name?", branches[0]).output_text
 
 
 async def item_ids(http: httpx.AsyncClient, *texts: str) -> list[str]:

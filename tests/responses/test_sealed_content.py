@@ -81,3 +81,15 @@ async def test_a_key_that_the_store_made_is_that_of_all_who_share_it(settings: S
     elsewhere = load_settings(redis_url=settings.redis_url, key_prefix=f"{settings.key_prefix}-other")
     async with serving(elsewhere, engine()) as stranger:
         await refused(stranger, item)
+
+
+async def test_keys_are_changed_without_anybody_noticing(settings: Settings) -> None:
+    old_key, new_key = "o" * 32, "n" * 32
+    async with serving(with_keys(settings, seal_keys=old_key), engine()) as service:
+        old = await reasoning(service, ACME_KEY, include=SEALED)
+    async with serving(with_keys(settings, seal_keys=f"{new_key},{old_key}"), engine()) as service:
+        await send_back(service, old, ACME_KEY)
+        new = await reasoning(service, ACME_KEY, include=SEALED)
+    async with serving(with_keys(settings, seal_keys=new_key), engine()) as service:
+        await send_back(service, new, ACME_KEY)
+        await refused(service, old, ACME_KEY)

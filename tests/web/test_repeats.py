@@ -232,6 +232,22 @@ async def test_what_is_stored_is_made_to_its_end_though_its_client_hangs_up(sett
         assert len(engine.generations) == len(await responses(inside)) == 1
 
 
+async def test_who_waits_for_too_long_is_told_to_come_again_and_repeats_are_counted(settings: Settings) -> None:
+    held = Held()
+    brief = load_settings(**settings.model_dump(include=settings.model_fields_set), request_seconds=3.0)
+    async with one(settings, held) as (_, client, _), one(brief) as (inside, other, engine), inside.http() as http:
+        making = asyncio.create_task(ask(client))
+        await asyncio.wait_for(held.begun.wait(), SECONDS)
+        with pytest.raises(openai.InternalServerError, match="still under way") as refusal:
+            await ask(other)
+        assert (refusal.value.status_code, "retry-after" in refusal.value.response.headers) == (503, True)
+        held.may.set()
+        id = (await making).id
+        assert (await ask(other)).id == id
+        assert engine.generations == []
+        assert 'harmonium_repeats_total{outcome="told"} 1.0' in (await http.get("/metrics")).text
+
+
 async def post(inside: Inside, body: bytes = BODY, route: str = "/v1/responses") -> httpx.Response:
     """The answer to a request with a key, of just these bytes."""
     async with inside.http() as raw:

@@ -8,6 +8,8 @@ from aiohttp import web
 from service.tools.port import ListedTool, ToolFailure
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
 
+MODERN = "2026-07-28"
+
 
 def refusal(asked: Any, code: int, message: str, status: int, **data: Any) -> web.Response:
     error = {"code": code, "message": message, "data": data}
@@ -64,6 +66,31 @@ async def test_a_server_that_forgets_every_session_is_asked_twice_and_no_more() 
         with pytest.raises(ToolFailure, match="HTTP 404"):
             await session.call("t", {})
     assert (changing.calls, changing.sessions) == (0, 4)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_server_may_change_its_era_amid_a_session(modern: bool) -> None:
+    old, known = Changing(), {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    info = {"serverInfo": {"name": "s", "version": "2"}, "capabilities": {"tools": {}}}
+
+    async def either(request: web.Request, asked: Any) -> web.StreamResponse:
+        if not modern:
+            return await old.handle(request, asked)
+        match asked["method"]:
+            case "server/discover":
+                return answer(asked, supportedVersions=[MODERN], **info, **known)
+            case "tools/list":
+                return answer(asked, tools=[TOOL], **known)
+            case "tools/call":
+                return answer(asked, content=[{"type": "text", "text": "modern"}], resultType="complete")
+            case _:
+                return refusal(asked, -32022, "Unsupported protocol version", 400, supported=[MODERN], requested="x")
+
+    async with server(either) as session:
+        before = await session.call("t", {})
+        modern, old.sessions = not modern, old.sessions + 1
+        after = await session.call("t", {})
+    assert ({before.text, after.text}, old.calls) == ({"fine", "modern"}, 1)
 
 
 @pytest.mark.parametrize("repeatable", [False, True])

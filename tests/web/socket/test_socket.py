@@ -271,6 +271,18 @@ async def test_what_is_deleted_or_erased_is_not_said_again_though_it_is_remember
         assert (await ws.rest())[-1]["error"]["code"] == "previous_response_not_found"
 
 
+async def test_without_room_what_is_stored_is_read_again_and_what_is_not_is_gone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.web.socket.connection.MEMORY_BYTES", 0)
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        for store in (True, False):
+            first = await ws.answer("Hello! My name is Ada.", store=store)
+            await ws.ask("What is my name?", store=store, previous_response_id=first["id"])
+            last = (await ws.rest())[-1]
+            assert "Ada" in said(last["response"]) if store else last["error"]["code"] == "previous_response_not_found"
+
+
 async def test_an_idle_one_is_closed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.web.socket.connection.IDLE_SECONDS", 0.2)
     async with serving(settings) as inside, socket(inside.url) as ws:
