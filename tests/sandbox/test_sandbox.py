@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -434,3 +435,14 @@ async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: byt
                     await action()
         finally:
             await sandbox.aclose()
+
+
+async def test_a_session_that_may_be_idle_for_less_is_closed_earlier() -> None:
+    with folder_for_all() as base:
+        sandbox = local(base, replace(PLACES, idle_seconds=40))
+        await sandbox.start()
+        await sandbox.open("short", TENANT, Limits(idle_seconds=0.5))
+        await sandbox.open("long", TENANT, Limits())
+        await until(lambda: len(list(base.glob("run-*/s-*"))) == 1)
+        assert await sandbox.files("long") == []
+        await sandbox.aclose()

@@ -153,15 +153,20 @@ async def test_an_import_brings_nothing_back_that_was_deleted_or_erased(
         first, second, here = [(await http.get(f"/console/api/turns/{id}", headers=ADA)).json() for id in (*away, kept)]
         assert (await http.delete(f"/v1/responses/{away[1]}?tree=true", headers=ADA)).status_code == 200
 
-        async def imported(turn: dict[str, Any]) -> Response:
+        async def imported(turn: dict[str, Any], by: AsyncClient = http) -> Response:
             sent = {"turn": turn["turn"], "seal": turn["seal"]}
-            return await http.post("/console/api/turns", json=sent, headers=ADA)
+            return await by.post("/console/api/turns", json=sent, headers=ADA)
 
         await stored.all_archived()
         for turn in (first, second):
             told = (await imported(turn)).json()
             assert (told["id"], told["new"], told["deleted"]) == (turn["id"], False, True)
         await gone(stored.ada, away[0])
+        nowhere = settings.model_copy(update={"archive_url": f"postgresql://nobody@127.0.0.1:{free_port()}/none"})
+        async with serving(nowhere) as blind, blind.http() as other:
+            answer = await imported(first, other)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_unavailable")
+            assert not await stored.in_memory(away[0])
         await stored.push_out(kept)
         archive = open_archive(settings)
         assert archive is not None
@@ -205,6 +210,18 @@ async def test_an_archive_that_is_away_is_no_reason_to_say_that_nothing_is_there
             assert "retry-after" in refused.value.response.headers
         assert await say(ada, "Count to 2.")
     await stored.ada.responses.retrieve(away[1])
+
+
+async def test_ready_says_how_much_waits_for_the_archive_and_for_how_long(settings: Settings) -> None:
+    kept = settings.model_copy(update={"archive_after_seconds": 3600.0})
+    async with serving(kept) as service, service.client(KEYS[0][1]) as ada, service.http() as http:
+        idle = {"waiting": 0, "oldest_seconds": 0.0, "usable": True}
+        await until(lambda: _ready(http), wanted=lambda said: said["archive"] == idle)
+        for _ in range(2):
+            await say(ada, "Count to 2.")
+        two = await until(lambda: _ready(http), wanted=lambda said: said["archive"]["waiting"] == 2)
+        assert two["status"] == "ok"
+        await until(lambda: _ready(http), wanted=lambda said: said["archive"]["oldest_seconds"] > 0)
 
 
 async def test_a_service_is_not_ready_with_an_older_copy_of_its_archive_and_says_503_until_it_is_accepted(

@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from service.webhooks import TIMING
+from store.errors import StoreUnavailable
+from store.jobs.outbox import Webhook
 from tests.support import ROOT
 from tests.support.store.servers import server
 from tests.support.waiting import until
@@ -95,6 +98,45 @@ async def test_what_ends_in_this_process_waits_for_no_poll(desk: Desk) -> None:
         delivering.wake(second)
         await until(lambda: len(box.letters) == 2)
     assert [unwrapped(letter).data.id for letter in box.letters] == [first, second]
+
+
+async def test_a_process_that_ends_lets_deliveries_arrive_and_leaves_the_rest_to_others(desk: Desk) -> None:
+    late = asyncio.Event()
+
+    async def answered_late(_: web.Request) -> web.StreamResponse:
+        await late.wait()
+        return web.Response()
+
+    for _ in range(2):
+        await desk.end()
+    timing = replace(QUICK, margin_seconds=0.1, leave_seconds=2.0)
+    async with inbox() as box, asyncio.timeout(60):
+        box.answers = [answered_late, silence]
+        async with desk.delivering(box.url, timing=timing, given={"seconds": NEVER}) as delivering:
+            await until(lambda: box.under_way == 2)
+            asyncio.get_running_loop().call_soon(late.set)
+    assert (delivering.delivered, delivering.failed, await desk.waiting()) == (1, 0, 1)
+    assert 0 < await desk.due_in_seconds() <= NEVER + 1
+
+
+async def test_an_acceptance_that_the_store_can_not_note_is_told_once_more_as_the_same_event(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await desk.end()
+    done, failures = desk.outbox.remove, [StoreUnavailable("away")]
+
+    async def away_once(webhook: Webhook) -> None:
+        if failures:
+            raise failures.pop()
+        await done(webhook)
+
+    monkeypatch.setattr(desk.outbox, "remove", away_once)
+    timing = replace(QUICK, margin_seconds=0.1)
+    async with inbox() as box, desk.delivering(box.url, timing=timing, given={"seconds": 2}) as delivering:
+        await until(desk.waiting, 20, wanted=lambda waiting: waiting == 0)
+    assert delivering.delivered == 2
+    assert len({letter.headers["webhook-id"] for letter in box.letters}) == 1
+    assert "outcome of a webhook not stored" in caplog.text
 
 
 async def test_a_store_that_goes_away_and_comes_back_interrupts_nothing(

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, RateLimitError
 
@@ -11,11 +13,12 @@ from service.settings.core import ApiKey
 from service.settings.settings import Settings
 from store.limits import Check, Limits
 from tests.support.engine.chatting import FOR_EVER
+from tests.support.engine.connected import scripted
 from tests.support.engine.misbehaviour import Instead, Then
-from tests.support.engine.standin import Asked, Standin
+from tests.support.engine.standin import Asked, Standin, standing_in
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 from tests.support.store.counted import usage
 from tests.support.waiting import until
 from tests.web.passing.conftest import ENGINE_KEY, Behind, standing_before
@@ -172,6 +175,19 @@ async def left(behind: Behind) -> int:
     month = Check("all", "tokens", "month", 60_000)
     found = await limits.admit("default", store.new_id(), [month], reads=0, writes=0)
     return found.left[0].amount
+
+
+async def test_a_kill_amid_streams_leaves_no_work_on_the_server(start: Callable[..., ServiceProcess]) -> None:
+    async with standing_in(scripted(), api_key=ENGINE_KEY) as server:
+        service = await asyncio.to_thread(start, engine="vllm", engine_url=server.url, engine_api_key=ENGINE_KEY)
+        async with httpx.AsyncClient(base_url=service.url) as http:
+            body = {"model": "talker", "messages": [{"role": "user", "content": FOR_EVER}]}
+            asked = [asyncio.create_task(http.post(CHAT, json=body | {"stream": kind})) for kind in (True, True, False)]
+            await until(lambda: server.running == 3)
+            await asyncio.to_thread(service.kill)
+            await until(lambda: server.running == 0)
+            broken = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(each, httpx.HTTPError) for each in broken)
 
 
 async def test_no_other_path_gets_to_the_server(behind: Behind) -> None:
