@@ -25,7 +25,7 @@ SMOL = {"smol": "scripts/setup"}
         ("tests/engine/llama/test_smol.py", SMOL),
         ("tests/deploy/test_proxies.py", PROXIES),
         ("tests/store/archive/test_links.py", POSTGRES | {"redis-server": "redis-server"}),  # of the store's conftest
-        ("tests/chaos", SMOL),
+        ("tests/chaos", POSTGRES | SMOL),
     ],
 )
 def test_tests_need_what_they_and_their_conftests_import(path: str, expected: dict[str, str]) -> None:
