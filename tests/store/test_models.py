@@ -15,7 +15,7 @@ from tests.support.store.model_truth import TruthMachine
 KINDS: dict[type[Model], int] = {Model: 6, ConversationModel: 4, Jobbing: 4}
 """The models, and how many walks are taken of each in the short form."""
 
-LONG_TIMES = 50
+LONG_TIMES = 20
 """How many times as many are taken in the long form."""
 
 LONG = [pytest.mark.full, pytest.mark.timeout(1800)]
@@ -57,12 +57,12 @@ def test_it_behaves_the_same_on_fakeredis(fake_url: str, kind: type[Model]) -> N
 
 
 @pytest.mark.parametrize("part_bytes", [0, 1], ids=["few parts", "many parts"])
-@pytest.mark.parametrize("examples", lengths(20, 4_000, seconds=3600, short_seconds=600))  # to shrink what fails
+@pytest.mark.parametrize("examples", lengths(20, 1_500, seconds=3600, short_seconds=600))  # to shrink what fails
 def test_no_turn_is_lost_and_none_comes_back(server_url: str, examples: int, part_bytes: int) -> None:
     run_model(ArchiveMachine, examples, 120, url=server_url, part_bytes=part_bytes)
 
 
-@pytest.mark.parametrize("examples", lengths(40, 2_000, seconds=3600, short_seconds=600))
+@pytest.mark.parametrize("examples", lengths(40, 1_000, seconds=3600, short_seconds=600))
 def test_copies_of_either_side_lose_nothing_and_bring_nothing_back(
     server_url: str, examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

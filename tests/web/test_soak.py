@@ -19,7 +19,7 @@ REST_SECONDS = 30.0
 
 
 @pytest.mark.parametrize(
-    ("seconds", "settings"), lengths((10, SETTINGS), (3600, LONG), seconds=4500, short_seconds=180)
+    ("seconds", "settings"), lengths((10, SETTINGS), (1800, LONG), seconds=2700, short_seconds=180)
 )
 async def test_a_while_of_everything_leaves_the_store_whole(
     start: Callable[..., ServiceProcess], seconds: float, settings: dict[str, Any]
