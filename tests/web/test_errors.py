@@ -2,18 +2,22 @@
 
 import asyncio
 import contextlib
+import logging
 from typing import Any
 from uuid import uuid4
 
 import openai
 import pytest
 from openai.types.responses import Response
+from pydantic import SecretStr
 
+from service.settings.core import ApiKey
 from service.settings.settings import Settings
+from service.web.gate import STRANGERS_LOGGED
 from store.redis.connection import connect
 from tests.support.engine.scripted import Stall
 from tests.support.service.inside import answer, scripted, serving
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
 from tests.support.waiting import until, wait_until
 
 UNKNOWN = "resp_" + "0" * 48
@@ -109,3 +113,13 @@ def test_the_log_says_why_and_to_whom_and_nothing_that_was_sent(service: Service
     assert "param=input[0]" in logged[1]
     assert "code=unknown_parameter" in logged[2]
     assert marked not in "".join(logged)
+
+
+async def test_refusals_of_strangers_are_logged_by_ration(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    keyed = settings.model_copy(update={"api_keys": [ApiKey("acme", SecretStr(ACME_KEY))]})
+    async with serving(keyed, scripted(answer("Hi."))) as inside, inside.http() as http:
+        caplog.set_level(logging.INFO)
+        for _ in range(3 * STRANGERS_LOGGED):
+            assert (await http.get("/v1/models")).status_code == 401
+    lines = [record for record in caplog.records if record.message == "request"]
+    assert STRANGERS_LOGGED <= len(lines) < 3 * STRANGERS_LOGGED

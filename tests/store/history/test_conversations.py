@@ -7,15 +7,17 @@ from redis.asyncio import Redis
 
 from store.errors import (
     ConversationHeld,
+    ConversationMoved,
     NotFound,
 )
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
 from store.keys import conversation_id
+from store.redis import scripts
 from tests.store.conftest import OpenStore
 from tests.support.store.backups import back_up, bring_back
-from tests.support.store.named import SHOWN, add, begun, words
+from tests.support.store.named import SHOWN, add, begun, tip_of, words
 from tests.support.store.sample import TENANT, turn
 from tests.support.waiting import until
 
@@ -88,6 +90,25 @@ async def test_a_hold_that_nobody_renews_is_over(conversations: Conversations) -
         return True
 
     await until(held_by_another)
+
+
+async def test_who_began_before_another_added_to_a_conversation_adds_nothing(conversations: Conversations) -> None:
+    id = await begun(conversations, text="one")
+    tip = await tip_of(conversations, id)
+    await add(conversations, id, "two")
+    with pytest.raises(ConversationMoved):
+        await conversations.advance(TENANT, id, turn(conversations.history.new_id(tip), tip), hold="late")
+    assert await words(conversations, id) == ["one", "two"]
+
+
+async def test_a_conversation_that_was_used_since_the_archive_was_asked_of_it_stays(
+    conversations: Conversations,
+) -> None:
+    id = await begun(conversations, text="one")
+    store = conversations.history
+    (word,) = await store.server.run(scripts.let_go, store.keyspace.conversation(TENANT, id), used="1")
+    assert word == b"changed"
+    assert await words(conversations, id) == ["one"]
 
 
 async def test_a_fork_goes_on_although_its_source_is_deleted_or_moves_meanwhile(conversations: Conversations) -> None:

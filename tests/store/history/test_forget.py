@@ -65,6 +65,16 @@ async def test_a_pinned_turn_can_be_continued_by_its_run_though_it_was_forgotten
     assert await store.get(TENANT, root)
 
 
+async def test_a_short_pin_never_shortens_a_longer_one(
+    open_store: OpenStore, store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    brief = open_store(pin_seconds=1.0)
+    (root,) = await grow(store, "one")
+    await store.chain(TENANT, root, pin=store.token())
+    await brief.chain(TENANT, root, pin=brief.token())
+    assert await redis.pttl(f"{prefix}:{{00}}:t:{TENANT}:pins:{root[5:]}") > 1000
+
+
 async def test_a_pin_past_its_time_keeps_nothing(open_store: OpenStore, redis: Redis, prefix: str) -> None:
     store = open_store(pin_seconds=0.02)
     (root,) = await grow(store, "one")

@@ -30,6 +30,11 @@ async def seen(store: ConversationHistoryStore, id: str, tenant: str = TENANT) -
     return set(found.values())
 
 
+async def test_a_picture_is_no_other_tenants(store: ConversationHistoryStore) -> None:
+    id = await show(store, CAT)
+    assert await seen(store, id, "other") == set()
+
+
 async def test_a_redaction_takes_the_pictures_that_no_note_names_any_more(store: ConversationHistoryStore) -> None:
     id = await show(store, CAT, DOG)
     left = with_pictures(turn(id), DOG).messages

@@ -7,9 +7,12 @@ import pytest
 from redis.asyncio import Redis
 
 from store.history.history import MOST_DIGESTS, ConversationHistoryStore
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
 from store.turn import SAID_BYTES, Status, Turn
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow, turn, with_words
+from tests.support.store.work import submit
 
 KEY = "together"
 DIGEST = blake2b(b"hello", digest_size=SAID_BYTES).digest()
@@ -86,3 +89,11 @@ async def test_what_can_t_be_a_digest_is_refused(store: ConversationHistoryStore
             await store.recognise(TENANT, KEY, digests)
     with pytest.raises(ValueError, match="has 5 bytes, and must have 16"):
         Turn(store.new_id(), None, Status.COMPLETED, (), b"{}", said=b"short")
+
+
+async def test_of_turns_with_the_same_words_the_newest_is_the_one_that_began_last(jobs: Jobs) -> None:
+    await submit(jobs)
+    (job,) = (await jobs.claim(0, 1)).jobs
+    newer = await say(jobs.history)
+    await jobs.finish(job.lease, with_words(turn(job.lease.id), DIGEST), Entry(9, b"the end"))
+    assert await found(jobs.history) == (0, newer)

@@ -131,3 +131,11 @@ async def test_a_claim_takes_from_no_level_behind_the_one_it_names_and_tells_the
     assert (len(found.jobs), found.running, found.first) == (1, 1, Priority.FLEX)
     assert await claimed(jobs, 9) == ["flex"]
     assert (await jobs.claim(0, 9)).first is None
+
+
+async def test_a_job_that_is_handed_back_was_tried_no_more_often_for_that(jobs: Jobs) -> None:
+    await submit(jobs)
+    job = await claim(jobs)
+    await jobs.renew([job.lease])
+    await jobs.hand_back(job.lease, failed=False)
+    assert (await claim(jobs)).tries == job.tries

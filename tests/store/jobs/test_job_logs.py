@@ -43,6 +43,18 @@ async def ended(jobs: Jobs, count: int) -> list[str]:
     return ids
 
 
+async def test_a_last_entry_that_is_behind_the_log_is_refused_and_changes_nothing(
+    jobs: Jobs, redis: Redis, prefix: str
+) -> None:
+    id = await submit(jobs)
+    job = await claim(jobs)
+    await jobs.write(job.lease, Entry(9, b"more"))
+    before = await dump(redis, prefix)
+    with pytest.raises(ValueError, match="has event 9"):
+        await jobs.finish(job.lease, turn(id), Entry(9, b"the end"))
+    assert await dump(redis, prefix) == before
+
+
 @pytest.mark.parametrize("after", [1, 12])
 async def test_an_entry_that_does_not_begin_where_the_log_ends_is_refused_and_changes_nothing(
     jobs: Jobs, redis: Redis, prefix: str, after: int

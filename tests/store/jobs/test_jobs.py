@@ -15,7 +15,7 @@ from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox
 from store.turn import Status
 from tests.support.store.audit import dump
-from tests.support.store.sample import said
+from tests.support.store.sample import TENANT, said, turn
 from tests.support.store.work import (
     claim,
     claimed,
@@ -98,3 +98,12 @@ async def test_an_end_is_announced_once_where_that_is_asked_for(history: Convers
     webhooks = await outbox.take(outbox.shards[0], 10, 60_000)
     assert [(each.id, each.status) for each in webhooks] == [(told, "failed")]
     assert quiet != told
+
+
+async def test_what_was_cancelled_ends_as_nothing_else(jobs: Jobs) -> None:
+    id = await submit(jobs)
+    job = await jobs.cancel(TENANT, id)
+    assert job is not None
+    with pytest.raises(ValueError, match="is cancelled and can't become"):
+        await jobs.finish(job.lease, turn(id), Entry(9, b"the end"))
+    await finish(jobs, job)

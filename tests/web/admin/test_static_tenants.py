@@ -88,3 +88,16 @@ async def test_what_they_may_use_can_be_said_and_holds_for_a_process_that_starts
         await permissions.delete("acme")
         async with inside.client(ACME) as acme:
             await acme.responses.create(model=MODEL, input="Hi")
+
+
+async def test_a_key_of_the_settings_opens_nothing_of_a_project_that_is_archived(settings: Settings) -> None:
+    async with two_tenants(settings) as (_, client, given):
+        projects = client.admin.organization.projects
+        project = await projects.create(name="Chat")
+        named = changed(given, api_keys=parse_api_keys(f"{project.id}:{ACME}"))
+        async with serving(named, scripted([answer("Hello.")])) as other, other.client(ACME) as user:
+            await user.models.list()
+        await projects.archive(project.id)
+        async with serving(named, scripted([answer("Hello.")])) as other, other.client(ACME) as user:
+            with pytest.raises(openai.AuthenticationError):
+                await user.models.list()

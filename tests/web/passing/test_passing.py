@@ -217,3 +217,10 @@ async def _status(inside: Inside, line: str, *headers: str) -> int:
     said = await reader.read()
     writer.close()
     return int(said.split(b" ", 2)[1])
+
+
+async def test_several_answers_are_as_many_requests(settings: Settings) -> None:
+    async with standing_before(settings, max_concurrent_requests=4) as behind, behind.inside.client() as client:
+        await chat(client, n=4)
+        with pytest.raises(InternalServerError, match="MAX_CONCURRENT_REQUESTS"):
+            await chat(client, n=5)

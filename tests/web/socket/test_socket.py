@@ -132,6 +132,17 @@ async def test_sixteen_run_at_once_and_more_wait(settings: Settings) -> None:
     await until(lambda: engine.running == 0)
 
 
+async def test_sixty_four_frames_may_wait_and_no_more(settings: Settings) -> None:
+    silent = Silent()
+    async with serving(settings, scripted(silent)) as inside, socket(inside.url) as ws:
+        await ws.ask("Wait.")
+        await silent.silent.wait()
+        for _ in range(65):
+            await ws.ask("Next.")
+        refusal = (await ws.rest())[-1]
+    assert (refusal["status"], refusal["error"]["code"]) == (429, "queue_full")
+
+
 async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:
     silent = Silent()
     engine = scripted(silent, [answer("Fine.")])

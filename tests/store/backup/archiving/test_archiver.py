@@ -30,6 +30,20 @@ async def test_what_was_read_too_long_ago_does_not_come_back(archived: Kept, red
         await archived.turns._store(TENANT, way._replace(archived=long_ago))
 
 
+async def test_what_changes_once_it_was_written_is_still_to_be_archived(
+    archived: Kept, redis: Redis, prefix: str
+) -> None:
+    (id,) = await grow(archived.store, "one")
+    (tree,) = [each for shard in archived.store.keyspace.all_shards() for each in await archived.archiver.due(shard, 9)]
+    written = await archived.archiver.write(tree)
+    await archived.store.redact(TENANT, id, lambda *_: ((), b"{}", b"[]"))
+    assert await archived.archiver.strike([written]) == [1]
+    await archived.archive_all()
+    await lose(redis, prefix)
+    assert await archived.turns.bring_back(TENANT, digits_of(id))
+    assert await archived.store.get(TENANT, id) == b"{}"
+
+
 async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Kept, redis: Redis, prefix: str) -> None:
     one, two = await grow(archived.store, "one", "two")
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{digits_of(two)}"

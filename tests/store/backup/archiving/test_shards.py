@@ -64,6 +64,13 @@ async def test_an_idle_tree_that_the_archive_lacks_is_next_and_others_go(
     assert [tree.root for tree in await made.archiver.due(shard, 10)] == [digits_of(new)]
 
 
+async def test_where_there_is_an_archive_an_idle_tree_goes_on(begin: Open, redis: Redis, prefix: str) -> None:
+    made = await begin(IDLE)
+    (id,) = await grow(made.store, "one")
+    await leave_unused(redis, prefix, 31)
+    assert await made.store.lineage(TENANT, id) == (id,)
+
+
 async def test_a_conversation_stays_for_its_own_time_and_then_until_it_is_archived(
     begin: Open, redis: Redis, prefix: str
 ) -> None:
