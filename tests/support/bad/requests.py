@@ -116,6 +116,7 @@ PARAMETERS: Table = {
     "vLLM's structured outputs": create("structured_outputs", {"choice": ["a"]}, UNSUPPORTED, "text.format"),
     "a bias of tokens": create("logit_bias", {"1": 1}, UNSUPPORTED, "Leave it out"),
     "a long key of metadata": create("metadata", {"k" * 65: ""}, VALUE, "64"),
+    "too many pairs of metadata": create("metadata", {str(n): "" for n in range(17)}, VALUE, "17"),
     "a tier of somebody else": create("service_tier", "gold", VALUE, "priority"),
     "a priority beyond numbers": create("priority", 2**31, VALUE, "2147483647"),
     "an unknown truncation": create("truncation", "middle", VALUE, "auto, disabled"),
