@@ -1,4 +1,4 @@
-"""What scripts and commands begin with: tests with what they need, guards with their places, starts with imports."""
+"""Scripts and commands begin with little: tests with what they need, guards with their places, starts with imports."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""What a receiver can do to the service: nothing. Spans are lost where they can't be sent."""
+"""A receiver can do nothing to the service. Spans are lost where they can't be sent."""
 
 import pytest
 from pydantic import SecretStr

@@ -58,7 +58,7 @@ def client(service: ServiceProcess) -> OpenAI:
 
 
 def counted(url: str, *names: str) -> list[float]:
-    """What the vLLM server counts by these names."""
+    """The counts of a vLLM server by these names."""
     exposed = httpx.get(f"{url}/metrics", timeout=SECONDS, trust_env=False).text
     return [metric(exposed, f"vllm:{name}") for name in names]
 

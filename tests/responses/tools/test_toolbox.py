@@ -1,4 +1,4 @@
-"""What servers offer to a request, and for whom a list of tools is kept."""
+"""Tools that servers offer to a request, and for whom a list of them is kept."""
 
 import asyncio
 from typing import Any

@@ -245,7 +245,7 @@ async def test_closing_lets_go_of_all_who_listen(server_url: str, redis: Redis, 
 
 @pytest.fixture
 async def stack() -> AsyncIterator[AsyncExitStack]:
-    """What is left, hung up and closed at the end of a test, after which nothing may be at work."""
+    """Whatever it holds is left at the end of a test, after which nothing may be at work."""
     async with AsyncExitStack() as stack:
         yield stack
     assert asyncio.all_tasks() == {asyncio.current_task()}

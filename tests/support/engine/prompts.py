@@ -63,7 +63,7 @@ def prompt(*messages: Message, effort: str = "medium", developer: str = "") -> l
 
 @dataclass(frozen=True)
 class Answer:
-    """What was sampled: the ids, and the texts by channel."""
+    """The ids that were sampled, and their texts by channel."""
 
     tokens: list[int]
     analysis: str = ""

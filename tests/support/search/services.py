@@ -1,6 +1,6 @@
 """The services that search, as their documentation has their wire, and some pages: in this process, on a free port.
 
-What is searched for says how the services behave: `http 500`, `html`, `types`, `huge`, `redirect`, `none`; else
+Words that are searched for say how they behave: `http 500`, `html`, `types`, `huge`, `redirect`, `none`; else
 they find two pages, and some whose addresses can't be opened.
 """
 
