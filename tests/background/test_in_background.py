@@ -197,9 +197,6 @@ async def test_where_it_is_allowed_it_goes_when_its_events_go(
             await client.responses.delete(id)
 
 
-WEATHER: Any = {"type": "function", "name": "get_weather", "description": "", "parameters": None, "strict": False}
-
-
 async def begun(client: AsyncOpenAI) -> str:
     return (await client.conversations.create()).id
 

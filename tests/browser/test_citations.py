@@ -95,9 +95,6 @@ def test_however_a_text_comes_it_is_cited_alike(pieces: list[str], cuts: list[in
 # --- what a mark leads to ---
 
 PAGE = page_of("https://tides.example/brest", "Tides in Brest", "High water at ten.\nLow water at four.")
-RESULTS = results_page(
-    "tides", [Result("https://tides.example/brest", "Tides", "x " * 100), Result("https://b.example/", "B", "y")]
-)
 
 
 def test_a_page_leads_to_itself_and_what_was_found_in_it_does_too() -> None:

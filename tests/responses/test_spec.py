@@ -1,6 +1,4 @@
-"""What a queued response is made of: it comes back as it went, and any worker asks the engine the same of it."""
-
-from typing import Any
+"""A queued response comes back as it went; one of a newer release is refused."""
 
 import msgspec
 import pytest
@@ -10,38 +8,10 @@ from hypothesis import strategies as st
 from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.responses import plan as specs
-from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
 from store.errors import NewerFormat
 from store.turn import StoredMessage
 from tests.support.responses import event_samples, samples
-
-PROMPT = [200006, 1, 2, 3]
-
-
-def spec(max_tokens: int = 100, rules: Rules = samples.RULES, **members: Any) -> Plan:
-    """The plan of a response that has these members, and goes by these rules."""
-    base = msgspec.structs.replace(samples.created(), background=True, **members)
-    sampling = Sampling(max_tokens, temperature=0.5, stop_ids=tokens.STOPS)
-    return Plan(
-        base=base,
-        generation=Generation(
-            id=base.id,
-            prompt=tokens.unpack(tokens.pack(PROMPT)),
-            sampling=sampling,
-            model="gpt-oss-demo",
-            affinity="a",
-            cache_salt="b",
-            trace=(("traceparent", "00-1-2-03"),),
-            response=base.id,
-        ),
-        parent=None,
-        stored=True,
-        messages=(StoredMessage("user", tokens.pack([1, 2])),),
-        items=b"[{}]",
-        rules=rules,
-    )
-
 
 names = st.none() | event_samples.texts
 messages = st.builds(StoredMessage, event_samples.texts, st.binary(), names, names, names, names, names)
