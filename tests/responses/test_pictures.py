@@ -24,6 +24,7 @@ from tests.support.pictures import part, png, said, shown_in, url_of
 from tests.support.service import inside
 from tests.support.service.background import ended
 from tests.support.service.inside import Inside
+from tests.support.waiting import until
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.02, engine_away=Backoff(0.01, 0.02)))
 
@@ -208,6 +209,25 @@ async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
             await asked.ask(said("Two", CAT), first)
         assert refused.value.code == "invalid_image"
         await asked.ask("Two", first)
+
+
+async def test_prompts_wait_for_room_for_their_pictures(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    shades = [png(grey=grey, comment=bytes(1 << 10)) for grey in range(3)]
+    monkeypatch.setattr("service.process.ROOM_BYTES", len(shades[0]) * 5 // 2)
+    at_once, gate = [0], asyncio.Event()
+
+    async def wait() -> None:
+        at_once[0] += 1
+        await gate.wait()
+
+    async with seeing(settings, lambda _: (wait, *answer(HELLO))) as asked:
+        asking = [asyncio.create_task(asked.ask(said("Look", each))) for each in shades]
+        await until(lambda: at_once[0] == 2)
+        words = await asked.ask("No picture", stream=True)
+        await until(lambda: at_once[0] == 3)  # it needs no room
+        await words.close()
+        gate.set()
+        assert [each.output_text for each in await asyncio.gather(*asking)] == ["A cat."] * 3
 
 
 async def test_a_compaction_keeps_the_newest_pictures_and_lines_for_the_others(settings: Settings) -> None:

@@ -192,6 +192,13 @@ async def test_a_key_whose_account_is_gone_opens_nothing(room: Room) -> None:
     assert await room.ring.holder(room.value) is None
 
 
+async def test_a_record_that_lost_its_project_makes_no_administrator_of_a_key(room: Room) -> None:
+    key = await room.directory.key(room.project, room.key)
+    lost = msgspec.structs.replace(key, project="", account="")
+    await room.registry.change([Change(key.place, msgspec.json.encode(key), msgspec.json.encode(lost))])
+    assert await room.ring.holder(room.value) is None
+
+
 async def test_a_key_that_is_made_while_its_account_is_deleted_is_deleted_too(room: Room) -> None:
     async def make() -> None:
         await room.directory.create_key(OPS, room.project, room.account, Wish("late"))

@@ -10,6 +10,7 @@ from service.api.containers import Wanted
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
+from service.errors import InvalidRequest
 from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Unusable
 from service.settings.settings import Settings
 from service.tools.containers import FRESH_SECONDS, Containers
@@ -174,6 +175,16 @@ async def test_no_container_is_on_record_that_has_no_session(containers: Contain
 
     assert (outcome.status, outcome.told) == ("failed", "Error: The code was not run: there is no room.")
     assert await containers.all(TENANT) == []
+
+
+async def test_a_container_expires_once_it_was_idle_for_its_minutes(containers: Containers, sandbox: Sandbox) -> None:
+    id = containers.new_id(TENANT)
+    await containers.open(TENANT, id, minutes=5)
+    sandbox.clock.now += 299
+    assert await containers.found(TENANT, id)
+    sandbox.clock.now += 1
+    with pytest.raises(InvalidRequest, match="expired"):
+        await containers.found(TENANT, id)
 
 
 async def test_a_sandbox_that_comes_after_the_service_is_used_from_then_on(records: Away, sandbox: Sandbox) -> None:

@@ -226,6 +226,20 @@ async def test_bad_input_is_given_back_and_changes_nothing(settings: Settings) -
         assert (await ws.rest())[-1]["response"]["status"] == "completed"
 
 
+@pytest.mark.parametrize("managing", [True, False])
+async def test_a_compaction_is_not_steered(settings: Settings, managing: bool) -> None:
+    paused = Paused(opened("One"), [tokens.RETURN])
+    words: list[Json] = [{"role": "user", "content": "Count."}]
+    more = {"context_management": [{"type": "compaction", "compact_threshold": 1000}]} if managing else {}
+    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws:
+        await ws.ask([*words, *([] if managing else [{"type": "compaction_trigger"}])], **more)
+        id = await created(ws)
+        await paused.reached.wait()
+        assert (await refused(ws, id))["error"]["code"] == "steering_not_supported"
+        paused.on.set()
+        await ws.rest()
+
+
 async def test_a_response_of_another_connection_is_not_found(settings: Settings) -> None:
     paused = Paused(opened("One"), [tokens.RETURN])
     async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, socket(inside.url) as other:
