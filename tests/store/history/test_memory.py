@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -135,11 +136,13 @@ async def test_a_moment_in_which_a_server_has_next_to_no_memory_costs_hardly_a_t
 async def test_a_server_that_lacks_far_more_than_a_turn_needs_gets_it_moment_by_moment(
     full: ConversationHistoryStore, own: Redis
 ) -> None:
-    await fill(full, own, 4 * TURN_BYTES)
+    await fill(full, own, 8 * TURN_BYTES)
+    began = time.monotonic()
     assert await refused(full)
-    assert (await usage(full)).responses >= TURNS - 2
+    moments = time.monotonic() - began  # a busy machine may take several
+    assert (await usage(full)).responses >= TURNS - 2 - moments
     await until(lambda: refused(full), SECONDS, wanted=lambda is_refused: not is_refused)
-    assert TURNS - 16 < (await usage(full)).responses < TURNS - 3  # each try takes memory besides, as long as it lasts
+    assert TURNS - 20 < (await usage(full)).responses < TURNS - 3  # each try takes memory besides, as long as it lasts
 
 
 async def test_a_server_out_of_memory_takes_nothing_that_a_run_needs(
