@@ -18,11 +18,13 @@ from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from store.redis.connection import connect
 from tests.support.archive.kept import Open, archive_one
-from tests.support.store.sample import DAY, TENANT, grow, leave_unused
+from tests.support.store.sample import DAY, TENANT, grow, leave_unused, set_use
 from tests.support.store.verdict import checked
 
 IDLE = Caps(idle_seconds=30 * DAY, idle_grace_seconds=0)
 FEW = Caps(responses=3)
+LATER = 3_000_000_000_000_000
+"""A use to come, in µs."""
 
 
 async def note_all(store: ConversationHistoryStore, trees: int = 50) -> int:
@@ -123,6 +125,31 @@ async def test_trees_from_before_the_archive_are_archived_with_all_their_turns(
     await begin_archive(made.store.server, made.store.keyspace, 0)
     assert await note_all(made.store) == 1
     assert await made.archive_all() == 0
+
+
+@pytest.mark.parametrize("trees", [1, 3])
+async def test_trees_that_were_used_at_once_are_all_noted(
+    before: ConversationHistoryStore, begin: Open, redis: Redis, prefix: str, trees: int
+) -> None:
+    ids = [(await grow(before, f"{at}"))[0] for at in range(7)]
+    await set_use(redis, prefix, LATER, *ids[:5])
+    await redis.set(f"{prefix}:{{00}}:clock", LATER)
+    await note_all((await begin()).store, trees)
+    assert await redis.zcard(f"{prefix}:{{00}}:unarchived") == len(ids)
+
+
+@pytest.mark.parametrize("caps", [FEW, Caps(trees=3)], ids=["responses", "trees"])
+async def test_a_tree_from_before_the_archive_stays_until_it_is_archived(
+    before: ConversationHistoryStore, begin: Open, caps: Caps
+) -> None:
+    ids = [(await grow(before, text))[0] for text in ("one", "two", "three")]
+    made = await begin(caps)
+    with pytest.raises(StoreFull):
+        await grow(made.store, "four")
+    await note_all(made.store)
+    assert await made.archive_all() == 3
+    await grow(made.store, "four")
+    assert await made.told(ids[0]) == [ids[0]]
 
 
 async def test_while_the_archive_is_away_what_it_lacks_may_be_evicted_and_is_lost(
