@@ -125,6 +125,16 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a bias": ({"logit_bias": {"1": 5}}, "logit_bias", "not served"),
     "too many messages": ({"messages": [HI] * 17}, "messages", "at most 16"),
     "a message without a role": ({"messages": [{"content": "x"}]}, "messages[0].role", "Missing"),
+    "a picture as an instruction": (
+        {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]},
+        "messages[0].content[0].type",
+        "'text'",
+    ),
+    "a sound": (
+        {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+        "messages[0].content[0].type",
+        "input_audio",
+    ),
     "a picture in a file": (
         {
             "messages": [
@@ -135,6 +145,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "data URL",
     ),
     "a tool that answers nothing": ({"messages": [{"role": "tool"}]}, "messages[0].tool_call_id", "Missing"),
+    "a call of no function": (
+        {"messages": [HI, {"role": "assistant", "tool_calls": [CALL | {"function": None}]}]},
+        "messages[1].tool_calls[0].function",
+        "Missing",
+    ),
     "a call of a strange name": (
         {
             "messages": [
@@ -144,8 +159,15 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "messages[0].tool_calls[0].function.name",
         "<|call|>",
     ),
+    "calls as they were": (
+        {"messages": [HI, {"role": "assistant", "function_call": {"name": "f"}}]},
+        "messages[1].function_call",
+        "tool_calls",
+    ),
     "several answers": ({"n": 2}, "n", "HARMONIUM_CHATS"),
     "a strange member": ({"max_output_tokens": 5}, "max_output_tokens", "Unknown"),
+    "two limits": ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens", "or the other"),
+    "alternatives of nothing": ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
     "a schema that can't be": (
         {
             "response_format": {
@@ -157,6 +179,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "1",
     ),
     "too many tools": ({"tools": [F] * 5}, "tools", "at most 4"),
+    "a tool of no type": ({"tools": [{}]}, "tools[0].type", "function"),
     "a tool that runs here": ({"tools": [{"type": "mcp"}]}, "tools[0].type", "/v1/responses"),
     "a tool of a strange name": (
         {"tools": [{"type": "function", "function": {"name": "<|end|>"}}]},

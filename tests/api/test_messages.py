@@ -166,10 +166,20 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "messages[1].role",
         "the user's",
     ),
+    "a call of the server's": (
+        content({"type": "server_tool_use"}, role="assistant"),
+        "messages[1].content[0].type",
+        "server_tool_use",
+    ),
     "a picture in a file": (
         content({"type": "image", "source": {"type": "file", "file_id": "x"}}),
         "messages[1].content[0].source.type",
         "base64",
+    ),
+    "a document to be cited": (
+        content({"type": "document", "source": {"type": "text", "data": "x"}, "citations": {"enabled": True}}),
+        "messages[1].content[0].citations",
+        "texts",
     ),
     "a long document": (
         content({"type": "document", "source": {"type": "text", "data": "x" * (MAX_REWRITTEN_BYTES + 1)}}),
@@ -183,11 +193,18 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a strange member": ({"max_output_tokens": 5}, "max_output_tokens", "Unknown"),
     "thinking of no budget": ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", "adaptive"),
+    "tools that are cleared": (
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919"}]}},
+        "context_management.edits[1].type",
+        "clear_tool_uses",
+    ),
     "more blocks than there may be items": (
         {"messages": [HI, {"role": "assistant", "content": [text("a")] * 16}, HI]},
         "messages",
         "too many items, at 'messages[1].content[15]'. A message",
     ),
+    "a tool of Anthropic's": ({"tools": [{"type": "web_search_20250305"}]}, "tools[0].type", "web_search"),
+    "a tool without a schema": ({"tools": [TOOL | {"input_schema": None}]}, "tools[0].input_schema", "Missing"),
     "a tool of a strange name": ({"tools": [TOOL | {"name": "<|end|>"}]}, "tools[0].name", "<|end|>"),
     "a choice of no tool": ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice.name", "g"),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.api.passed import MAX_ANSWERS, Endpoint, PassedLimits, Read, members_of_form, read_passed
+from service.api.passed import MAX_ANSWERS, MAX_NESTED, Endpoint, PassedLimits, Read, members_of_form, read_passed
 from service.errors import InvalidRequest
 from service.steps import in_one_go
 
@@ -36,10 +36,13 @@ CHAT_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "messages[0].content[0].video_url",
         "Unknown",
     ),
+    "content that is no text": ({"messages": [HI | {"content": {}}]}, "messages[0].content", "Send a text"),
+    "no model": ({"model": None}, "model", "Missing"),
     "what is stored": ({"store": True}, "store", "/v1/responses"),
     "too many answers": ({"n": MAX_ANSWERS + 1}, "n", "<= 64"),
     "all alternatives": ({"top_logprobs": 201_088}, "top_logprobs", "<= 20"),
     "a template": ({"chat_template": "{{ x }}"}, "chat_template", "server has its own"),
+    "a template among its variables": ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "var"),
     "tools that are too large": ({"tools": ["x" * 200]}, "tools", "200 bytes"),
     "a misspelt parameter": ({"temprature": 1}, "temprature", "Did you mean 'temperature'?"),
     "somebody else's cache": ({"kv_transfer_params": {}}, "kv_transfer_params", "another one's memory"),
@@ -51,6 +54,18 @@ def test_what_reaches_further_than_its_request_is_refused() -> None:
         with pytest.raises(InvalidRequest, match=re.escape(words)) as refused:
             read(**members)
         assert refused.value.param == param, case
+
+
+def test_what_has_a_file_or_more_deep_within_is_refused() -> None:
+    nested: list[Any] = []
+    for _ in range(MAX_NESTED):
+        nested = [{"type": "tool_result", "content": nested}]
+    for endpoint, members, words in (
+        (Endpoint.MESSAGES, {"messages": [HI | {"content": nested}]}, "up to 3 deep"),
+        (Endpoint.RERANK, {"query": "q", "documents": ["a", {"image": "http://10.0.0.1/"}]}, "'documents[1]'"),
+    ):
+        with pytest.raises(InvalidRequest, match=re.escape(words)):
+            raw(json.dumps({"model": "m", **members}).encode(), endpoint)
 
 
 def test_all_else_goes_on_as_it_came() -> None:
@@ -81,6 +96,7 @@ def test_answers_are_prompts_times_choices() -> None:
         ({"prompt": ["a"] * 65}, "prompt"),
         ({"prompt": [{"prompt_string": "x", "multimodal_data": []}]}, "prompt[0]"),
         ({"prompt": None}, "prompt"),
+        ({"prompt": ["a"] * 33, "n": 2}, "n"),
         ({"prompt_embeds": "AAAA"}, "prompt_embeds"),
     ):
         with pytest.raises(InvalidRequest) as refused:

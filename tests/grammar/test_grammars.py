@@ -74,6 +74,7 @@ LIKE_LARK = [
 
 
 IRREGULAR = {
+    "an empty class": r"[^\s\S]",
     "lookbehind": "(?<!a)b",
     "very deep groups": "(" * 1_000 + "a" + ")" * 1_000,
     "a large pattern": "[^a]{1000}" * 3,
@@ -98,6 +99,7 @@ def test_a_regex_written_anew_matches_the_same_texts(pattern: str, text: str) ->
 
 REFUSED_GRAMMARS = {
     "a library": "%import python.NAME\nstart: NAME",
+    "what the library lacks": "%import common.NOPE\nstart: NOPE",
     "a terminal that has itself in it": "start: A\nA: B\nB: A",
     "a rule in a terminal": 'start: A\nA: b\nb: "x"',
     "an anchor": "start: /^a/",

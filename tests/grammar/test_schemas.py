@@ -33,10 +33,15 @@ def deep_all_of(depth: int) -> Any:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "deep allOf": (deep_all_of(476), "s"),
+    "long patterns": (
+        an_object(properties={n: STRING | {"pattern": n * 1_500} for n in "abc"}),
+        "s.properties.c.pattern",
+    ),
     "large patterns": (
         an_object(properties={n: STRING | {"pattern": f"[^{n}]{{128}}"} for n in ascii_lowercase}),
         "s.properties.v.pattern",
     ),
+    "many kinds of oneOf": ({"oneOf": [an_object(title=str(n)) for n in range(2_000)]}, "s.oneOf"),
     "beside anyOf": (an_object(anyOf=[an_object()], properties={"a": {}}), "s.properties"),
     "an anchor": ({"$ref": "#x", "$defs": {"x": {"$anchor": "x"}}}, "s.$ref"),
     "a quote": ({"type": "string", "pattern": '^"$'}, "s.pattern"),

@@ -111,6 +111,16 @@ def test_a_refusal_shows_nothing_of_what_was_sent() -> None:
     assert "thoughts" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["", "k" * (MAX_KIND_BYTES + 1), "a\0b"])
+def test_a_kind_that_could_not_be_told_from_the_payload_is_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match="can't be sealed"):
+        sealer().seal(kind, b"")
+
+
+async def test_where_keys_are_set_the_store_is_not_asked_for_its_own() -> None:
+    assert (await Seals([OLD.decode()], nobody).of("acme")).seal("r", b"") == sealer("acme", OLD).seal("r", b"")
+
+
 async def test_without_keys_the_store_is_asked_once_by_however_many() -> None:
     asked: list[int] = []
 

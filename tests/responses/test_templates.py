@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.request import PromptParam
+from service.api.request import PromptParam, read_create
 from service.errors import ApiError, InvalidRequest
 from service.responses import templates
 from service.responses.templates import Filled, fill
@@ -179,3 +179,12 @@ async def test_a_stored_prompt_is_what_somebody_who_sent_its_text_would_get(shop
     assert made.prompt is not None
     assert made.prompt.to_dict() == named(goods="tea")
     assert (made.instructions, alone.output_text) == ("You sell tea.", "Green tea.")
+
+
+async def test_a_request_s_own_instructions_go_before_and_without_messages_it_needs_an_input(folder: Path) -> None:
+    asks = b'{"model":"m","prompt":{"id":"bare"}%b}'
+    mine, bare = (read_create(asks % more, store=True) for more in (b',"instructions":"Mine."', b""))
+    asked = prompt(goods="tea", who="Ann")
+    assert (await templates.apply_template(mine, asked, str(folder))).instructions == "Mine."
+    with pytest.raises(InvalidRequest, match="so the request needs some"):
+        await templates.apply_template(bare, prompt("bare"), str(folder))

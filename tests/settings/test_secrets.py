@@ -73,6 +73,7 @@ def test_a_secret_that_is_given_twice_is_refused_with_both_names(monkeypatch: py
         (None, "can't be read: No such file or directory; name a file that this user may read"),
         ("folder", "is not a file; mount the secret as one, or name the file in it"),
         (b"\n\n", "is empty; write the secret into it, or leave the variable out"),
+        (b"\xff\xfe", "is no text in UTF-8; write the secret as text"),
         (b"k" * 1001, "has more than 1,000 bytes, so it is no secret; name the right file"),
         (b"one\ntwo", "has 2 lines; write the secret on one"),
     ],

@@ -139,7 +139,22 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
     [
         ({"engine_url": "10.0.0.5:8000"}, "--engine-url: should be URLs that begin with http://"),
         ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_ENGINE_API_KEY"),
+        ({"engine_url": "http://a,http://a/"}, "names a server twice"),
+        ({"engine": "llama-local"}, "llama-local needs HARMONIUM_LOCAL_MODEL"),
+        ({"engine": "tensorrt"}, "tensorrt needs HARMONIUM_CONTEXT_TOKENS"),
+        ({"cors_origins": "https://chat.example.com"}, "CORS_ORIGINS lets web pages call the service, but no API"),
+        ({"webhook_url": "https://example.com/hook"}, "WEBHOOK_URL is set without HARMONIUM_WEBHOOK_SECRET"),
+        ({"sandbox_sessions": 2}, "SANDBOX_TENANT_SESSIONS=8 is more than all --sandbox-sessions 2"),
+        ({"store_replicas": 1}, "--store-replicas 1 needs replicas"),
+        ({"webhook_url": f"http://me:{SECRET}@example.com/"}, "--webhook-url: should have no user"),
+        ({"traces_url": f"http://me:{SECRET}@example.com/"}, "--traces-url: should have no user"),
+        ({"archive_url": f"ftp://me:{SECRET}@example.com/"}, "--archive-url: should be none, sqlite"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
+        ({"context_tokens": 1023}, "--context-tokens 1023: should be 0, or at least 1024"),
+        ({"tenant_weights": "default=0"}, "each tenant once and its weight from 0.01 to 1,000"),
+        ({"tenant_weights": "default=1,default=2"}, "each tenant once"),
+        ({"search_url": "ftp://x"}, "http"),
+        ({"pictures": "request=0"}, "each name once"),
         ({"admin_key": "short"}, "--admin-key: should be 20 to 512 printable"),
         ({"admin_key": f"{SECRET}{SECRET}", "api_keys": f"{SECRET}{SECRET}"}, "ADMIN_KEY is one of HARMONIUM_API_KEYS"),
         ({"admin_key": f"{SECRET}{SECRET}", "metrics_key": f"{SECRET}{SECRET}"}, "ADMIN_KEY is HARMONIUM_METRICS_KEY"),
@@ -165,7 +180,7 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
 def test_settings_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, object], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason) as caught:
         load_settings(**wrong)
-    assert SEAL_KEY not in str(caught.value)
+    assert SECRET not in str(caught.value)
 
 
 def test_a_key_belongs_to_the_tenant_before_the_colon_or_to_the_default_one() -> None:

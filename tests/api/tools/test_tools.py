@@ -1,6 +1,7 @@
 """Tools as they are declared: what the prompt shows, who may be called, what is echoed, and what must be held."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.client import CLIENT
 from service.api.tools.format import AnswerFormat, read_format
 from service.api.tools.hosted import HOSTED
+from service.api.tools.mcp import Offer, OfferedTool
 from service.api.tools.read import MAX_GRAMMARS, Tools, read_tools
 from service.errors import InvalidRequest
 from service.grammar.checks import mismatch
@@ -82,6 +84,24 @@ def test_an_added_tool_takes_the_place_of_an_earlier_one_and_all_lists_together_
     assert "// Does f.\n" not in read.section
     with pytest.raises(InvalidRequest, match=f"at most {MAX_TOOLS_BYTES}"):
         declared([TOOL], ("input[0].tools", [{**TOOL, "description": "d" * (MAX_TOOLS_BYTES - 100)}]))
+
+
+def test_what_servers_offer_and_searches_found_counts_too() -> None:
+    def read(*sent: Any, found: Any = (), offered: int = 0) -> Tools:
+        offers = [Offer("maths", "", tuple(OfferedTool(f"t{n}", "", {}, repeatable=True) for n in range(offered)))]
+        loaded = [("input[1].tools", raw(found))] if found else []
+        limits = {"max_tools": MAX_TOOLS, "max_bytes": MAX_TOOLS_BYTES}
+        return in_one_go(read_tools(raw(sent), **limits, offers=offers, loaded=loaded))
+
+    server = {"type": "mcp", "server_label": "maths"}
+    assert len(read(server, offered=MAX_TOOLS - 1).callees) == MAX_TOOLS - 1
+    for words, sent, more in (
+        ("Too many tools", [server], {"offered": MAX_TOOLS}),
+        ("A namespace has the same name", [server, namespace("maths", TOOL)], {}),
+        ("'input[1].tools'", [], {"found": [TOOL | {"description": "d" * MAX_TOOLS_BYTES}]}),
+    ):
+        with pytest.raises(InvalidRequest, match=re.escape(words)):
+            read(*sent, **more)
 
 
 # --- the choice among them ---

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from service.commands.client.errors import EXIT_USAGE, ClientError
-from service.commands.client.profile import DEFAULT_URL, KEY, PROFILE, Profile, read_profile
+from service.commands.client.profile import (
+    DEFAULT_URL,
+    KEY,
+    MAX_SERVICES,
+    PROFILE,
+    Profile,
+    keep_last,
+    last_of,
+    read_profile,
+)
 
 CONFIG = """
 default = "home"
@@ -40,6 +49,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         (None, "bare", None, {KEY: "sk-mine"}, Profile(DEFAULT_URL, "sk-mine", None)),
         (None, "work", "OTHER", {"OTHER": "sk-other"}, Profile("https://work.example.com/ai", "sk-other", None)),
         ("http://here", "home", None, {}, Profile("http://here", "sk-home", "small")),
+        ("http://here", None, None, {}, Profile("http://here", None, None)),
     ],
 )
 def test_an_option_wins_over_a_variable_and_that_over_the_file(
@@ -88,3 +98,12 @@ def test_a_file_that_is_wrong_is_said(tmp_path: Path, content: str, words: str) 
         read_profile(None, None, None, {"XDG_CONFIG_HOME": str(tmp_path)})
     assert words in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+def test_the_last_ids_of_so_many_services_are_known(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    for number in range(MAX_SERVICES + 1):
+        keep_last(f"http://{number}", f"resp_{number}", environment)
+    assert last_of("http://1", environment) == "resp_1"
+    with pytest.raises(ClientError, match="nothing was asked"):
+        last_of("http://0", environment)

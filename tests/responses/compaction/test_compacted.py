@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.api.items import MessageItem
+from service.api.items import CompactionItem, MessageItem
 from service.api.response import Compaction
 from service.errors import InvalidRequest
 from service.harmony.render import message
@@ -144,3 +144,8 @@ def test_a_window_shows_what_was_sent_as_it_was_sent() -> None:
     own = [said("Ahoy."), said("Be brief.", "developer"), seen]
     carried = [message("Ahoy.", "user"), message("(an image)", "user")]
     assert window(RESPONSE_ID, own, carried, WINDOWED) == [own[0], seen, WINDOWED]
+
+
+def test_a_window_shows_no_message_twice_where_a_compaction_has_it_already() -> None:
+    own, kept = [said("One."), CompactionItem("sealed"), said("Two.")], [message(each, "user") for each in ("1", "2")]
+    assert window(RESPONSE_ID, own, kept, WINDOWED)[1:] == [own[2], WINDOWED]

@@ -68,6 +68,26 @@ def test_there_is_nothing_to_compact_before_the_model_has_spoken(items: list[Jso
     assert outgrown(*items).rules.after_compaction is None
 
 
+def managed(*lengths: int, context: int, due: int) -> bool:
+    """Whether a conversation of user, model and user, who say so many words, is compacted first."""
+    items = [{**each, "content": "word " * words} for each, words in zip((USER, ANSWER, NEXT), lengths, strict=True)]
+    managing = [{"type": "compaction", "compact_threshold": due}]
+    made = prompt((), context, input=items, context_management=managing, max_output_tokens=16)
+    return made.rules.after_compaction is not None
+
+
+def test_what_is_not_worth_a_summary_is_compacted_only_where_it_no_longer_fits() -> None:
+    assert managed(400, 2, 2, context=4000, due=450)
+    assert not managed(2, 2, 400, context=4000, due=450)
+    assert managed(2, 150, 1300, context=1500, due=10_000)
+
+
+def test_where_the_newest_input_is_too_long_nothing_is_compacted() -> None:
+    items = [USER, ANSWER, {**NEXT, "content": "word " * 1200}]
+
+    assert prompt((), 1500, input=items, context_management=AT_ONCE).rules.after_compaction is None
+
+
 def test_an_output_stays_with_its_call_and_the_thought_before_it() -> None:
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "I look."}]}
     made = outgrown(USER, ANSWER, NEXT, thought, CALL, OUTPUT)

@@ -55,6 +55,9 @@ ITEMS: Table = {
     "a call with a wild name": items(VALUE, "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
     "an empty call id": items(VALUE, "input[0].call_id", "256", {**CALL, "call_id": ""}),
     "an output that is a number": items(TYPE, "input[0].output", "string", {**OUTPUT, "output": 5}),
+    "foreign seal": items(
+        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="gAAAAABo")
+    ),
     # what is sealed
     "forged reasoning": items(
         VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FORGED)
@@ -70,11 +73,17 @@ ITEMS: Table = {
     "a reference to an item of nobody": items(
         VALUE, "input[1].id", "No item", USER, {"type": "item_reference", "id": f"msg_{UNKNOWN[5:]}00000000"}
     ),
+    "an item referred to twice": items(VALUE, "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
+    "a reference of no id": items(VALUE, "input[0].id", "256", {"type": "item_reference", "id": ""}),
 }
 
 PARTS: Table = {
     "too many parts": items(
         *(VALUE, "input[0].content", "1024"), {"role": "user", "content": [{"type": "input_text", "text": "."}] * 1025}
+    ),
+    "an output that is a picture of nothing": items(
+        *(MISSING, "input[0].output[0].image_url", "its URL"),
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image"}]},
     ),
     "a part that is a text": part(TYPE, "", "an object", "hi"),
     "a part of an unknown type": part(UNSUPPORTED, "type", "video", {"type": "video"}),
@@ -83,6 +92,8 @@ PARTS: Table = {
         VALUE, "image_url", "base64", {"type": "input_image", "image_url": "data:image/png;base64,@@@"}
     ),
     "an image at no URL": part(VALUE, "image_url", "http", {"type": "input_image", "image_url": "a.png"}),
+    "an image that is stored": part(UNSUPPORTED, "file_id", "data URL", {"type": "input_image", "file_id": "file_1"}),
+    "a file that is nowhere": part(MISSING, "file_data", "base64", file(filename="a.txt")),
     "a file that is stored": part(UNSUPPORTED, "file_id", "file_data", file(file_id="file_1")),
     "a file from elsewhere": part(UNSUPPORTED, "file_url", "example.org", file(file_url="https://example.org/x.txt")),
     "a file that is no base64": part(VALUE, "file_data", "base64", file(file_data="hello!")),
@@ -96,8 +107,18 @@ ASKED = {"role": "user", "content": "hi"}
 HISTORIES: Table = {
     "a history that is a text": create(WHERE, "hi", TYPE, "got a string"),
     "history beside a store": create(WHERE, [ASKED], VALUE, "the one or from the other", previous_response_id=UNKNOWN),
+    "a history of nobody": history(MISSING, f"{WHERE}[0].role", "'user'", {"content": "hi"}),
     "a history of robots": history(VALUE, f"{WHERE}[1].role", "robot", ASKED, {"role": "robot", "content": "hi"}),
     "a history without words": history(MISSING, f"{WHERE}[0].content", "a text", {"role": "user"}),
+    "a history on an unknown channel": history(
+        VALUE, f"{WHERE}[0].channel", "analysis", {"role": "assistant", "channel": "noise", "content": "hi"}
+    ),
+    "a history of a strange type": history(
+        VALUE,
+        f"{WHERE}[0].content_type",
+        "constrain",
+        {"role": "assistant", "channel": "final", "content_type": "a\nb", "content": "hi"},
+    ),
     "a tool of the history that answers nothing": history(
         VALUE, f"{WHERE}[0]", "call_9", {"role": "tool", "tool_call_id": "call_9", "content": "5"}
     ),

@@ -59,6 +59,7 @@ ROUTES: Table = {
     "chat's way out": post("/v1/chat/completions", None, None, "POST /v1/responses", 404, model=MODEL, messages=[]),
     "a list behind what is not there": get("/v1/conversations?after=conv_1", VALUE, "after", "conv_1"),
     "a filter that is not closed": get("/v1/conversations?metadata[a=1", VALUE, "metadata", "metadata[key]=value"),
+    "a filter given twice": get("/v1/conversations?metadata[a]=1&metadata[a]=2", VALUE, "metadata", "once"),
     "a filter with many keys": get(
         "/v1/conversations?" + "&".join(f"metadata[{n}]=1" for n in range(17)), VALUE, "metadata", "16"
     ),
@@ -109,10 +110,12 @@ PARAMETERS: Table = {
     "messages of Chat Completions": create("messages", [], STRANGE, "'input'"),
     "a lost letter": create("reasoning", {"efort": "low"}, STRANGE, "Did you mean 'effort'?", named="reasoning.efort"),
     "a time of the cache that nobody knows": create("prompt_cache_retention", "bogus", VALUE, "24h"),
+    "a list for what a client knows": create("client_metadata", [], VALUE, "an object"),
     "a wish for moderation": create("moderation", {"model": "x"}, UNSUPPORTED, "Nothing is moderated"),
     "a variable of a template that is a tree": create("chat_template_kwargs", {"a": [[]]}, TYPE, "array"),
     "an argument that no template has": create("chat_template_kwargs", {"tools": "x"}, VALUE, "no variable"),
     "too long a variable of a template": create("chat_template_kwargs", {"a": "x" * 20_000}, VALUE, "16384 bytes"),
+    "too many variables of a template": create("chat_template_kwargs", {str(n): n for n in range(65)}, VALUE, "64"),
     "vLLM's structured outputs": create("structured_outputs", {"choice": ["a"]}, UNSUPPORTED, "text.format"),
     "a bias of tokens": create("logit_bias", {"1": 1}, UNSUPPORTED, "Leave it out"),
     "a long key of metadata": create("metadata", {"k" * 65: ""}, VALUE, "64"),
@@ -135,6 +138,7 @@ SAMPLING: Table = {
     "no repetition at all": create("repetition_penalty", 0, VALUE, "0"),
     "a seed beyond numbers": create("seed", 2**63, VALUE, "9223372036854775807"),
     "a stop that is a number": create("stop", 7, TYPE, "7"),
+    "an empty stop": create("stop", "", VALUE, "256"),
     "too many stops": create("stop", ["END"] * 17, VALUE, "16"),
     "too few output tokens": create("max_output_tokens", 15, VALUE, "15"),
     "more output tokens than a program can count": create("max_output_tokens", 10**40, VALUE, "2147483647"),

@@ -44,6 +44,9 @@ TOOLS: Table = {
     "a name with spaces": tools(VALUE, "tools[0].name", "a b", {**FUNCTION, "name": "a b"}),
     "a name with control tokens": tools(VALUE, "tools[0].name", "<|end|>", {**FUNCTION, "name": "<|end|>"}),
     "a function none waits for": tools(UNSUPPORTED, "tools[0].async", "Leave it out", {**FUNCTION, "async": True}),
+    "a function for programs alone": tools(
+        UNSUPPORTED, "tools[0].allowed_callers", "direct", {**FUNCTION, "allowed_callers": ["programmatic"]}
+    ),
     "two tools of one name": tools(VALUE, "tools[1].name", "same name", FUNCTION, FUNCTION),
     "too many tools": tools(VALUE, "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
     "too many hosted tools": tools(VALUE, "tools", "129", *[SEARCH] * 129),
@@ -87,6 +90,7 @@ CHOICES: Table = {
 }
 
 GRAMMARS: Table = {
+    "an empty grammar": grammar(VALUE, "the grammar itself", "  "),
     "a grammar without a start": grammar("invalid_grammar", "start", 'a: "b"'),
     "a grammar that is none": grammar("invalid_grammar", "can't be read", "start: ((("),
     "a grammar that imports files": grammar("invalid_grammar", "%import", "%import secrets.A\nstart: A"),
@@ -149,6 +153,7 @@ def found(code: str | None, where: str, words: str, *values: Any) -> Bad:
 
 DECLARED: Table = {
     "a shell nowhere": tools(MISSING, "tools[0].environment.type", "local", {**SHELL, "environment": {}}),
+    "a lunar shell": tools(VALUE, "tools[0].environment.type", "moon", {**SHELL, "environment": {"type": "moon"}}),
     "65 skills": tools(VALUE, "tools[0].environment.skills", "64", local(skills=[SKILL] * 65)),
     "a shell and a local shell": tools(VALUE, "tools[1].name", "same name", SHELL, {"type": "local_shell"}),
     "a shell that is not declared": chosen(VALUE, "tool_choice.type", "Declare", SHELL, FUNCTION),
@@ -173,6 +178,9 @@ SENT: Table = {
     ),
     "an unknown operation": patched(VALUE, "type", "burn_file", {"type": "burn_file", "path": "a"}),
     "a path of two lines": patched(VALUE, "path", "a\\nb", {"type": "delete_file", "path": "a\nb"}),
+    "a client's search without its id": items(
+        *(MISSING, "input[0].call_id", "client"), {**SEARCHED, "call_id": None, "execution": "client"}
+    ),
     "what no search found": items(None, "input", "No function call found", FOUND),
     "a found tool of an unknown type": found(VALUE, "input[1].tools[0].type", "telepathy", {"type": "telepathy"}),
     "more found tools than there is room for": found(
@@ -187,8 +195,10 @@ NAMED = {"type": "json_schema", "name": "a", "schema": {}}
 
 FORMATS: Table = {
     "a list for text": create("text", [], TYPE, "an object"),
+    "a format without a type": form(MISSING, "type", "json_schema", {}),
     "a format of nobody": form(VALUE, "type", "yaml", {"type": "yaml"}),
     "a schema without a name": form(MISSING, "name", "name", {"type": "json_schema", "schema": {}}),
+    "a schema with a wild name": form(VALUE, "name", "a b", {**NAMED, "name": "a b"}),
     "a schema of a book's length": form(VALUE, "", "262144", {**NAMED, "schema": {"title": "x" * 262_144}}),
 }
 
@@ -201,17 +211,31 @@ SCHEMAS: Table = {
     "two schemas at once": schema("allOf", "Merge", {"allOf": [{"type": "object"}, {"type": "object"}]}),
     "schemas that may both match": schema("oneOf", "anyOf", {"oneOf": [{"type": "string"}, {"type": "string"}]}),
     "false": schema("properties.a", "Nothing matches", {"properties": {"a": False}}),
+    "a schema that is a number": schema("properties.a", "an object", {"properties": {"a": 5}}, TYPE),
     "an unknown type": schema("type", "float", {"type": "float"}, VALUE),
     "too many values": schema("enum", "2048", {"enum": list(range(2049))}, VALUE),
     "forbidden": schema("required", "Declare it", {"type": "object", "required": ["a"], "additionalProperties": False}),
+    "more required than allowed": schema(
+        "maxProperties", "required", {"properties": {"a": {}, "b": {}}, "required": ["a", "b"], "maxProperties": 1}
+    ),
     "names by a rule beside properties": schema(
         "patternProperties", "properties", {"properties": {"a": {}}, "patternProperties": {"b": {}}}
     ),
+    "names by two rules": schema("patternProperties", "one pattern", {"patternProperties": {"a": {}, "b": {}}}),
     "a pattern that looks around": schema("pattern", "Lookaround", {"pattern": "(?=a)"}, "invalid_pattern"),
+    "a pattern that is too long": schema("pattern", "lengths", {"pattern": "a{6}", "maxLength": 5}, "invalid_pattern"),
+    "a pattern that is a number": schema("pattern", "a string", {"pattern": 5}, TYPE),
+    "a format beside a pattern": schema("format", "pattern", {"format": "date", "pattern": "^2"}),
     "a length beyond reason": schema("maxLength", "integers from 0", {"maxLength": 10**18}, VALUE),
     "a length beyond numbers": schema("minLength", "integers from 0", {"minLength": 10**400}, VALUE),
     "a longest below the shortest": schema("maxLength", "less than", {"minLength": 5, "maxLength": 4}, VALUE),
     "a bound of many decimals": schema("minimum", "decimals", {"type": "number", "minimum": 0.12345678}, VALUE),
     "nothing between the bounds": schema("", "between", {"type": "integer", "minimum": 2, "maximum": 1}),
     "multiples of nothing": schema("multipleOf", "above 0", {"type": "number", "multipleOf": 0}, VALUE),
+    "multiples beyond the bounds": schema(
+        "multipleOf", "No multiple", {"type": "number", "multipleOf": 5, "minimum": 1, "maximum": 2}
+    ),
+    "fewer elements than there must be": schema(
+        "minItems", "At most 1", {"prefixItems": [{}], "items": False, "minItems": 2}
+    ),
 }
