@@ -176,6 +176,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "messages[1].content[0].source.type",
         "base64",
     ),
+    "a result in a result": (
+        {"messages": [HI, CALLED, heard(RESULT | {"content": [RESULT]})]},
+        "messages[2].content[0].content[0].type",
+        "tool_result",
+    ),
     "a document to be cited": (
         content({"type": "document", "source": {"type": "text", "data": "x"}, "citations": {"enabled": True}}),
         "messages[1].content[0].citations",

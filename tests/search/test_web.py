@@ -111,6 +111,8 @@ async def test_texts_are_shown_as_they_are(port: str, path: str, text: str) -> N
         ("to?url=http://meta.example/", "not a public address"),
         ("to?url=//[::1]/", "not a public address"),
         ("to?url=http://nowhere.example/", "can't be reached"),
+        ("to?url=http://8.8.8.8:22/", "port 22, where no page of the web is"),
+        ("x" * MAX_URL_CHARS, "more than .* characters"),
     ],
 )
 async def test_what_can_not_be_opened_says_why(port: str, path: str, why: str) -> None:
@@ -164,6 +166,8 @@ async def test_an_endless_page_is_read_up_to_its_bound(port: str) -> None:
     page = await opened("tides.example").page(f"http://tides.example:{port}/huge")
 
     assert LIMITS.bytes - 1_000 < len(page.text) < LIMITS.bytes + len(REST) + 100
+    pieces = opened("tides.example", limits=msgspec.structs.replace(LIMITS, pieces=1))
+    assert len((await pieces.page(f"http://tides.example:{port}/huge")).text) < LIMITS.bytes - 1_000
 
 
 async def test_domains_hold_for_what_is_opened_and_for_redirects(port: str) -> None:

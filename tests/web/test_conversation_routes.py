@@ -13,7 +13,7 @@ from service.process import close_service, open_service
 from service.responses.edit_conversation import begin
 from service.responses.service import Service
 from service.settings.settings import Settings
-from service.web.routes.conversations import MAX_LOOKED_AT, page_of_conversations
+from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, page_of_conversations
 from service.web.routing import OrderedQuery
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
@@ -215,7 +215,9 @@ async def pages_of(service: Service, wanted: dict[str, str]) -> list[tuple[int, 
     return pages
 
 
-async def test_a_filter_that_matches_little_goes_on_from_where_it_was(settings: Settings) -> None:
+async def test_a_filter_that_matches_little_goes_on_from_where_it_was(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = open_service(settings)
     ids: list[str] = []
     for number in range(2 * MAX_LOOKED_AT + 50):
@@ -226,6 +228,8 @@ async def test_a_filter_that_matches_little_goes_on_from_where_it_was(settings: 
         (1, ids[2 * MAX_LOOKED_AT - 1], True),
         (0, None, False),
     ]
+    monkeypatch.setattr("service.web.routes.conversations.MAX_LOOKED_AT_BYTES", 1)
+    assert (await pages_of(service, {"found": "yes"}))[0] == (0, ids[AT_ONCE - 1], True)
     await close_service(service)
 
 

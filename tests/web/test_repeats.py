@@ -331,6 +331,8 @@ async def test_items_that_are_erased_since_are_not_told_again(settings: Settings
 async def test_what_is_gone_since_is_not_found(settings: Settings) -> None:
     async with serving(settings) as inside, inside.client() as client:
         id = (await begin(client)).id
+        await add(client, id)
         await client.conversations.delete(id)
-        with pytest.raises(openai.NotFoundError):
-            await begin(client)
+        for again in (begin(client), add(client, id)):
+            with pytest.raises(openai.NotFoundError):
+                await again

@@ -103,6 +103,20 @@ def test_a_request_has_only_so_many_pictures_each_as_often_as_it_is_shown() -> N
     assert refused.value.param == "input[1].content[2].image_url"
 
 
+def test_base64_that_is_padded_in_its_middle_is_refused() -> None:
+    padded = url_of(png(comment=b"a" * 200_000))
+    end = padded.index(",") + 1 + 131_072
+    with pytest.raises(InvalidRequest, match="base64"):
+        read(
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "input_image", "image_url": f"{padded[: end - 4]}YQ=={padded[end:]}"}],
+                }
+            ]
+        )
+
+
 def test_a_long_picture_is_read_in_steps() -> None:
     raw = msgspec.Raw(msgspec.json.encode(said(png(comment=b"a" * 4_000_000))))
     assert sum(1 for _ in read_input(raw, Gathered(), max_items=8)) > 30

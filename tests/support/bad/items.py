@@ -85,6 +85,7 @@ PARTS: Table = {
         *(MISSING, "input[0].output[0].image_url", "its URL"),
         {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image"}]},
     ),
+    "a part without its text": part(MISSING, "text", "text", {"type": "input_text"}),
     "a part that is a text": part(TYPE, "", "an object", "hi"),
     "a part of an unknown type": part(UNSUPPORTED, "type", "video", {"type": "video"}),
     "an image that is nowhere": part(MISSING, "image_url", "its URL", {"type": "input_image"}),

@@ -34,11 +34,11 @@ from tests.support.bad.table import (
     post,
     text,
 )
-from tests.support.bad.tools import CHOICES, DECLARED, FORMATS, GRAMMARS, SCHEMAS, SENT, TOOLS
+from tests.support.bad.tools import CHOICES, DECLARED, FORMATS, FOUND, GRAMMARS, SCHEMAS, SEARCHED, SENT, TOOLS
 
 HERE = f"/v1/responses/{UNKNOWN}"
 TREES = "/console/api/trees"
-COUNT, COMPACT = "/v1/responses/input_tokens", "/v1/responses/compact"
+COUNT, COMPACT, NEW = "/v1/responses/input_tokens", "/v1/responses/compact", "/v1/conversations"
 
 ROUTES: Table = {
     "an unknown response": get(HERE, None, "response_id", UNKNOWN, 404),
@@ -58,6 +58,12 @@ ROUTES: Table = {
     "a query with a letter too few": get(f"{HERE}?strem=true", STRANGE, "strem", "Did you mean 'stream'?"),
     "chat's way out": post("/v1/chat/completions", None, None, "POST /v1/responses", 404, model=MODEL, messages=[]),
     "a list behind what is not there": get("/v1/conversations?after=conv_1", VALUE, "after", "conv_1"),
+    "a conversation that begins with a wish to compact": post(
+        NEW, VALUE, "items[0].type", "response", items=[{"type": "compaction_trigger"}]
+    ),
+    "a conversation that found a tool without a name": post(
+        NEW, MISSING, "items[1].tools[0].name", "name", items=[SEARCHED, {**FOUND, "tools": [{"type": "function"}]}]
+    ),
     "a filter that is not closed": get("/v1/conversations?metadata[a=1", VALUE, "metadata", "metadata[key]=value"),
     "a filter given twice": get("/v1/conversations?metadata[a]=1&metadata[a]=2", VALUE, "metadata", "once"),
     "a filter with many keys": get(
