@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,8 @@ from tests.support.service.inside import Inside, answer, called, opened, scripte
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import socket
 from tests.support.store.audit import dump
+from tests.support.store.servers import PLAIN, server
+from tests.web.test_health import stopped
 
 Items = list[dict[str, Any]]
 
@@ -164,6 +167,18 @@ async def test_a_connection_goes_on_from_a_turn_that_was_recognised(settings: Se
         third = await ws.answer("Who am I?", store=store, previous_response_id=second["id"])
         assert [each["previous_response_id"] for each in (second, third)] == [first["id"], second["id"]]
         assert "My name is Ada." in decode(engine.generations[-1].prompt)
+
+
+async def test_what_is_not_to_be_stored_is_answered_while_the_store_is_away(tmp_path: Path, settings: Settings) -> None:
+    history = [heard("Hi."), said("Hello."), heard("And?")]
+    with server(tmp_path, *PLAIN) as redis:
+        away = {"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 0.3}
+        async with remembering(settings, answer("Hello."), **away) as (_, _, http):
+            await post(http, "Hi.")
+            with stopped(redis.process.pid):
+                for store, status in ((False, 200), (True, 503)):
+                    body = {"model": MODEL, "input": history, "store": store}
+                    assert (await http.post("/v1/responses", json=body)).status_code == status
 
 
 async def test_a_client_that_stores_nothing_reads_what_is_known_and_leaves_it_as_it_was(settings: Settings) -> None:

@@ -41,6 +41,9 @@ def test_a_deleted_item_is_in_no_list_and_no_later_prompt(service: ServiceProces
     assert next(item.id for item in client.conversations.items.list(id, order="asc")) == tea
     with pytest.raises(openai.NotFoundError):
         client.conversations.items.retrieve(ada, conversation_id=id)
+    again: Any = {"type": "message", "id": ada, **user("My name is Ada, again.")}
+    client.conversations.items.create(id, items=[again])
+    assert words(client, id)[-1] == "My name is Ada, again."
 
 
 def test_responses_keep_what_they_had(service: ServiceProcess) -> None:

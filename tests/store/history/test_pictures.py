@@ -44,6 +44,15 @@ async def test_a_redaction_takes_the_pictures_that_no_note_names_any_more(store:
     assert await seen(store, id) == set()
 
 
+async def test_an_erased_turn_has_no_picture_left_though_another_one_continues_it(
+    store: ConversationHistoryStore,
+) -> None:
+    id = await show(store, CAT)
+    child = await show(store, DOG, parent=id)
+    await store.forget(TENANT, id, erase=True)
+    assert await seen(store, child) == {DOG}
+
+
 def queued(id: str, *pictures: bytes, parent: str | None = None) -> Turn:
     shown = tuple(map(Picture.of, pictures))
     return Turn(id, parent, Status.QUEUED, (), b"{}", pictures=shown)

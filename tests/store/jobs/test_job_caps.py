@@ -1,14 +1,21 @@
 """Caps and jobs: all count like everything else, and no tenant's keep another's out of the queue."""
 
-import pytest
+import random
 
-from store.errors import QueueFull
+import pytest
+from redis.asyncio import Redis
+
+from store.errors import QueueFull, TurnTooLarge
+from store.history.caps import EVICT_BATCH
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import Entry
-from store.jobs.model import JobLimits
-from tests.support.store.sample import TENANT
-from tests.support.store.work import claim, finish, queued, submit
+from store.jobs.model import JobLimits, Successor
+from store.turn import Status
+from tests.store.conftest import OpenStore
+from tests.support.store.counted import usage
+from tests.support.store.sample import LONG_AGO, TENANT, alive, grow, said, set_use, turn
+from tests.support.store.work import ACCEPTED, claim, finish, queued, submit
 
 LOG_BYTES = 10_000
 LARGE = Entry(1, b"x" * 1_200)
@@ -74,3 +81,29 @@ async def test_a_tenant_whose_jobs_fill_that_half_keeps_no_other_out(history: Co
     with pytest.raises(QueueFull):
         await fill(jobs, SMALL)
     await submit_large(jobs, "globex", SMALL)
+
+
+async def test_a_sweep_goes_on_behind_trees_with_jobs_and_takes_none_of_their_turns(
+    capped: OpenStore, redis: Redis, prefix: str
+) -> None:
+    jobs = Jobs(capped(idle_seconds=3600.0))
+    (root,), (unused,) = await grow(jobs.history, "root"), await grow(jobs.history, "unused")
+    waiting = [await submit(jobs) for _ in range(EVICT_BATCH)]
+    await submit(jobs, parent=root)
+    await set_use(redis, prefix, LONG_AGO, root, *waiting, unused)
+    await jobs.history.sweep()
+    assert (await usage(jobs.history)).responses == EVICT_BATCH + 2
+    assert await said(jobs.history, root) == ["root"]
+
+
+async def test_a_job_that_can_never_fit_is_refused_before_anything_goes(capped: OpenStore) -> None:
+    jobs = Jobs(capped(bytes=60_000))
+    ids = await grow(jobs.history, "one", "two")
+    with pytest.raises(TurnTooLarge):
+        await jobs.submit(TENANT, queued(jobs.history.new_id()), random.randbytes(80_000), ACCEPTED)
+    id = await submit(jobs, steerable=True)
+    large = Successor(queued(jobs.history.new_id(id), id), random.randbytes(80_000), ACCEPTED)
+    job = await claim(jobs)
+    with pytest.raises(TurnTooLarge):
+        await jobs.succeed(job.lease, turn(id, status=Status.INCOMPLETE), Entry(9, b"end"), large, steers=[])
+    assert await alive(jobs.history, [*ids]) == ids

@@ -33,6 +33,13 @@ async def test_a_job_that_has_hours_is_an_ordinary_one_before_they_are_over(jobs
     assert (await jobs.queue(0)).waiting == (0,) * LEVELS
 
 
+async def test_so_many_groups_are_known_and_the_oldest_is_forgotten(jobs: Jobs, redis: Redis, prefix: str) -> None:
+    groups = f"{prefix}:{{00}}:groups:{TENANT}"
+    await redis.zadd(groups, {f"g{number}": number for number in range(1000)})
+    await submit(jobs, group="new")
+    assert (await redis.zcard(groups), await redis.zscore(groups, "g0")) == (1000, None)
+
+
 async def test_what_gave_way_and_has_no_hours_any_more_is_ordinary_and_did_not_run_meanwhile(jobs: Jobs) -> None:
     id = await submit(jobs, priority=Priority.WITHIN_2H)
     await jobs.hand_back((await claim(jobs)).lease, failed=False, gives_way=True)

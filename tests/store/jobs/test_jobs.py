@@ -104,6 +104,7 @@ async def test_what_was_cancelled_ends_as_nothing_else(jobs: Jobs) -> None:
     id = await submit(jobs)
     job = await jobs.cancel(TENANT, id)
     assert job is not None
+    assert await jobs.cancel(TENANT, id) is None, "one alone ends it"
     with pytest.raises(ValueError, match="is cancelled and can't become"):
         await jobs.finish(job.lease, turn(id), Entry(9, b"the end"))
     await finish(jobs, job)

@@ -10,6 +10,7 @@ from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox, Webhook
 from store.turn import Status
+from tests.support.store.sample import TENANT
 from tests.support.store.servers import eventually
 from tests.support.store.work import claim, finish, submit
 
@@ -143,3 +144,11 @@ async def test_no_lost_reply_changes_anything(box: Box) -> None:
     await box.outbox.remove(taken[1])
     assert [each.tries for each in await box.takes(taken[0].id)] == [2]
     assert await box.waiting() == 1
+
+
+async def test_what_nobody_could_read_or_date_is_taken_away(box: Box) -> None:
+    shard = box.outbox.shards[0]
+    id = await box.put()
+    await box.redis.zadd(shard.outbox, {"nonsense": 0, f"{TENANT}/00ff/completed": 0, "": 0, "a b/00/completed": 0})
+    assert [each.id for each in await box.take()] == [id]
+    assert await box.redis.zcard(shard.outbox) == 1

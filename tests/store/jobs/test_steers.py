@@ -64,6 +64,18 @@ async def test_a_job_doesn_t_end_before_its_holder_knows_what_was_said(jobs: Job
     assert await said(jobs.history, id) == ["done"]
 
 
+async def test_who_lost_the_lease_begins_no_successor(jobs: Jobs) -> None:
+    id = await steerable(jobs)
+    await jobs.steer(TENANT, id, ONE)
+    lost = await claim(jobs)
+    await jobs.hand_back(lost.lease, failed=False)
+    job = await claim(jobs)
+    with pytest.raises(LeaseLost):
+        await succeed(jobs, lost, successor(jobs, id), ONE)
+    await succeed(jobs, job, successor(jobs, id), ONE)
+    assert (await jobs.queue(0)).running == 0
+
+
 async def test_one_ends_and_another_begins_at_the_same_moment(history: ConversationHistoryStore, jobs: Jobs) -> None:
     (root,) = await grow(history, "root")
     id = await steerable(jobs, root)

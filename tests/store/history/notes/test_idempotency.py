@@ -87,6 +87,15 @@ async def test_what_is_being_made_never_goes_for_new_ones(history: ConversationH
     assert await them.take(await asked(them, b"c"), ONE) == Taken(Found.MINE)
 
 
+async def test_whoever_makes_it_after_one_that_failed_is_told_of_its_calls(them: KeyedRequests) -> None:
+    request = await asked(them)
+    assert await them.take(request, ONE) == Taken(Found.MINE)
+    assert await them.name(request, ONE, DIGITS, kept=True)
+    assert await them.renew(request, ONE, calls=2)
+    await them.end(request, ONE, made=False)
+    assert await them.take(request, TWO) == Taken(Found.MINE, DIGITS, 2)
+
+
 async def test_a_request_is_known_for_so_long_after_its_end(
     history: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
