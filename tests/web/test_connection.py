@@ -196,6 +196,12 @@ async def test_a_wish_for_another_protocol_is_ignored_and_its_body_is_a_body(
     assert b"%d bytes" % len(inner) in answers
 
 
+async def test_a_tunnel_is_refused(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n")
+    assert (await answer_to(reader)).startswith(b"HTTP/1.1 400 ")
+
+
 async def test_trailers_do_not_become_headers(connect: Connect) -> None:
     reader, writer = await connect()
     writer.write(POST + b"1\r\nx\r\n0\r\nAuthorization: Bearer k\r\n\r\n")
