@@ -7,6 +7,8 @@ import httpx
 import openai
 import pytest
 
+from service.errors import ApiError
+from service.web.auth import refuse_foreign
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 UNKNOWN = "resp_" + "0" * 46 + "aa"
@@ -105,6 +107,14 @@ def test_without_keys_a_bare_post_is_from_no_web_page_and_what_one_could_send_is
     with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
         raw.sendall(request.encode())
         assert raw.recv(12) == f"HTTP/1.1 {status}".encode()
+
+
+def test_without_keys_a_form_with_a_file_is_taken_of_a_program_and_of_no_web_page() -> None:
+    headers = {b"host": b"localhost", b"content-type": b"multipart/form-data; boundary=b"}
+    refuse_foreign("POST", headers, uploads=True)
+    for more, uploads in (({b"origin": b"http://evil.example"}, True), ({}, False)):
+        with pytest.raises(ApiError, match="Content-Type"):
+            refuse_foreign("POST", headers | more, uploads=uploads)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ def not_a_form(kind: str) -> Bad:
     return Bad(lambda: b"x", "unsupported_media_type", None, "send a form", 415, path=path, kind=kind)
 
 
+MUCH = b"x" * (1_048_576 + 1)
+"""More than all fields of a form may have."""
+
+
 def form(name: str = "a.txt", part: str = "file", content: bytes = b"x", more: str = "") -> bytes:
     head = f'--b\r\nContent-Disposition: form-data; name="{part}"; filename="{name}"\r\n{more}\r\n'
     return head.encode() + content + b"\r\n--b--\r\n"
@@ -196,6 +200,8 @@ FILES: Table = {
     "a form that has no end": uploaded("no end", form()[:-6]),
     "a form without a file": uploaded("form", form(part="other"), code=MISSING),
     "a file without a name": uploaded("no name", form(name="")),
+    "a file in base64": uploaded("as they are", form(more="Content-Transfer-Encoding: base64\r\n")),
+    "much beside a file": uploaded("beside its file", form().replace(b"--b--\r\n", b"") + form(part="x", content=MUCH)),
     "a file that is where it is": uploaded("can't be there", form(name="..")),
     "a file of a name with a zero": uploaded("control characters", form(name="a\0b")),
     "a file that doesn't fit": uploaded("may have", form(content=b"x" * (5 * MIB))),
