@@ -8,7 +8,7 @@ import pytest
 
 from service.api.tools.mcp import Declaration, declarations
 from service.errors import ApiError
-from service.settings.mcp import Connection
+from service.settings.mcp import Connection, OperatorServer
 from service.tools.port import ListedTool, Listing, ToolResult, Unreachable
 from service.tools.toolbox import Toolbox
 
@@ -89,3 +89,18 @@ async def test_a_list_is_kept_for_a_tenant_and_for_what_signs_in_and_for_nobody_
         await stubs.toolbox.discover(tenant, declared("maths", **members))
 
     assert len(stubs.opened) == 5
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "asks"),
+    [(None, "never", True), ("always", "never", True), ("never", "never", False), ("never", "always", True)],
+)
+async def test_what_the_operator_says_of_a_server_a_request_makes_only_stricter(
+    own: Any, asked: str, asks: bool
+) -> None:
+    stubs, tool = Stubs(), {"type": "mcp", "server_label": "maths", "require_approval": asked}
+    wanted = declarations(msgspec.Raw(msgspec.json.encode([tool])), 16)
+    for allowed, shown in ((["t"], [asks]), (["other"], [])):
+        server = OperatorServer(url=URL, require_approval=own, allowed_tools=allowed)
+        found = await Toolbox({"maths": server}, (), stubs.open, allowing="X").discover("tenant", wanted)
+        assert [each.approval for each in found.offers[0].tools] == shown

@@ -81,6 +81,15 @@ async def test_a_continued_prompt_is_the_one_over_http_and_what_is_not_stored_is
         assert (await ws.rest())[-1]["error"]["code"] == "invalid_store_transition"
 
 
+async def test_a_continuation_that_fails_lets_its_parent_be_forgotten(settings: Settings) -> None:
+    async with serving(settings) as inside, socket(inside.url) as ws:
+        first = await ws.answer("Hello! My name is Ada.", store=False)
+        wrong = {"type": "function_call_output", "call_id": "call_none", "output": "x"}
+        for words, code in (([wrong], None), ("What is my name?", "previous_response_not_found")):
+            await ws.ask(words, store=False, previous_response_id=first["id"])
+            assert (await ws.rest())[-1]["error"]["code"] == code
+
+
 async def test_nothing_is_answered_where_nothing_is_to_be_generated(settings: Settings) -> None:
     engine = scripted([answer("Fine.")])
     async with serving(settings, engine) as inside, socket(inside.url) as ws:
