@@ -44,6 +44,23 @@ async def test_what_changes_once_it_was_written_is_still_to_be_archived(
     assert await archived.store.get(TENANT, id) == b"{}"
 
 
+async def test_what_somebody_else_puts_meanwhile_is_read_again_and_nothing_is_lost(
+    archived: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,), _ = await archived.archived("one")
+    (two,) = await grow(archived.store, "two", parent=one)
+    put = archived.archive.put
+
+    async def late(key: str, value: bytes, *, only_if: str | None) -> str | None:
+        monkeypatch.undo()
+        await archived.overwrite(key, (await archived.value(key)).value)
+        return await put(key, value, only_if=only_if)
+
+    monkeypatch.setattr(archived.archive, "put", late)
+    await archived.archive_all()
+    assert await archived.told(two) == [one, two]
+
+
 async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Kept, redis: Redis, prefix: str) -> None:
     one, two = await grow(archived.store, "one", "two")
     key = f"{prefix}:{{00}}:t:{TENANT}:messages:{digits_of(two)}"
