@@ -6,21 +6,26 @@ from typing import Any
 
 import pytest
 from redis import exceptions as redis_errors
+from redis.asyncio import Redis
 
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
+from store.keys import ShardKeys
 from store.redis.connection import Operation, Server, connect
 from store.redis.wire import Argument, Command, Wires
+from tests.support.store.audit import dump
 from tests.support.store.operations import (
     CONVERSATION_OPERATIONS,
     HISTORY_OPERATIONS,
     JOB_OPERATIONS,
+    OPERATIONS,
     check_refused_in_time,
 )
-from tests.support.store.sample import grow
+from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.work import submit
 
 LIMIT_SECONDS = 0.5
 GRACE_SECONDS = 10.0
@@ -81,6 +86,26 @@ async def test_every_operation_on_a_server_that_hangs_ends_in_time(own_server: E
     await check_refused_in_time(opened, id, hangs=own_server.pid, seconds=seconds, words=words)
     await store.check()
     await store.close()
+
+
+@pytest.mark.parametrize("name", ["pin", "append", "claim", "conversation hold", "keyed take", "limits admit"])
+async def test_a_server_that_hears_of_it_too_late_does_nothing(
+    store: ConversationHistoryStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (id,) = await grow(store, "one")
+    await submit(Jobs(store))
+    conversations = Conversations(store)
+    named = conversations.new_id()
+    await conversations.create(TENANT, named, turn(conversations.new_turn_id(named)), b"{}")
+    before = await dump(redis, prefix)
+
+    async def long_over(operation: Operation, shard: ShardKeys) -> int:
+        return 1
+
+    monkeypatch.setattr(Operation, "not_after", long_over)
+    with pytest.raises(StoreUnavailable, match="clock"):
+        await (conversations.hold(TENANT, named, "held", 1) if "hold" in name else OPERATIONS[name](store, id))
+    assert await dump(redis, prefix) == before
 
 
 async def test_every_operation_without_a_server_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from store.jobs.log import Entry
 from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id
 from store.layout import shared_secret
+from store.limits import Check, Limits
 from store.spending import Spending
 from store.turn import PICTURE_DIGEST_BYTES, Expense, Status
 from tests.support.store.sample import TENANT, turn
@@ -188,6 +189,9 @@ OPERATIONS: dict[str, Deed] = {
     "container get": lambda store, id: Containers(store).get(TENANT, Containers(store).new_id(TENANT)),
     "container all": lambda store, id: Containers(store).all(TENANT),
     "container drop": lambda store, id: Containers(store).drop(TENANT, Containers(store).new_id(TENANT)),
+    "limits admit": lambda store, id: Limits(store, held_seconds=60, usual_tokens=100).admit(
+        TENANT, store.new_id(id), [Check("all", "requests", "minute", 9)], reads=1, writes=1
+    ),
     "spending count": lambda store, id: Spending(store).count(TENANT, store.new_id(id), SPENT),
     "spending told": lambda store, id: Spending(store).sums(0, 0, 10),
     "secret": lambda store, id: shared_secret(store),
