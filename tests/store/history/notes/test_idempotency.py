@@ -35,16 +35,17 @@ async def taken(them: KeyedRequests, request: Keyed, owner: str) -> Taken:
     return await until(lambda: them.take(request, owner), SECONDS, wanted=lambda found: found.found is not Found.THEIRS)
 
 
-async def test_who_takes_over_from_a_dead_one_makes_it_as_the_same_turn(brief: KeyedRequests) -> None:
+async def test_who_takes_over_from_a_dead_one_makes_it_as_the_same_turn_and_knows_of_calls(brief: KeyedRequests) -> None:
     request = await asked(brief)
     await brief.take(request, ONE)
     await brief.name(request, ONE, DIGITS, kept=True)
+    assert await brief.renew(request, ONE, calls=2)
 
-    assert await taken(brief, request, TWO) == Taken(Found.MINE, DIGITS)
+    assert await taken(brief, request, TWO) == Taken(Found.MINE, DIGITS, calls=2)
     assert not await brief.renew(request, ONE)
     assert not await brief.name(request, ONE, OTHER, kept=True)
     await brief.end(request, ONE, made=False)
-    assert await taken(brief, request, THREE) == Taken(Found.MINE, DIGITS)
+    assert await taken(brief, request, THREE) == Taken(Found.MINE, DIGITS, calls=2)
 
 
 async def test_what_a_dead_one_may_yet_store_keeps_its_name_though_the_next_one_fails(brief: KeyedRequests) -> None:
