@@ -35,7 +35,9 @@ async def taken(them: KeyedRequests, request: Keyed, owner: str) -> Taken:
     return await until(lambda: them.take(request, owner), SECONDS, wanted=lambda found: found.found is not Found.THEIRS)
 
 
-async def test_who_takes_over_from_a_dead_one_makes_it_as_the_same_turn_and_knows_of_calls(brief: KeyedRequests) -> None:
+async def test_who_takes_over_from_a_dead_one_makes_it_as_the_same_turn_and_knows_of_calls(
+    brief: KeyedRequests,
+) -> None:
     request = await asked(brief)
     await brief.take(request, ONE)
     await brief.name(request, ONE, DIGITS, kept=True)
