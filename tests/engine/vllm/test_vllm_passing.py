@@ -7,9 +7,12 @@ import pytest
 
 from service.engine.pass_through import Passed, PassedRefusal, PassedUsage
 from service.engine.port import EngineError, EngineUnavailable
+from service.engine.servers import passing
 from tests.support.engine.connected import connected, scripted
 from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin import standing_in
+from tests.support.engine.standing import standing
+from tests.support.llama.standin import LlamaStandin
 
 CHAT = "/v1/chat/completions"
 JSON = (("content-type", "application/json"),)
@@ -58,6 +61,16 @@ async def test_an_answer_that_nobody_asked_for_is_none(head: dict[str, str]) -> 
     instead = {CHAT: Instead((b"x",), headers=tuple(head.items()))}
     async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
         with pytest.raises(EngineError, match="neither JSON nor a stream"):
+            await whole(engine, asking())
+
+
+async def test_a_stream_that_becomes_one_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of llama.cpp, whose answers are streams alone."""
+    monkeypatch.setattr(passing, "MAX_STREAM_BYTES", 99)
+    events = Instead((b'data: {"choices":[]}\n\n',) * 9, headers=(("content-type", "text/event-stream"),))
+    async with standing(LlamaStandin(scripted())) as server, connected(server) as engine:
+        server.instead[CHAT] = events
+        with pytest.raises(EngineError, match="more than 99 bytes of one answer"):
             await whole(engine, asking())
 
 

@@ -66,6 +66,20 @@ async def test_a_server_that_changed_unseen_is_asked_again_and_serves_at_once(no
         assert engine.model.id == server.model
 
 
+async def test_a_probe_finds_out_that_a_server_serves_something_else() -> None:
+    async with standing_in(scripted()) as server, connected(server, probe_seconds=0.02) as engine:
+        await engine.check()
+        server.model = "babbler"
+        await until(lambda: engine.model.id == "babbler")
+
+
+async def test_a_server_that_fails_at_a_request_and_is_sick_is_away() -> None:
+    async with standing_in(scripted()) as server, connected(server) as engine:
+        await ask(engine)
+        server.instead = {Endpoint.GENERATE: Instead((), 500), "/health": Instead((), 503)}
+        assert isinstance(await failure(engine), EngineUnavailable)
+
+
 async def test_a_server_that_returns_serves_at_once_and_is_what_it_is_now() -> None:
     async with standing_in(scripted()) as server, connected(server) as engine:
         await ask(engine)
