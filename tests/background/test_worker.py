@@ -218,6 +218,63 @@ async def test_an_engine_that_is_away_costs_a_response_no_try_and_no_time(
             assert (await over(service, id)).status is Status.COMPLETED
 
 
+async def test_a_worker_takes_no_job_while_its_engine_is_down(redis_url: str) -> None:
+    engine = scripted(*[[Die(EngineUnavailable("down"))]] * 9)
+    engine.unready = EngineUnavailable("down")
+    async with opened_service(redis_url, engine) as service, working(service):
+        await queued(service)
+        await until(lambda: service.metrics.engine_pauses._value.get() > 3, SECONDS)
+    assert len(engine.generations) == 1
+
+
+async def test_of_jobs_that_may_have_killed_their_workers_one_is_tried_at_a_time(redis_url: str) -> None:
+    async with opened_service(redis_url, scripted([Stall()], [Stall()]), max_attempts=2) as service:
+        for _ in range(2):
+            job = service.store.keyspace.turn(TENANT, await queued(service)).key("job")
+            async with service.store.server.operation() as operation:
+                await operation.command("HSET", job, "tries", 1)
+        async with working(service):
+            await until(
+                lambda: service.jobs.queue(0),
+                SECONDS,
+                wanted=lambda queue: (sum(queue.waiting), queue.running) == (1, 1),
+            )
+
+
+async def test_what_was_lost_right_behind_its_claim_is_not_begun(redis_url: str) -> None:
+    asked = asyncio.Event()
+
+    class Lost(Jobs):
+        async def renew(self, leases: Sequence[Lease]) -> Renewal:
+            asked.set()
+            return Renewal(list(leases), [])
+
+    async with opened_service(redis_url, scripted([Stall()])) as opened:
+        service = msgspec.structs.replace(opened, jobs=Lost(opened.store, opened.jobs.limits))
+        await queued(service)
+        async with working(service):
+            await until(asked.is_set, SECONDS)
+    assert service.metrics.jobs_claimed._value.get() == 0
+
+
+async def test_a_lease_that_somebody_else_took_over_is_counted_as_lost(redis_url: str) -> None:
+    """One that says nothing more learns it by its next renewal."""
+    async with opened_service(redis_url, scripted([opened("I"), Stall()]), lease_seconds=LEASE_SECONDS) as service:
+        id, counted = await queued(service), service.metrics.registry.get_sample_value
+        async with working(service, Timing(poll_seconds=600.0)) as worker:
+            await until(lambda: counted("harmonium_log_entries_total"), SECONDS)
+
+            async def taken_over() -> object:
+                async with service.store.server.operation() as operation:
+                    leases = service.store.keyspace.turn(TENANT, id).key("leases")
+                    await operation.command("ZADD", leases, 0, f"{TENANT}/{id[5:]}")
+                return (await service.jobs.claim(0, 1)).jobs
+
+            await until(taken_over, SECONDS)
+            await until(lambda: not worker.running, SECONDS)
+            assert counted("harmonium_leases_lost_total") == 1
+
+
 async def test_a_job_of_a_later_release_is_left_to_who_can_read_it(redis_url: str) -> None:
     async with opened_service(
         redis_url, scripted([answer("hi")]), max_attempts=2, lease_seconds=LEASE_SECONDS
