@@ -6,11 +6,16 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
+from service.api import events
+from service.api.response import decode_response
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.port import EngineError, EngineRefused, Finish
 from service.harmony.tokens import RETURN, encode
+from service.responses.output.journal import Batch, encode_batch
 from service.settings.settings import Settings
+from store.jobs.jobs import Jobs
+from store.jobs.log import Entry
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service import inside
@@ -19,6 +24,7 @@ from tests.support.service.background import (
     ended,
     going_on,
     opened_stream,
+    retrieved,
     streamed,
     submitted,
 )
@@ -132,6 +138,20 @@ async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -
     async with serving(changed(settings, lease_seconds=1.0), engine) as inside, inside.client() as client:
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
+
+
+async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings: Settings) -> None:
+    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
+        id, jobs = (await submitted(client, stream=False)).id, Jobs(inside.store)
+        (job,) = (await jobs.claim(0, 1)).jobs
+        response = decode_response((await retrieved(inside, id)).content)
+        strange = [events.ResponseInProgress(response, sequence_number=number) for number in range(2, 62)]
+        await jobs.write(job.lease, Entry(61, encode_batch(Batch([*strange]))))
+        await jobs.hand_back(job.lease, failed=False)
+        async with serving(settings, scripted([answer("never")])):
+            found = await ended(client, id)
+    assert found.error is not None
+    assert "another release" in found.error.message
 
 
 async def test_a_log_that_is_full_ends_its_response_whole(settings: Settings) -> None:

@@ -14,9 +14,10 @@ from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
 from store.limits import Check, Limits
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, said, streamed, submitted
-from tests.support.service.inside import Inside, answer, opened, scripted, serving, thought
+from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, thought
 from tests.support.service.seen import ask
 from tests.support.waiting import until
+from tests.web.admin.test_admin import administered, new_key
 from tests.web.socket.test_steering import Answers, Paused
 
 Json = dict[str, Any]
@@ -128,6 +129,32 @@ async def test_a_cancel_gives_back_what_was_said_and_is_no_successor(settings: S
     failed = [event.to_dict() for event in told if event.type == "response.steer.failed"]
     assert [(each["steer"]["id"], each["code"], each["steer"]["input"]) for each in failed] == back
     assert told[-1].response.status == "cancelled"
+
+
+async def test_behind_a_call_it_comes_back_as_the_caller_owes_its_output(settings: Settings) -> None:
+    call = called("lookup", "{}")
+    async with serving(settings, scripted(paused := Paused(call[:-1], call[-1:]))) as inside, inside.client() as client:
+        id = (await submitted(client, tools=[{"type": "function", "name": "lookup"}])).id
+        await paused.reached.wait()
+        await accepted(inside, id)
+        paused.on.set()
+        shown: Json = (await ended(client, id)).to_dict()["harmonium"]  # type: ignore[assignment]
+        (error,) = (each["error"] for each in shown["failed_steers"])
+        assert error["code"] == "successor_creation_failed"
+        assert "with the outputs of its calls" in error["message"]
+
+
+async def test_a_successor_counts_within_the_limits_of_its_key(settings: Settings) -> None:
+    paused = Paused(opened("One"))
+    async with administered(settings, paused) as (inside, client):
+        project = await client.admin.organization.projects.create(name="one")
+        _, key = await new_key(client, project.id, extra_body={"limits": {"max_requests_per_1_minute": 1}})
+        async with inside.client(key) as user, inside.http() as http:
+            id = (await submitted(user)).id
+            await paused.reached.wait()
+            head = {"authorization": f"Bearer {key}"}
+            assert (await http.post(f"/v1/responses/{id}/steer", json={"input": "On."}, headers=head)).is_success
+            assert [code for _, code, _ in await given_back(user, id)] == ["successor_creation_failed"]
 
 
 # --- what is refused ---

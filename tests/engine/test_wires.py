@@ -331,6 +331,7 @@ def said(*pieces: tuple[list[int], str | None], finish: str) -> list[bytes]:
 
 TEXTLESS: list[tuple[list[bytes], str | Finish]] = [
     (said(([5], None), ([RETURN], None), finish="stop"), "without their text; vLLM does so before 0.32"),
+    (said(([5], None), ([6], "a"), ([RETURN], ""), finish="stop"), "without their text"),
     (said(([5, 6, 7, 8], ""), finish="length"), "without their text"),
     (said(([RETURN], ""), finish="stop"), Finish.STOP),  # it had nothing to say
     (said(([5], ""), ([6], "é"), ([RETURN], ""), finish="stop"), Finish.STOP),  # the parts of a character

@@ -17,7 +17,7 @@ from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.inside import Inside, answer, serving
 from tests.support.service.process import ServiceProcess, WorkerProcess
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 Start = Callable[..., ServiceProcess]
 
@@ -111,6 +111,11 @@ async def test_where_one_models_server_is_away_the_other_serves(settings: Settin
         with pytest.raises(openai.InternalServerError) as refusal:
             await client.responses.create(model=B, input="Hi")
         served = await client.responses.create(model=A, input="Hi")
+        waiting = await client.responses.create(model=B, input="Hi", background=True)
+        await until(lambda: client.responses.retrieve(waiting.id), wanted=lambda found: found.status == "in_progress")
+        done = await client.responses.create(model=A, input="Hi", background=True)
+        await until(lambda: client.responses.retrieve(done.id), wanted=lambda found: found.status == "completed")
+        assert "harmonium_engine_pauses_total 0.0" in (await http.get("/metrics")).text
         ready = await http.get("/ready")
         listed = [model.id async for model in client.models.list()]
     assert (refusal.value.status_code, served.output_text, ready.status_code) == (503, "I am small.", 200)

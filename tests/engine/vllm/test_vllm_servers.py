@@ -30,6 +30,7 @@ FAIL = ", and formats and a call's arguments fail"
         ("0.31.1.dev7+g12ab34c.cu130", f"vLLM 0.31.1.dev7+g12ab34c.cu130: {ABORTS}; use 0.32 or newer"),
         ("0.25.1", f"vLLM 0.25.1: {ABORTS}{HELD}; use 0.32 or newer"),
         ("0.32.0 in Rust", f"vLLM 0.32.0 with its frontend in Rust: {ABORTS}{FAIL}; leave out VLLM_USE_RUST_FRONTEND"),
+        ("0.1.dev1+g12ab34c", ""),  # it was built without tags
         ("0.30.1 <script>", ""),
     ],
 )

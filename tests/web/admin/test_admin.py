@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
+from tests.support.engine.scripted import ScriptSource
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -22,10 +23,10 @@ STATIC = "sk-static-0123456789abcdef"
 
 
 @asynccontextmanager
-async def administered(settings: Settings) -> AsyncIterator[tuple[Inside, AsyncOpenAI]]:
+async def administered(settings: Settings, *scripts: ScriptSource) -> AsyncIterator[tuple[Inside, AsyncOpenAI]]:
     """A service with projects in its store, and a client that administers it."""
     settings = changed(settings, admin_key=SecretStr(ADMIN), api_keys=parse_api_keys(f"acme:{STATIC}"))
-    async with serving(settings, scripted([answer("Hello.")])) as inside, admin(inside) as client:
+    async with serving(settings, scripted(*(scripts or ([answer("Hello.")],)))) as inside, admin(inside) as client:
         yield inside, client
 
 
