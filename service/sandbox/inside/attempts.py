@@ -323,10 +323,6 @@ def report(folder: str, secret: str, path: str, folders: list[str], pids: list[i
         tried |= on_process(pid)
     touch(secret)
     through = [name for name, attempt in tried.items() if came_through(attempt)]
-    return json.dumps(
-        {
-            "tried": len(tried),
-            "through": through + too_much() + (too_many_threads(threads) if threads else []),
-            "cannot": cannot(folder),
-        }
-    )
+    unable = cannot(folder)  # before all threads are taken: they end when the kernel gets to it
+    through += too_much() + (too_many_threads(threads) if threads else [])
+    return json.dumps({"tried": len(tried), "through": through, "cannot": unable})
