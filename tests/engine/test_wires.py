@@ -310,6 +310,12 @@ def test_log_probabilities_come_with_each_token_or_are_an_error(
         list(answer(kind, wanted).feed(event))
 
 
+def test_a_llama_that_goes_on_behind_a_mark_where_an_answer_ends_is_not_read_further() -> None:
+    reader = answer(L)
+    assert list(reader.feed(llama.event("", [STOPS[0]], 1)))
+    assert (reader.finished, reader.over) == (True, True)
+
+
 def test_where_the_text_is_asked_for_vllm_tells_tokens_by_it() -> None:
     """As vLLM 0.32 said it of SmolLM2, in the mode `text`, where it leaves the ids of alternatives out."""
     top = [{"token": "<|im_start|>", "logprob": -3.5}, {"token": "\n", "logprob": -0.5}]
@@ -478,6 +484,8 @@ async def facts(kind: Kind, said: dict[str, Any], terms: Terms, statuses: dict[s
 
     found = await kind.facts(ask, lambda: terms)
     assert await kind.serves(ask, found, lambda: terms)
+    answers["/props"] = {"total_slots": 9}
+    assert isinstance(kind, Llama) is not await kind.serves(ask, found, lambda: terms)
     assert not prompts or (prompts[0] == prompts[1] and len(prompts[0]) == 300)
     return found
 

@@ -133,6 +133,12 @@ def told(**said: Any) -> bytes:
     return event({"choices": [], "usage": said})
 
 
+def test_no_more_tokens_count_as_cached_than_the_prompt_has() -> None:
+    usage_event = told(prompt_tokens=3, completion_tokens=2, prompt_tokens_details={"cached_tokens": 9})
+    last = chunks_of(reading(), delta({"content": "Hi"}), delta({}, "stop"), usage_event)[-1]
+    assert (last.prompt_tokens, last.cached_tokens) == (3, 3)
+
+
 ODD: list[Any] = [None, -1, 2.5, 10**30, "7", {}]
 
 
@@ -190,8 +196,9 @@ def test_without_ids_an_answer_ends_where_as_much_was_said_as_may_be() -> None:
 
 
 def test_more_text_than_tokens_can_have_is_a_fault() -> None:
-    with pytest.raises(EngineError, match="more text than 2 tokens"):
-        list(reading(max_tokens=2).feed(delta({"content": "x" * 2000})))
+    for said in (delta({"content": "x" * 2000}), call(0, "a", "f", "{") + call(1, "b", "g", "x" * 2000)):
+        with pytest.raises(EngineError, match="more text than 2 tokens"):
+            list(reading(max_tokens=2).feed(said))
 
 
 def test_log_probabilities_come_with_their_tokens_and_none_where_none_are_told() -> None:
@@ -214,6 +221,7 @@ FAULTS: dict[str, tuple[bytes, type[EngineError], str]] = {
     "its own": (error_event(500, "CUDA out of memory"), EngineError, "failed with status 500"),
     "a refusal": (error_event(400, "too long"), EngineRefused, "too long"),
     "what it does not know": (error_event(404, "no such model"), EngineRefused, "does not serve this request"),
+    "what it forbids": (error_event(403, "your key is sk-1"), EngineRefused, "forbids it"),
     "an error by its field": (b'error: {"code":500,"message":"oops"}\n', EngineError, "failed with status 500"),
     "another type": (event({"choices": [{"delta": {"content": 5}}]}), EngineError, "no event"),
     "several answers": (event({"choices": [{"index": 1, "delta": {"content": "x"}}]}), EngineError, "several"),

@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.engine.chat.servers import LlamaByChat
 from service.engine.port import EngineRefused, EngineUnavailable, Sampling
+from service.engine.servers.kind import Facts, Terms
 from service.markup.speech import ChatRequest, Transcript
 from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting
-from tests.support.engine.connected import ask, connected, failure
+from tests.support.engine.connected import ask, connected, failure, generation
 from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin_wire import error_body
 from tests.support.markup.writing import Turn
@@ -68,6 +70,22 @@ async def test_vllm_is_asked_for_its_ids_besides_and_keeps_tenants_apart() -> No
         "priority": -1,
         "chat_template_kwargs": {"reasoning_effort": "high"},
     }
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_tenants_that_share_a_llama_cpp_server_have_no_cached_prompt_in_common(shared: bool) -> None:
+    """And none is told of what another had cached. Its slots are as many as it said."""
+    kind, facts = LlamaByChat(shared=shared), Facts(CHAT, "m", 8192, places=3)
+    asked = [generation(cache_salt=salt, **said()) for salt in "ab"]
+    assert [json.loads(kind.request(facts, each).body)["cache_prompt"] for each in asked] == [not shared, False]
+    reader = kind.answer(asked[0])
+    assert list(reader.feed(b"".join(answer(HELLO))))
+    assert reader.end().cached_tokens == (None if shared else 16)
+
+    async def ask(method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        return 200, b'{"total_slots":4,"data":[{"id":"m","max_model_len":8192}]}'
+
+    assert not await kind.serves(ask, facts, Terms)
 
 
 async def test_tools_formats_and_sampling_are_said_as_everybody_says_them() -> None:
