@@ -11,7 +11,8 @@ from service.errors import ApiError
 from service.metrics.counters import make_metrics
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
-from service.shares import RESERVED, Share
+from service.shares import RESERVED, Share, aside
+from service.web.admission import slots
 from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
@@ -71,9 +72,12 @@ def test_bodies_have_room_together_until_their_requests_end() -> None:
         second.take_body(0)
         first.leave()
         second.take_body(1)
+        second.follow()
+        with gate.slot("a") as third:
+            third.take_body(800)
 
 
-async def test_few_large_bodies_are_prepared_at_once_and_small_ones_never_wait() -> None:
+async def test_few_large_bodies_are_prepared_at_once_and_small_ones_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, at_work = admission(several=False), list[str]()
     ends = {name: asyncio.Event() for name in "abc"}
 
@@ -86,6 +90,10 @@ async def test_few_large_bodies_are_prepared_at_once_and_small_ones_never_wait()
     await until(lambda: at_work == ["a", "b"])
     async with asyncio.timeout(10), gate.preparing("a", SMALL_BODY_BYTES):
         assert at_work == ["a", "b"]
+    with monkeypatch.context() as patch:
+        patch.setattr(slots, "PREPARE_SECONDS", 0.01)
+        with pytest.raises(ApiError, match="reads too many large requests"):
+            await asyncio.wait_for(gate.preparing("a", LARGE).__aenter__(), 10)
     ends["b"].set()
     await until(lambda: at_work == ["a", "b", "c"])
     for end in ends.values():
@@ -131,6 +139,12 @@ async def test_slots_that_one_key_holds_leave_room_for_another(settings: Setting
         assert theirs.status_code == 200
         for writer in writers:
             writer.close()
+
+
+async def test_who_waits_for_something_else_leaves_its_room_to_others() -> None:
+    gate = admission(several=False)
+    async with asyncio.timeout(10), gate.preparing("a", LARGE), gate.preparing("a", LARGE), aside.get()():
+        await gate.preparing("a", LARGE).__aenter__()
 
 
 async def test_who_is_gone_while_it_waits_takes_nothing_along() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from service.errors import ApiError
 from service.metrics.counters import Metrics, make_metrics
+from service.web.admission.queue import Bill
 from service.web.admission.slots import ASIDE, Admission
 
 SOON, NEVER = 0.05, 600.0
@@ -127,6 +128,25 @@ async def test_what_asks_no_model_never_waits_and_has_slots_of_its_own() -> None
     await first.end()
     assert second.has_slot, "what asks no model was in nobody's way"
     await second.end()
+
+
+async def test_who_comes_to_a_service_that_stops_does_not_wait() -> None:
+    gate = admission()
+    (first,) = await clients(gate, "acme")
+    gate.stop()
+    (late,) = await clients(gate, "acme")
+    assert late.task.done()
+    assert (await late.refusal()).status == 503
+    await first.end()
+
+
+async def test_the_bill_of_a_request_is_settled_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[float] = []
+    monkeypatch.setattr(Bill, "settle", lambda _, seconds: settled.append(seconds))
+    (client,) = await clients(admission(), "acme")
+    assert settled == []
+    await client.end()
+    assert len(settled) == 1
 
 
 class Step(NamedTuple):
