@@ -3,6 +3,7 @@
 Of a store that is away, whoever was told nothing is refused at once, and everybody else waits for it.
 """
 
+import asyncio
 from contextlib import aclosing
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.background.follow import AWAY_SECONDS, BATCH_EVENTS, READ_ENTRIES, EndGone, LogGone
-from store.errors import StoreUnavailable
+from store.errors import StoreUnavailable, StoreUnconfirmed
 from store.jobs.log import GONE
 from tests.support.service.followed import World, entry_of, events_of, following, numbers
 
@@ -162,6 +163,26 @@ async def test_whoever_has_the_first_events_is_handed_them_at_once_and_the_rest_
         world.write(said[2:])
         assert [event async for batch in batches for event in batch] == said[2:]
     assert follower.over
+
+
+async def test_an_end_that_is_not_confirmed_in_time_is_told_all_the_same() -> None:
+    async def settled() -> None:
+        raise StoreUnconfirmed("a replica is away")
+
+    world = World()
+    world.write(events_of(5))
+    follower = following(world)
+    follower.settled = settled
+    assert await numbers(follower) == [0, 1, 2, 3, 4]
+
+
+async def test_silence_is_the_end_for_who_follows_in_a_process_that_is_about_to_end() -> None:
+    world = World()
+    world.write(events_of(5, ended=False))
+    follower = following(world)
+    follower.leaving = lambda: True
+    async with asyncio.timeout(5):
+        assert await numbers(follower) == [0, 1, 2, 3, 4]
 
 
 async def test_a_store_that_stays_away_is_given_up() -> None:
