@@ -38,6 +38,7 @@ def test_every_route_needs_a_scope_that_there_is() -> None:
         if "/v1/" in path and not path.startswith(ADMINISTRATION)
     }
     assert set(found.values()) == set(SCOPES) - {READ_ALL}
+    assert scope_of("GET", behind_version("/console/api/trees")) == "api.responses.read"
     assert {path for path, scope in found.items() if scope == "api.model.request"} == {
         *Endpoint,
         "/v1/traces/ingest",

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from service.errors import ApiError
-from service.web.auth import refuse_foreign
+from service.web.auth import check_headers, refuse_foreign
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 
 UNKNOWN = "resp_" + "0" * 46 + "aa"
@@ -137,6 +137,12 @@ def test_a_transfer_encoding_that_nobody_undoes_is_not_served_and_nothing_behind
         answers = b"".join(iter(lambda: raw.recv(1 << 16), b""))
     statuses = [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]
     assert statuses == ([404, 200] if status == 404 else [status])
+
+
+def test_a_packed_body_is_not_served() -> None:
+    scope = {"headers": [(b"host", b"a"), (b"content-encoding", b"gzip")], "http_version": "1.1"}
+    with pytest.raises(ApiError, match="Content-Encoding 'gzip'"):
+        check_headers(scope)
 
 
 def test_keys_and_words_stay_out_of_the_log(start: Callable[..., ServiceProcess]) -> None:
