@@ -16,7 +16,7 @@ from service.tenants.keyring import LOOKED_UP_AT_ONCE, MEMORY_SECONDS, KeyRing
 from service.tenants.records import new_value
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.listening import Listening
+from store.listening import Listener, Listening
 from store.redis.connection import connect
 from store.registry import MOST_A_PAGE, Change, Registry
 from tests.support.waiting import until
@@ -148,6 +148,19 @@ async def test_who_listens_hears_of_a_deleted_key_and_of_an_archived_project(roo
         await room.directory.archive_project(OPS, room.project)
         await until(lambda: room.ring.remembered == 0, 10)
         assert await room.ring.holder(other.value.encode()) is None
+
+
+async def test_who_may_have_missed_something_forgets_all(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    missed = [None]
+
+    async def messages(self: Listener, seconds: float) -> list[bytes] | None:
+        await asyncio.sleep(0)
+        return missed.pop() if missed and room.ring.remembered else []
+
+    monkeypatch.setattr(Listener, "messages", messages)
+    async with listening(room.ring):
+        assert await room.ring.holder(room.value)
+        await until(lambda: room.ring.remembered == 0, 10)
 
 
 async def test_what_was_read_before_a_change_is_not_remembered_behind_it(room: Room) -> None:

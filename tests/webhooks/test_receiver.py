@@ -1,10 +1,12 @@
 """The receiver of webhooks: what is asked of it, where, and what of its answer counts."""
 
+import asyncio
 import logging
 import ssl
 
 import pytest
 import trustme
+from aiohttp import web
 
 from service.settings.background import signing_key
 from service.settings.settings import SettingsError, load_settings
@@ -12,7 +14,7 @@ from service.webhooks import retry_after, sign
 from store.turn import Status
 from tests.support.waiting import until
 from tests.support.webhooks.desk import SECRET, Desk, unwrapped
-from tests.support.webhooks.inbox import endless, inbox, status
+from tests.support.webhooks.inbox import Answer, endless, inbox, status
 
 ENDS = [Status.COMPLETED, Status.FAILED, Status.INCOMPLETE, Status.CANCELLED]
 LONG_SECONDS = 30.0
@@ -109,10 +111,18 @@ async def test_a_proxy_of_the_environment_is_not_asked(desk: Desk, monkeypatch: 
     assert (len(box.letters), proxy.letters) == (1, [])
 
 
-async def test_an_answer_without_end_is_not_read_to_it(desk: Desk) -> None:
+async def stalled(request: web.Request) -> web.StreamResponse:
+    """The head of an answer, and no more."""
+    await web.StreamResponse().prepare(request)
+    await asyncio.Event().wait()
+    raise AssertionError("nobody wakes it")
+
+
+@pytest.mark.parametrize("answer", [endless, stalled])
+async def test_an_answer_without_end_is_not_read_to_it(desk: Desk, answer: Answer) -> None:
     await desk.end()
     async with inbox() as box:
-        box.answers = [endless]
+        box.answers = [answer]
         async with desk.delivering(box.url, given={"seconds": LONG_SECONDS}) as delivering:
             await delivering.settled()
             await until(lambda: not box.under_way)
