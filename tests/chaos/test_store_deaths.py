@@ -121,7 +121,7 @@ class Clients:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("rounds", [0, pytest.param(8, marks=pytest.mark.full)], ids=["once", "again and again"])
+@pytest.mark.parametrize("rounds", [0, pytest.param(4, marks=pytest.mark.full)], ids=["once", "again and again"])
 async def test_a_store_that_is_killed_at_any_step_of_a_response_keeps_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
