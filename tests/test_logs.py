@@ -47,7 +47,10 @@ def test_an_event_is_a_time_a_level_a_message_and_fields_with_quotes_where_a_val
 def test_an_event_in_json_is_an_object_whose_own_keys_win() -> None:
     with captured("json") as lines:
         logs.event(logger, logging.WARNING, "slow", ms=12, level="high")
-    line = json.loads(lines()[0])
+        logger.warning("x" * 20_000)
+        logging.getLogger("uvicorn.access").warning("GET /words-of-a-user")
+    line, long = map(json.loads, lines())
+    assert len(long["message"]) == logs.MAX_VALUE_CHARS
     assert line.pop("time").endswith("Z")
     assert line == {"level": "warning", "logger": "harmonium.test", "message": "slow", "ms": 12}
 

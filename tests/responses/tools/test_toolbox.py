@@ -104,3 +104,13 @@ async def test_what_the_operator_says_of_a_server_a_request_makes_only_stricter(
         server = OperatorServer(url=URL, require_approval=own, allowed_tools=allowed)
         found = await Toolbox({"maths": server}, (), stubs.open, allowing="X").discover("tenant", wanted)
         assert [each.approval for each in found.offers[0].tools] == shown
+
+
+@pytest.mark.parametrize(("allow", "trusted"), [(("*",), False), (("*", URL), True)])
+async def test_a_request_names_a_private_address_only_where_the_operator_did(
+    allow: tuple[str, ...], trusted: bool
+) -> None:
+    toolbox = Toolbox({"maths": OperatorServer(url=URL)}, allow, Stubs().open, allowing="X")
+    assert (await toolbox.discover("tenant", declared("maths"))).connections[0].trusted is trusted
+    with pytest.raises(ApiError, match="The operator's servers have theirs"):
+        await toolbox.discover("tenant", declared("maths", server_url=None, headers={"X": "a"}))
