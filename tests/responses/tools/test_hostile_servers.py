@@ -233,8 +233,7 @@ async def test_a_list_has_an_end(tools: list[Any], limits: ToolLimits, pages: in
 async def test_a_session_takes_so_many_requests_and_no_more() -> None:
     async with server(polite, ToolLimits(requests=6)) as session:
         with pytest.raises(ToolFailure, match="more than 6 requests"):
-            for _ in range(9):
-                await session.call("t", {})
+            await asyncio.gather(*(session.call("t", {}) for _ in range(9)))
 
 
 async def test_what_a_server_says_by_itself_is_not_taken_for_an_answer() -> None:

@@ -17,7 +17,7 @@ from service.settings.protocol import servers_in
 from service.settings.settings import Settings
 from service.tools.port import ToolFailure, ToolLimits, Unreachable
 from service.tools.session import Session
-from service.tools.transports import Processes
+from service.tools.transports import COMPLAINT_BYTES, Processes
 from tests.responses.tools.test_mcp_responses import call, kinds
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -129,7 +129,10 @@ async def test_whatever_a_program_does_a_call_ends_in_time_and_says_why(during: 
         (Program(("/nowhere/at/all",)), "can't be started: No such file"),
         (Program((sys.executable,), cwd="/nowhere/at/all"), "can't be started: No such file"),
         (program("time.sleep(600)"), "did not start within 1 s"),
-        (program("sys.exit('no licence for s3cret-key')", env=(("API_KEY", "s3cret-key"),)), "Its program ended"),
+        (
+            program("sys.exit('x' * 1_000_000 + ' no licence for s3cret-key')", env=(("API_KEY", "s3cret-key"),)),
+            "Its program ended",
+        ),
     ],
 )
 async def test_a_program_that_can_not_be_spoken_to_says_why(
@@ -142,6 +145,7 @@ async def test_a_program_that_can_not_be_spoken_to_says_why(
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert cast(Any, record).fields["server"] == "s"
     assert "s3cret-key" not in str(cast(Any, record).fields)
+    assert len(cast(Any, record).fields["said"]) <= COMPLAINT_BYTES
 
 
 async def test_programs_have_places_which_tenants_share() -> None:
