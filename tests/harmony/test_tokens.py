@@ -66,6 +66,12 @@ def test_the_byte_table_is_that_of_openai_harmony(oracle: Oracle) -> None:
     assert tokens.vocabulary() == [table[id] for id in range(tokens.FIRST_SPECIAL)]
 
 
+def test_a_vocabulary_in_another_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_lines", lambda: b"IQ== 0\nIg== 2\n")
+    with pytest.raises(ValueError, match="in another form"):
+        tokens.byte_table.__wrapped__()
+
+
 @given(ids=st.lists(st.integers(0, 2**32 - 1)))
 def test_packed_ids_unpack_to_themselves(ids: list[int]) -> None:
     assert unpack(pack(ids)).tolist() == ids
