@@ -69,6 +69,7 @@ def test_no_tag_names_a_token_that_stops(state: HeaderState) -> None:
     [
         (POINT, '{"x": 1}', None),
         (POINT, '{"x": 1', "it is not valid JSON"),
+        (POINT, "[" * 100_000, "it is not valid JSON"),
         (POINT, '{"x": "secret"}', "it does not match the schema"),
         (POINT, '{"x": ' + "[" * 900 + "]" * 900 + "}", "it does not match the schema"),
         (TWO_WAYS, "[" * 40 + '""' + "]" * 40, "it does not match the schema"),
