@@ -89,6 +89,13 @@ def test_a_traceback_stays_on_its_line_and_a_long_value_is_cut() -> None:
     assert len(line) < 2 * logs.MAX_VALUE_CHARS
 
 
+def test_a_line_that_can_not_be_formatted_fails_nobody() -> None:
+    with captured() as lines:
+        logger.info("%d", "no number")
+        logger.info("next")
+    assert len(lines()) == 1
+
+
 def test_a_reader_that_stalls_stops_nobody_and_the_loss_is_counted() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading) as reader, os.fdopen(writing, "w") as writer:
