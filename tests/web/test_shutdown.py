@@ -58,7 +58,7 @@ def test_a_stream_that_outlives_its_time_is_cut_and_what_was_said_is_kept(start:
 
 
 def test_a_service_whose_embedded_server_dies_stops_and_says_so(start: Start) -> None:
-    service = start()
+    service = start(store_fsync=True)  # else what was acknowledged within the last seconds may be gone
     id = service.client().responses.create(model=MODEL, input="hi").id
     os.kill(service.redis_pid(), signal.SIGKILL)
     assert service.wait() == 1
