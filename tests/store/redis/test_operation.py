@@ -24,7 +24,7 @@ from tests.support.store.operations import (
     OPERATIONS,
     check_refused_in_time,
 )
-from tests.support.store.sample import TENANT, grow, turn
+from tests.support.store.sample import grow
 from tests.support.store.work import submit
 
 LIMIT_SECONDS = 0.5
@@ -94,9 +94,6 @@ async def test_a_server_that_hears_of_it_too_late_does_nothing(
 ) -> None:
     (id,) = await grow(store, "one")
     await submit(Jobs(store))
-    conversations = Conversations(store)
-    named = conversations.new_id()
-    await conversations.create(TENANT, named, turn(conversations.new_turn_id(named)), b"{}")
     before = await dump(redis, prefix)
 
     async def long_over(operation: Operation, shard: ShardKeys) -> int:
@@ -104,7 +101,7 @@ async def test_a_server_that_hears_of_it_too_late_does_nothing(
 
     monkeypatch.setattr(Operation, "not_after", long_over)
     with pytest.raises(StoreUnavailable, match="clock"):
-        await (conversations.hold(TENANT, named, "held", 1) if "hold" in name else OPERATIONS[name](store, id))
+        await OPERATIONS[name](store, id)
     assert await dump(redis, prefix) == before
 
 
