@@ -84,6 +84,9 @@ SHORT_FOLDER = "/tmp"
 RESERVE_FILE = "reserve"
 """A file that keeps room on the disk, and is deleted when the disk is full."""
 
+REWRITES = "temp-rewriteaof-*.aof"
+"""Rewrites of the file that were not finished: a server that is killed leaves them, each as large as all it has."""
+
 _UNREADABLE = b"append only file"
 """Part of the server's last words where it can't read its files back."""
 
@@ -147,6 +150,8 @@ class EmbeddedServer:
             self._runtime = _runtime_folder()
             self._undo.callback(_remove, self._runtime)
             _record_owner(lock, self._runtime)
+            for file in self._folder.glob(REWRITES):
+                file.unlink()
             if not self._reads_back(lock) and not (self._repair() and self._reads_back(lock)):
                 ended = f"the embedded server ended at once ({self._running.poll()})"
                 raise StoreUnavailable(f"{ended}: {self._log_tail()}")

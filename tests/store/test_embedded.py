@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.store.sample import TENANT
+from tests.support.waiting import wait_until
 
 RESTART_SECONDS = 20.0
 ACKNOWLEDGED = 50
@@ -51,6 +53,19 @@ def test_a_second_owner_of_a_folder_is_refused_and_told_who_has_it(tmp_path: Pat
         assert (caught.value.path, caught.value.pid) == (str(tmp_path), os.getpid())
         with Redis(unix_socket_path=server.url.removeprefix("unix://")) as client:
             assert client.ping()
+
+
+def test_a_start_deletes_the_rewrite_that_a_killed_server_left(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server, Redis.from_url(server.url) as client:
+        client.set("a", "b")
+        client.config_set("rdb-key-save-delay", 60_000_000)  # the child waits, behind its first key
+        client.bgrewriteaof()
+        left = wait_until(lambda: list(tmp_path.glob("temp-*.aof")))[0]
+        os.kill(server.pid, signal.SIGKILL)
+        os.kill(int(left.stem.rpartition("-")[2]), signal.SIGKILL)
+        assert server.wait() == -signal.SIGKILL
+    with EmbeddedServer(tmp_path) as server, Redis.from_url(server.url) as client:
+        assert (client.get("a"), left.exists()) == (b"b", False)
 
 
 def test_a_killed_owner_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
