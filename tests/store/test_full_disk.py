@@ -14,7 +14,7 @@ from redis import Redis
 
 from store.embedded import EmbeddedServer
 from store.errors import DataFolderBusy, DiskFull, StoreError, StoreUnavailable
-from store.guard import Guard, Reserve, free_bytes
+from store.guard import Guard, Reserve
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
@@ -202,4 +202,3 @@ async def test_fills_kills_and_restarts_lose_no_turn_that_was_acknowledged(disk:
     chance, kept = random.Random(seed), []
     for _ in range(rounds):
         await _round(disk / "data", disk, chance, kept)
-    assert free_bytes(disk) > 0
