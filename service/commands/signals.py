@@ -133,7 +133,7 @@ class Open:
 @asynccontextmanager
 async def watching_loop(settings: Settings) -> AsyncGenerator[None]:
     """Until the end of the block this process ends where its loop stands still for STALL_SECONDS."""
-    faulthandler.register(signal.SIGPROF, file=STDERR, all_threads=False, chain=True)
+    faulthandler.register(signal.SIGPROF, file=STDERR, chain=True)  # of all threads: any may get the signal
     beating = asyncio.create_task(_beat(_seconds(settings)))
     try:
         yield

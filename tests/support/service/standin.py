@@ -5,6 +5,7 @@ It lives in a module so that worker processes can import it. Never test the appl
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,11 @@ def create_app(settings: Settings) -> Any:
 
 
 def _never_returns() -> None:
-    """A call into C that holds Python's lock: no thread and no handler of a signal runs any more."""
+    """A call into C that holds Python's lock: no thread and no handler of a signal runs any more.
+
+    The kernel may give SIGPROF to any thread: here to another one.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])
     if STUCK in os.environ:
         Path(os.environ[STUCK]).touch()
     levels: dict[str, Any] = {"d0": {"const": 0}}
