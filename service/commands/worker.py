@@ -102,8 +102,8 @@ async def _work(settings: Settings) -> bool:
         if await _started(service, background):
             settle()
             engine, concurrency = settings.engines or settings.engine, settings.worker_concurrency
-            logs.event(logger, logging.INFO, "working", engine=engine, concurrency=concurrency)
             async with watching_loop(settings), lag_counted(service.metrics), _probes(service, background):
+                logs.event(logger, logging.INFO, "working", engine=engine, concurrency=concurrency)
                 with rereading(service.tenants.keys, partial(reread, service)):
                     await background.run(on_fault=background.stop)
     finally:

@@ -199,7 +199,7 @@ async def survive(folder: Path, scenario: Scenario, size: Size, seed: int) -> No
         if scenario.trouble in (kill_the_store, freeze):
             assert {*connections} == {1}
         if scenario.trouble is freeze:
-            assert sum(outcomes(each).count("ended") for each in fleet.workers) == size.responses
+            await until(lambda: sum(outcomes(each).count("ended") for each in fleet.workers) == size.responses)
         if scenario.trouble is replace:
             assert max(each.longest_pause for each in under_way.followers) < PAUSE_SECONDS, fleet.history
 

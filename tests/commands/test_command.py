@@ -21,6 +21,7 @@ from service.settings.settings import load_settings, variable
 from store.embedded import EmbeddedServer
 from tests.support import ROOT
 from tests.support.ports import free_port
+from tests.support.service.process import runs
 from tests.support.service.standin import STUCK
 from tests.support.waiting import wait_until
 
@@ -81,11 +82,6 @@ class Service:
         """Its exit status and what it logged, once it has ended."""
         _, logged = self.process.communicate(timeout=DEADLINE_SECONDS)
         return self.process.returncode, logged
-
-
-def ended(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(") ")[2].startswith("Z")
 
 
 @contextmanager
@@ -190,7 +186,7 @@ def test_a_worker_that_dies_or_stands_still_is_replaced(tmp_path: Path, monkeypa
     with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
         dead = int(service.get("/pid"))
         os.kill(dead, signal.SIGKILL)
-        wait_until(lambda: ended(dead), DEADLINE_SECONDS)
+        wait_until(lambda: not runs(dead), DEADLINE_SECONDS)
         two_serve(service)
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             service.open("/stuck")
@@ -218,4 +214,4 @@ def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
     with serving(tmp_path, workers=2, redis_url="redis://unused") as service:
         worker = int(service.get("/pid"))
         service.process.kill()
-        wait_until(lambda: ended(worker), DEADLINE_SECONDS)
+        wait_until(lambda: not runs(worker), DEADLINE_SECONDS)

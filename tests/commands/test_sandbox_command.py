@@ -17,6 +17,7 @@ from service.sandbox.port import Cell, Gone, Unusable
 from service.sandbox.remote import RemoteSandbox
 from tests.support.ports import free_port
 from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all, folder_in
+from tests.support.service.process import runs
 from tests.support.waiting import until, wait_until
 
 KEY = "a-key-of-the-sandbox"
@@ -87,12 +88,6 @@ def children(pid: int) -> set[int]:
     return {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
 
 
-def alive(pids: set[int]) -> set[int]:
-    return {
-        pid for pid in pids if Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    }
-
-
 async def test_its_socket_is_for_its_user_and_group_and_gone_at_the_end(
     process: SandboxProcess, base: Path, sandbox: RemoteSandbox
 ) -> None:
@@ -112,7 +107,7 @@ async def test_killed_it_takes_its_sessions_along_and_the_next_one_begins_withou
     assert len(pids) == 2
     running = asyncio.create_task(sandbox.run("one", "long", "while True: pass"))
     process.kill()
-    wait_until(lambda: not alive(pids))
+    wait_until(lambda: not any(map(runs, pids)))
     with pytest.raises(Unusable):
         await running
     before = left(base)
@@ -134,7 +129,7 @@ async def test_where_the_process_that_forks_dies_sessions_are_lost_and_others_ca
     await until(lambda: has_begun(sandbox))
     os.kill(zygote, signal.SIGKILL)
     assert (await running).ended == "lost"
-    wait_until(lambda: not alive(pids))
+    wait_until(lambda: not any(map(runs, pids)))
     await sandbox.open("one", TENANT, MOST)
     assert (await sandbox.run("one", "again", "'kept' in dir()")).logs == "False\n"
 

@@ -43,7 +43,7 @@ def _command(pid: str) -> str:
     """The command line of a process; empty where it has ended meanwhile."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 

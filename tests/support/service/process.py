@@ -35,6 +35,14 @@ def raw_request(**body: object) -> bytes:
     return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Process:
     """A harmonium command, which can be stopped, killed and started again with the same settings."""
 

@@ -258,7 +258,7 @@ async def test_a_stop_lets_what_runs_end_and_closes_with_1012(settings: Settings
 
     async def client(inside: Inside, asked: asyncio.Event) -> str:
         async with socket(inside.url) as ws:
-            await ws.ask("Count to 20.")
+            await ws.ask("Count to 10.")
             await ws.next()
             asked.set()
             last = (await ws.rest())[-1]
@@ -269,7 +269,7 @@ async def test_a_stop_lets_what_runs_end_and_closes_with_1012(settings: Settings
     async with serving(settings) as inside:
         talking = asyncio.create_task(client(inside, asked))
         await asked.wait()
-    assert (await talking).endswith("20")
+    assert (await talking).endswith("10")
 
 
 async def closed(ws: Socket) -> int:
