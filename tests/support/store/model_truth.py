@@ -29,7 +29,7 @@ from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.heads import Head
 from store.backup.upkeep.reconciling import Reconciler
-from store.errors import ArchiveForeign, ArchiveShared, ArchiveWentBack, NotFound, StoreFull
+from store.errors import ArchiveForeign, ArchiveShared, ArchiveWentBack, ChainTooLong, NotFound, StoreFull
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
@@ -113,7 +113,7 @@ class TruthMachine(RuleBasedStateMachine):
     async def _create(self, parent: str | None) -> None:
         store = self._store
         id = store.new_id(parent)
-        with suppress(StoreFull, NotFound, ArchiveForeign):
+        with suppress(StoreFull, NotFound, ArchiveForeign, ChainTooLong):
             await store.append(TENANT, turn(id, parent, text=f"turn {len(self.turns)}"))
             self.turns.append(id)
             note(f"turn {len(self.turns) - 1} is stored")
