@@ -197,7 +197,7 @@ class Attempt:
             return Outcome.LOST
         except LogBehind as gap:
             logs.event(logger, logging.WARNING, "the end of an event log is lost", response_id=self.id, reason=str(gap))
-            await self.service.jobs.hand_back(self.job.lease, failed=False)
+            await self._let_go(failed=False)
             return Outcome.HANDED_BACK
 
     def _trace(self, plan: Plan) -> None:
@@ -227,19 +227,19 @@ class Attempt:
             return False
 
     async def _make(self) -> Outcome:
-        job, jobs = self.job, self.service.jobs
+        job = self.job
         if job.tries > self.settings.max_attempts + 1:  # it can't even be read without dying of it
             return await self._give_up()
         try:
             plan = await decode(await self._spec())
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
-            await retry(partial(jobs.hand_back, job.lease, failed=False), self.settings.lease_seconds)
+            await self._let_go(failed=False)
             return Outcome.HANDED_BACK
         except NewerFormat:
             logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
             await self._rest(self.settings.lease_seconds / 2)
-            await jobs.hand_back(job.lease, failed=False)
+            await self._let_go(failed=False)
             return Outcome.HANDED_BACK
         self._trace(plan)
         seals, tenant = self.service.seals, job.lease.tenant
@@ -440,8 +440,13 @@ class Attempt:
         await sink.flush()
         if isinstance(sink.failure, LeaseLost):
             raise sink.failure
-        await self.service.jobs.hand_back(self.job.lease, failed=failed, gives_way=self._gives_way)
+        await self._let_go(failed=failed)
         self.service.metrics.jobs_handed_back.inc()
+
+    async def _let_go(self, *, failed: bool) -> None:
+        """Put the job back into the queue, also where the store is away for a while: its lease keeps others from it."""
+        hand_back = partial(self.service.jobs.hand_back, self.job.lease, failed=failed, gives_way=self._gives_way)
+        await retry(hand_back, self.settings.lease_seconds)
 
     async def _finish(self, driver: Driver, sink: LogSink, ending: Ending, error: ResponseError | None) -> Outcome:
         """End the response: the last events of its log, and its turn."""

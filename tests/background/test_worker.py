@@ -377,6 +377,26 @@ async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(redis_ur
                 await until(lambda worker=worker: worker.running, SECONDS, "nobody works")
 
 
+async def test_a_worker_that_stops_hands_its_jobs_back_also_when_the_store_is_away_at_first(
+    redis_url: str,
+) -> None:
+    class Away(Jobs):
+        away = True
+
+        async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
+            if self.away:
+                self.away = False
+                raise StoreUnavailable("the server is away")
+            await super().hand_back(lease, failed=failed, gives_way=gives_way)
+
+    async with opened_service(redis_url, scripted([Stall()]), lease_seconds=10 * SECONDS) as opened:
+        service = msgspec.structs.replace(opened, jobs=Away(opened.store, opened.jobs.limits))
+        id = await queued(service)
+        async with working(service):
+            await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
+        assert [job.lease.id for job in (await service.jobs.claim(0, 1)).jobs] == [id]
+
+
 async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
     engine = scripted(*[[Stall()]] * PLACES, [answer("hi")])
     async with opened_service(redis_url, engine, worker_concurrency=PLACES) as service:
