@@ -16,7 +16,7 @@ from tests.support.service.scraped import scraped
 from tests.support.waiting import wait_until
 
 Start = Callable[..., ServiceProcess]
-REQUESTS = 60
+WORKERS, REQUESTS = 2, 60
 SHORT = {"model": MODEL, "input": "hi", "max_output_tokens": 16}
 LONG = {"model": MODEL, "input": "Count to 900.", "stream": True}
 
@@ -66,7 +66,7 @@ class Pair:
         """Send requests until each of them has answered some, at least REQUESTS."""
         least = len(self.usages) + REQUESTS
         with ThreadPoolExecutor(8) as threads:  # at once, or the same process would take them all
-            while len(self.usages) < least or not all(self.shares()):
+            while len(self.usages) < least or len(shares := self.shares()) < WORKERS or not all(shares):
                 assert len(self.usages) < 100 * REQUESTS, "one of them answers nothing"
                 self.usages += threads.map(create, [self.service] * 8)
         wait_until(lambda: sum(self.shares()) == len(self.usages))
@@ -91,7 +91,7 @@ def samples(families: Iterable[Metric], name: str, **labels: str) -> Iterator[fl
 
 
 def test_whoever_is_asked_tells_the_sum_of_all_also_of_those_that_died_and_no_file_is_left(start: Start) -> None:
-    pair = Pair(start(workers=2, demo_tokens_per_second=200))
+    pair = Pair(start(workers=WORKERS, demo_tokens_per_second=200))
     pair.ask()
     pair.check()
     before, folder = pair.pids(), pair.folder
