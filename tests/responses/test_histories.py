@@ -172,7 +172,7 @@ async def test_a_connection_goes_on_from_a_turn_that_was_recognised(settings: Se
 async def test_what_is_not_to_be_stored_is_answered_while_the_store_is_away(tmp_path: Path, settings: Settings) -> None:
     history = [heard("Hi."), said("Hello."), heard("And?")]
     with server(tmp_path, *PLAIN) as redis:
-        away = {"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 0.3}
+        away = {"redis_url": f"redis://{redis.address}", "store_timeout_seconds": 1.0}
         async with remembering(settings, answer("Hello."), **away) as (_, _, http):
             await post(http, "Hi.")
             with stopped(redis.process.pid):

@@ -182,7 +182,7 @@ async def test_a_response_that_was_overtaken_says_that_it_failed(settings: Setti
 
 
 async def test_a_response_may_take_longer_than_its_lease(settings: Settings) -> None:
-    settings = settings.model_copy(update={"lease_seconds": 2.0})
+    settings = settings.model_copy(update={"lease_seconds": 4.0})
     silent, go = asyncio.Event(), asyncio.Event()
     engine = scripted([answer("warm")], pausing(silent, go))
     async with serving(settings, engine) as inside, inside.client() as client:
@@ -194,7 +194,7 @@ async def test_a_response_may_take_longer_than_its_lease(settings: Settings) -> 
         await silent.wait()
         loop = asyncio.get_running_loop()
         since = loop.time()
-        while loop.time() < since + 3:
+        while loop.time() < since + 5:
             with pytest.raises(openai.BadRequestError) as refusal:
                 await client.responses.create(model=MODEL, input="hi", conversation=id)
             assert refusal.value.code == "conversation_locked"

@@ -88,7 +88,7 @@ def test_a_store_whose_every_response_is_needed_is_full_and_says_for_how_long(be
     client, http = service.client(), service.http()
     first, second = created(client, "one"), created(client, "two")
     with ThreadPoolExecutor() as pool:
-        slow = pool.submit(created, client, "Count to 60.", first)
+        slow = pool.submit(created, client, "Count to 120.", first)
         wait_until(lambda: pinned(redis_url, first))
         plain = http.post("/v1/responses", json={"model": MODEL, "input": "hi", "previous_response_id": second})
         stream = http.post("/v1/responses", json={**json.loads(plain.request.content), "stream": True})

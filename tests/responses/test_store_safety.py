@@ -35,8 +35,10 @@ class Safe:
 
 
 @pytest.fixture
-async def safe(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Safe]:
-    monkeypatch.setattr("service.process.Safety", partial(Safety, seconds=0.3))
+async def safe(
+    request: pytest.FixtureRequest, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Safe]:
+    monkeypatch.setattr("service.process.Safety", partial(Safety, seconds=getattr(request, "param", 0.3)))
     with server(tmp_path, *PLAIN) as primary, server(tmp_path, *PLAIN) as replica:
         replica.ask("REPLICAOF", "127.0.0.1", primary.port)
         wait(lambda: in_step(replica), "the replica did not follow")
@@ -46,6 +48,7 @@ async def safe(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPat
             yield Safe(http, replica.process.pid)
 
 
+@pytest.mark.parametrize("safe", [10.0], indirect=True)
 async def test_what_is_safe_says_nothing_of_it(safe: Safe) -> None:
     plain = (await safe.post()).json()
     assert (plain["status"], "durability" in plain) == ("completed", False)
@@ -71,5 +74,5 @@ async def test_a_response_that_replicas_lack_is_told_as_it_is_there_and_says_so(
         assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "service_unavailable")
         assert "replicas or the disk lag behind" in refusal.json()["error"]["message"]
         assert (await safe.http.get("/ready")).json()["store"] == "unconfirmed"
-    assert (await safe.http.get("/ready")).json()["store"] == "ok"
+    await until(lambda: safe.http.get("/ready"), wanted=lambda ready: ready.json()["store"] == "ok")
     assert (await safe.post(previous_response_id=told["id"])).json()["status"] == "completed"

@@ -59,6 +59,8 @@ def settings(redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.Mo
             "max_responses": FEW,
             "max_trees": 0,
             "worker": True,
+            "store_timeout_seconds": 10.0,
+            "lease_seconds": 30.0,
         }
     )
 

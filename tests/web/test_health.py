@@ -13,6 +13,7 @@ from store.layout import Layout, Terms
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.servers import PLAIN, server
+from tests.support.waiting import wait_until
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def test_a_store_that_hangs_makes_it_unready_within_its_timeout(start: Callable[
         assert ready.status_code == 503
         assert ready.json() == {"status": "unavailable", "store": "unavailable", "engine": "ok", "worker": "ok"}
         assert service.http().get("/health").status_code == 200
-    assert service.http().get("/ready").status_code == 200
+    wait_until(lambda: service.http().get("/ready").status_code == 200)
 
 
 async def test_an_engine_that_is_not_ready_is_named(settings: Settings) -> None:

@@ -11,6 +11,9 @@ from tests.support.service.process import MODEL, ServiceProcess
 
 FEW, MANY = 200, 1_000
 TRIES = 40
+PATIENT = {"store_timeout_seconds": 20, "lease_seconds": 60}
+"""Settings of a service that stands still for a while without an error."""
+
 DEADLINE_SECONDS = 60.0
 
 
@@ -66,10 +69,10 @@ async def crowd(service: ServiceProcess, clients: int, tries: int) -> None:
 
 
 async def test_two_hundred_clients_of_one_conversation_take_turns(start: Callable[..., ServiceProcess]) -> None:
-    await crowd(start(max_concurrent_requests=FEW + 50), FEW, 3)
+    await crowd(start(max_concurrent_requests=FEW + 50, **PATIENT), FEW, 3)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
 async def test_a_thousand_clients_that_try_again_come_one_after_the_other(start: Callable[..., ServiceProcess]) -> None:
-    await crowd(start(max_concurrent_requests=MANY + 50), MANY, TRIES)
+    await crowd(start(max_concurrent_requests=MANY + 50, **PATIENT), MANY, TRIES)

@@ -28,7 +28,7 @@ def open_stream(service: ServiceProcess, **body: Any) -> Any:
 
 def test_an_open_stream_finishes_while_new_connections_are_refused(start: Start) -> None:
     service = start(demo_tokens_per_second=20)
-    with open_stream(service, input="Count to 20.") as answer:
+    with open_stream(service, input="Count to 50.") as answer:
         pieces = answer.iter_text()
         body = next(pieces)
         service.ask_to_stop()

@@ -92,6 +92,7 @@ async def test_what_signs_in_to_a_server_is_stored_and_told_nowhere(
     settings: Settings, fixture: McpServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = scripted([call("look_up", '{"word":"a"}')], [answer("So.")])
+    fixture.hold()
     before = fixture.began("look_up")
     tool = server(fixture, authorization="s3cret", headers={"x-key": "s3cret"})
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:

@@ -115,7 +115,8 @@ async def test_a_program_is_gone_with_its_children_at_the_end_of_its_session(aft
     ],
 )
 async def test_whatever_a_program_does_a_call_ends_in_time_and_says_why(during: str, why: str) -> None:
-    limits = ToolLimits(list_seconds=8, call_seconds=3, answer_bytes=100_000, answer_events=50)
+    call_seconds = 3 if "answer within" in why else 20
+    limits = ToolLimits(list_seconds=8, call_seconds=call_seconds, answer_bytes=100_000, answer_events=50)
     async with running(program(during=during), limits) as session:
         await session.list_tools()
         with pytest.raises(ToolFailure, match=why):
@@ -138,7 +139,7 @@ async def test_whatever_a_program_does_a_call_ends_in_time_and_says_why(during: 
 async def test_a_program_that_can_not_be_spoken_to_says_why(
     server: Program, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(server, ToolLimits(start_seconds=1)) as session:
+    async with running(server, ToolLimits(start_seconds=1 if "1 s" in why else 20)) as session:
         with pytest.raises(ToolFailure, match=why):
             await session.list_tools()
 

@@ -73,7 +73,7 @@ def test_a_client_that_leaves_while_it_waits_is_seen_at_once(service: ServicePro
 
 def test_a_service_that_stops_refuses_those_that_wait_and_ends_the_rest(start: Callable[..., ServiceProcess]) -> None:
     service = start(max_concurrent_requests=1, queue_seconds=600, demo_tokens_per_second=20)
-    with ThreadPoolExecutor(1) as aside, asked(service) as patient, held(service, input="Count to 30.") as connection:
+    with ThreadPoolExecutor(1) as aside, asked(service) as patient, held(service, input="Count to 60.") as connection:
         last = aside.submit(lambda: patient.responses.create(**HI))
         waiting(service, 1)
         service.ask_to_stop()

@@ -36,7 +36,7 @@ LENGTHY = "a" * 6_000
 NARROW_BYTES = 1 << 16
 """How much the system of a slow reader takes in for it."""
 
-SEND_SECONDS = 0.5
+SEND_SECONDS = 2.0
 """For how long a client may read nothing, by the settings of the service."""
 
 
@@ -129,13 +129,13 @@ class Soak:
                 newest[last["stream_id"]] = last["response"]["id"]
 
     async def _cancels(self, ws: Socket) -> None:
-        await self._ask(ws, LONG)
+        await self._ask(ws, HALF_A_MINUTE)
         await self._until(ws, "response.output_text.delta")
         await ws.send("response.cancel")
         assert (await self._until(ws, *TERMINAL))["response"]["status"] == "cancelled"
 
     async def _steers(self, ws: Socket) -> None:
-        await self._ask(ws, LONG)
+        await self._ask(ws, HALF_A_MINUTE)
         id = (await self._until(ws, "response.created"))["response"]["id"]
         await self._until(ws, "response.output_text.delta")
         await ws.send("response.steer", previous_response_id=id, input="Count to 3.")
@@ -160,7 +160,7 @@ class Soak:
         ws.connection.transport.pause_reading()
         for lane in map(str, range(2 * LANES)):
             await self._ask(ws, LONG, stream_id=lane, store=False)
-        await asyncio.sleep(self._chance.uniform(0, SEND_SECONDS / 2))
+        await asyncio.sleep(self._chance.uniform(0, SEND_SECONDS / 8))
         ws.connection.transport.resume_reading()
         for _ in range(2 * LANES):
             assert (await self._until(ws, *TERMINAL))["type"] == "response.completed"

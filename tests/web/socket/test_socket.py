@@ -225,8 +225,8 @@ async def test_a_page_of_another_origin_opens_none_without_keys(settings: Settin
 async def test_its_time_is_up_between_responses_and_never_within_one(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.web.socket.connection.OPEN_SECONDS", 0.3)
-    settings = settings.model_copy(update={"demo_tokens_per_second": 30})
+    monkeypatch.setattr("service.web.socket.connection.OPEN_SECONDS", 1.0)
+    settings = settings.model_copy(update={"demo_tokens_per_second": 20})
     async with serving(settings) as inside, socket(inside.url) as ws:
         answered = await ws.answer("Count to 20.")
         assert said(answered).endswith("20")
