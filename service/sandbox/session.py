@@ -30,7 +30,7 @@ MAX_WAITING = 16
 CELLS_KEPT = 32
 """Calls whose Cell is known when it is asked for again; images are kept of the last one."""
 
-GRACE_SECONDS, DEATH_SECONDS = 2.0, 5.0
+GRACE_SECONDS, DEATH_SECONDS = 5.0, 5.0
 """How long an interrupted cell may take to end, and the kernel to bury a session."""
 
 THREADS = 64
@@ -41,7 +41,7 @@ beyond those that the user had when the zygote began.
 FIRST_CELL_SECONDS = 10.0
 """For how long a session that nobody uses waits for its first cell before it counts as idle."""
 
-READY_SECONDS, SILENCE_SECONDS = 10.0, 0.5
+READY_SECONDS, SILENCE_SECONDS = 10.0, 3.0
 """How long a new session may take to say that it is confined, and to end by itself after the end of its channel."""
 
 STOP_SECONDS, STOP_POLL_SECONDS = 5.0, 0.0005

@@ -185,7 +185,7 @@ async def test_where_it_is_allowed_it_goes_when_its_events_go(
     settings: Settings, changes: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.background.tasks.SWEEP_SECONDS", 0.05)
-    allowing = changed(settings, background_without_store=True, stream_retention_seconds=2.0, **changes)
+    allowing = changed(settings, background_without_store=True, stream_retention_seconds=4.0, **changes)
     async with serving(allowing, scripted([answer("Hello.")])) as inside, inside.client() as client:
         id = (await submitted(client, store=False)).id
         found = await ended(client, id)

@@ -17,7 +17,7 @@ from tests.support.service.scraped import Scraped
 async def test_a_worker_says_that_it_is_alive_whether_it_is_ready_and_what_it_counted(tmp_path: Path) -> None:
     engine = scripted(answer("hi"))
     with EmbeddedServer(tmp_path / "redis") as server:
-        service = open_service(load_settings(redis_url=server.url, store_timeout_seconds=0.5), engine)
+        service = open_service(load_settings(redis_url=server.url, store_timeout_seconds=3.0), engine)
         app = httpx.ASGITransport(create_probe_app(service, Background(service, works=True)))
         async with httpx.AsyncClient(transport=app, base_url="http://localhost") as http:
             assert (await http.get("/health")).json() == {"status": "ok"}

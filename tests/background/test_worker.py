@@ -39,6 +39,7 @@ from tests.support.waiting import until
 LEASE_SECONDS = 2.0
 """The leases of jobs whose worker is to lose them."""
 
+PATIENT: dict[str, Any] = {"store_timeout_seconds": 10.0, "lease_seconds": 30.0}
 TENANT = "acme"
 SECONDS = 20.0
 IMPATIENT = Timing(retry_seconds=0.01, poll_seconds=0.2, give_way_seconds=0.2, engine_away=Backoff(0.02, 0.02))
@@ -54,7 +55,7 @@ async def redis_url(tmp_path: Path) -> AsyncIterator[str]:
 @asynccontextmanager
 async def opened_service(url: str, engine: Any, **settings: object) -> AsyncIterator[Service]:
     """A service without HTTP."""
-    service = open_service(load_settings(redis_url=url).model_copy(update=settings), engine)
+    service = open_service(load_settings(redis_url=url, **PATIENT).model_copy(update=settings), engine)
     await service.engine.start()
     try:
         yield service

@@ -97,7 +97,7 @@ def test_killed_behind_the_first_words_that_its_server_reads_it_fails_and_says_s
             if events[-1]["type"].endswith(".delta") and len(made.workers) == 1:
                 made.next_worker()
 
-        response = check_stream(made.streamed({"input": "Tell me a story of a fox.", "max_output_tokens": 150}, seen))
+        response = check_stream(made.streamed({"input": "Tell me a story of a fox.", "max_output_tokens": 400}, seen))
     assert response["status"] == "failed"
     assert "stopped in the middle of an answer" in response["error"]["message"]
     assert response["output"][0]["content"][0]["text"]

@@ -21,7 +21,7 @@ from store.embedded import EmbeddedServer
 from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.inside import WatchedEngine, answer, counted, follow, opened, queue, working
-from tests.support.chaos.storm import QUICK
+from tests.support.chaos.storm import QUICK, STEADY
 from tests.support.waiting import until
 
 COUNTED = 100
@@ -81,9 +81,10 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, timing: Timing) -> AsyncIterator[World]:
+async def world(tmp_path: Path, timing: Timing, until_its_end: bool, asked: int | None) -> AsyncIterator[World]:
     with EmbeddedServer(tmp_path / "store") as server:
-        settings = load_settings(redis_url=server.url, **QUICK)
+        waits = until_its_end or asked is None  # for the end of a lease
+        settings = load_settings(redis_url=server.url, **(QUICK if waits else STEADY))
         engine = WatchedEngine(tokens_per_second=200)
         redis = connect(server.url)
         assert isinstance(redis, Redis)

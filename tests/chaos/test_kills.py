@@ -21,12 +21,12 @@ EVENTS_A_NUMBER = 2
 """About how many events a number makes; kills are spread by it."""
 
 MOST_SECONDS_AWAY = 3.0
-LONG_LEASES: dict[str, Any] = {"lease_seconds": 60.0, "max_attempts": 1}
+LONG_LEASES: dict[str, Any] = {"lease_seconds": 60.0, "max_attempts": 1, "store_timeout_seconds": 10.0}
 """A job that waits for the end of a lease waits for too long there, and an attempt that counts is the last."""
 
 RETRIED = (500, 502, 503)
 
-PAUSE_SECONDS = 5.0
+PAUSE_SECONDS = 10.0
 """The longest that a follower may wait. It is well below 1 s where the cores aren't busy with the starts of others."""
 
 pytestmark = pytest.mark.timeout(300)

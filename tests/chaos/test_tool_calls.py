@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 SECONDS = 60.0
 """How long anything may take that is waited for."""
 
-LASTING = "open('/mnt/data/runs', 'a').write('x'); import time; time.sleep(3)"
+LASTING = "open('/mnt/data/runs', 'a').write('x'); import time; time.sleep(20)"
 """Code that takes a while, and leaves a file as soon as it runs."""
 
 

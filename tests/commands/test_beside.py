@@ -18,7 +18,7 @@ import sys
 from service.commands import command_line, serve
 
 if __name__ == "__main__":
-    serve.BESIDE = {url!r}
+    serve.BESIDE, serve.LOOK_SECONDS = {url!r}, 60
     sys.exit(command_line.app())
 """
 
@@ -43,6 +43,7 @@ async def test_beside_a_vllm_server_the_demo_engine_has_no_name_of_a_model(
 async def test_nobody_is_looked_for_where_an_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async with standing_in(scripted(), version="0.32.0") as vllm:
         monkeypatch.setattr("service.commands.serve.BESIDE", vllm.url)
+        monkeypatch.setattr("service.commands.serve.LOOK_SECONDS", 60)
         for given in ({"engine": "demo"}, {"model": "demo-a"}, {"engine_url": vllm.url}):
             assert await asyncio.to_thread(vllm_beside, load_settings(**given)) == ""
         assert vllm.asked == []

@@ -200,6 +200,7 @@ def test_a_running_service_has_the_port_and_is_asked_for_one_response_which_is_d
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARMONIUM_CLIENT_KEY", SECRET)
+    monkeypatch.setattr("service.commands.doctor.ANSWER_SECONDS", 60.0)
     running = ServiceProcess(tmp_path / "running", api_keys=f"acme:{SECRET}")
     try:
         found = finding("port", "--port", str(running.port))

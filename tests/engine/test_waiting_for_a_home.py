@@ -78,7 +78,7 @@ def asked(server: Standin) -> list[str]:
 
 
 async def test_a_conversation_waits_for_the_server_that_has_its_prefix() -> None:
-    async with full(0.002) as (engine, home, other, held):
+    async with full(0.006) as (engine, home, other, held):
         task = continued(engine)
         await until(lambda: engine.waiting == 1)
         held[1].cancel()
@@ -90,7 +90,7 @@ async def test_a_conversation_waits_for_the_server_that_has_its_prefix() -> None
 
 
 async def test_who_waits_for_a_server_that_dies_goes_elsewhere() -> None:
-    async with full(0.002) as (engine, home, other, held):
+    async with full(0.006) as (engine, home, other, held):
         task = continued(engine)
         await until(lambda: engine.waiting == 1)
         held[1].cancel()

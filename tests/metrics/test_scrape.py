@@ -16,7 +16,7 @@ from tests.support.service.inside import Inside, answer, opened, scripted, servi
 from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess, raw_request
 from tests.support.service.scraped import Scraped, scraped
 from tests.support.service.streams import parsed
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 from tests.web.test_health import stopped
 
 Start = Callable[..., ServiceProcess]
@@ -89,7 +89,7 @@ async def test_responses_tokens_and_operations_of_the_store_are_counted(settings
 
 async def test_a_background_response_and_who_follows_it_are_counted(settings: Settings) -> None:
     paced = settings.model_copy(update={"demo_tokens_per_second": 100})
-    said = {"model": MODEL, "input": "Count to 20.", "stream": True, "background": True}
+    said = {"model": MODEL, "input": "Count to 200.", "stream": True, "background": True}
     async with serving(paced) as inside, inside.http() as http:
         async with http.stream("POST", "/v1/responses", json=said) as followed:
             pieces = followed.aiter_text()
@@ -214,5 +214,5 @@ def test_a_scrape_is_answered_while_the_store_hangs_and_tells_what_failed(start:
         found = scraped(service.http())
         assert found.value("harmonium_store_errors_total", kind="timeout") >= 1
         assert found.value("harmonium_store_up") == 0
-    assert scraped(service.http()).value("harmonium_store_up") == 1
+    wait_until(lambda: scraped(service.http()).value("harmonium_store_up") == 1)
     assert found.value("process_resident_memory_bytes") > 1e6

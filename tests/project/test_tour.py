@@ -28,7 +28,7 @@ def tour(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(SECONDS + 10)
 def test_a_tour_creates_continues_outlives_its_worker_and_cancels() -> None:
-    done = tour("--json", HARMONIUM_LEASE_SECONDS="2", HARMONIUM_STORE_TIMEOUT_SECONDS="0.7")
+    done = tour("--json", HARMONIUM_LEASE_SECONDS="6", HARMONIUM_STORE_TIMEOUT_SECONDS="2")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert rows["versions"].endswith("store ok, engine ok, demo")

@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 LOOP = "import time\nwhile True: time.sleep(0.01)"
 WRITE = "while True:\n  for n in range(9): open(f'f{n}', 'a').write('x' * 100_000)"
-IDLE_SECONDS = 2.0
+IDLE_SECONDS = 8.0
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
@@ -82,9 +82,9 @@ async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: A
     sandbox = await started(ending, Places(sessions=4, tenant_sessions=4, idle_seconds=IDLE_SECONDS))
     for name in ("idle", "busy", "used"):
         await sandbox.open(name, TENANT, MOST)
+    begun = asyncio.get_running_loop().time()
     folder = sandbox.session("idle").folder
     working = asyncio.create_task(sandbox.run("busy", "long", LOOP))
-    begun = asyncio.get_running_loop().time()
     await until(lambda: _uses(sandbox, "used") and not folder.exists(), otherwise="the idle one is there")
     assert asyncio.get_running_loop().time() - begun >= IDLE_SECONDS
     with pytest.raises(Gone):
@@ -114,7 +114,7 @@ async def test_whoever_fills_the_threads_of_the_service_delays_no_cell_and_no_lo
     full.submit(end.wait)
     asyncio.get_running_loop().set_default_executor(full)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert (await sandbox.run("one", "good", "6 * 7")).logs == "42\n"
             assert "its files took" in (await sandbox.run("one", "bad", WRITE)).logs
     finally:

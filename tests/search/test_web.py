@@ -74,7 +74,7 @@ async def port() -> AsyncIterator[str]:
         never.set()
 
 
-LIMITS = FetchLimits(seconds=2.0, bytes=200_000)
+LIMITS = FetchLimits(seconds=20.0, bytes=200_000)
 
 
 def opened(*hosts: str, limits: FetchLimits = LIMITS) -> Web:

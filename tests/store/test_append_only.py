@@ -27,14 +27,14 @@ FIRST, SECOND = "appendonly.aof.1.incr.aof", "appendonly.aof.2.incr.aof"
 
 
 async def keep(url: str, *texts: str) -> str:
-    store = ConversationHistoryStore(connect(url))
+    store = ConversationHistoryStore(connect(url), timeout_seconds=15.0)
     ids = await grow(store, *texts)
     await store.close()
     return ids[-1]
 
 
 async def read(url: str, tip: str) -> list[str]:
-    store = ConversationHistoryStore(connect(url))
+    store = ConversationHistoryStore(connect(url), timeout_seconds=15.0)
     texts = await said(store, tip)
     await store.close()
     return texts

@@ -109,7 +109,7 @@ async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
 
 async def test_a_server_that_takes_no_writes_keeps_nobody_from_starting_but_who_is_refused(tmp_path: Path) -> None:
     with server(tmp_path, *PLAIN) as one:
-        own = Server(connect(f"redis://{one.address}"), timeout_seconds=2.0, attempts=2)
+        own = Server(connect(f"redis://{one.address}"), timeout_seconds=10.0, attempts=2)
         await Layout(own, "p", TERMS).agree()
         one.ask("REPLICAOF", "127.0.0.1", 1)
         await Layout(own, "p", replace(TERMS, shards=9)).agree()

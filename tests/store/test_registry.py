@@ -93,7 +93,7 @@ async def test_fsck_leaves_it_as_it_is(registry: Registry, redis: Redis, server_
     for share in (TENANT, STRANGERS):
         await registry.note(share, b"done")
     before = await dump(redis, prefix)
-    fsck = Fsck(connect(server_url), prefix=prefix)
+    fsck = Fsck(connect(server_url), prefix=prefix, timeout_seconds=15.0)
     *_, report = [step async for step in fsck.run(repair=True)]
     await fsck.close()
     assert isinstance(report, Report)

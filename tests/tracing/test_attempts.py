@@ -61,14 +61,14 @@ def test_the_attempts_of_a_worker_that_was_killed_and_of_the_next_one_are_linked
 ) -> None:
     api, first = start(ServiceProcess, "--no-worker"), start(WorkerProcess)
     client = api.client()
-    job = client.responses.create(model=MODEL, input="Count to 20.", background=True)
+    job = client.responses.create(model=MODEL, input="Count to 50.", background=True)
     receiver.wait_for("claim")
     wait_until(lambda: "2" in client.responses.retrieve(job.id).output_text, SECONDS, "it says nothing")
     first.kill()
     start(WorkerProcess)
     (attempt,) = receiver.wait_for("attempt")
     (submit,) = receiver.wait_for("submit")
-    assert client.responses.retrieve(job.id).output_text.split()[-1] == "20"
+    assert client.responses.retrieve(job.id).output_text.split()[-1] == "50"
     claims = receiver.named("claim")
     assert [span.facts["harmonium.attempt.number"] for span in claims] == [1, 2]
     assert len({span.trace for span in claims}) == 2

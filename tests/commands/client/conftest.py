@@ -14,7 +14,9 @@ PACE = 200
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProcess]:
     """A service without keys, with the demo engine."""
-    process = ServiceProcess(tmp_path_factory.mktemp("service"), demo_tokens_per_second=PACE)
+    process = ServiceProcess(
+        tmp_path_factory.mktemp("service"), demo_tokens_per_second=PACE, store_timeout_seconds=10, lease_seconds=30
+    )
     yield process
     process.stop()
 

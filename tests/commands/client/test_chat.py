@@ -49,7 +49,7 @@ def test_an_interrupted_answer_is_kept_and_continued(service: ServiceProcess, tm
         terminal.press(b"Count to 2.\n")
         terminal.shows("1\n2\n")
         terminal.press(b"/id\n")
-        wait_until(lambda: terminal.text.count("resp_") == 2)
+        wait_until(lambda: terminal.text.count("resp_") == 2 and "> " in terminal.text.rpartition("resp_")[2])
         terminal.press(CTRL_D)
         assert terminal.end(END_SECONDS)[0] == 0
         last = [word for word in terminal.text.split() if word.startswith("resp_")][-1]

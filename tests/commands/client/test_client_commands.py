@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 
 NOBODYS = "resp_00" + "0" * 46
 PACE = 100
-NEVER_ENDING = "Count to 1000."
+NEVER_ENDING = "Count to 10000."
 
 
 def test_an_answer_goes_to_stdout_and_its_id_to_stderr(service: ServiceProcess) -> None:
@@ -87,7 +87,7 @@ def test_a_background_response_is_cancelled_and_what_it_said_stays() -> None:
 
 
 def test_following_goes_on_after_the_service_was_killed(tmp_path: Path) -> None:
-    with_data = ServiceProcess(tmp_path, demo_tokens_per_second=PACE, lease_seconds=4, store_timeout_seconds=1)
+    with_data = ServiceProcess(tmp_path, demo_tokens_per_second=PACE, lease_seconds=9, store_timeout_seconds=3)
     try:
         where = ("--url", with_data.url)
         id = said("ask", "--background", "Count to 60.", *where).strip()

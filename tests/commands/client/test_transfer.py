@@ -85,7 +85,7 @@ def test_what_was_deleted_comes_back_from_a_file_where_no_archive_knows_that(
 @pytest.mark.usefixtures("service")
 def test_what_is_missing_is_told(service: ServiceBeside) -> None:
     first = id_of(run("ask", "My name is Ada."))
-    queued = said("ask", "--background", "--from", first, "Count to 60.").strip()
+    queued = said("ask", "--background", "--from", first, "Count to 10000.").strip()
     exported = run("export", first)
     assert exported.exit_code == 1
     assert f"without {queued}, which is under way" in exported.stderr

@@ -109,7 +109,7 @@ def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @asynccontextmanager
-async def pooled(*, keeps: bool = True, connect_seconds: float = 2, **more: Any) -> AsyncIterator[Pool]:
+async def pooled(*, keeps: bool = True, connect_seconds: float = 20, **more: Any) -> AsyncIterator[Pool]:
     """A pool until the end of the block."""
     pool = Pool(keeps=keeps, connect_seconds=connect_seconds, **more)
     try:
@@ -176,7 +176,7 @@ async def test_a_probe_that_meets_a_closed_connection_is_sent_once_more_and_noth
         call.writer.close()
 
     async with playing(once) as server:
-        contact, target = Pool(keeps=True, connect_seconds=2), server.target()
+        contact, target = Pool(keeps=True, connect_seconds=20), server.target()
         for _ in range(2):
             assert await contact.ask(target, "GET", "/health", None, seconds=5, most=10) == (200, b"ok")
         with pytest.raises(Broken):

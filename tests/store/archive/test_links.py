@@ -14,6 +14,7 @@ from store.errors import ArchiveUnavailable
 from tests.support.archive.opened import REMOTE, Place, opened
 from tests.support.archive.patience import PATIENT
 from tests.support.store.link import Link, link
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.parametrize("ground", REMOTE, indirect=True)
 
@@ -77,7 +78,7 @@ async def refused_in_time(archive: Archive) -> None:
 @pytest.mark.parametrize("how", ["stands still", "refuses", "is too slow", "is cut"])
 async def test_a_call_over_a_broken_link_ends_within_its_deadline(place: Place, between: Link, how: str) -> None:
     async with opened(place.through(between.port), HASTY) as archive:
-        await archive.get(KEY)
+        await until(lambda: archive.get(KEY), wanted=lambda _: True, passing=ArchiveUnavailable)
         match how:
             case "stands still":
                 between.stands_still = True
@@ -92,4 +93,4 @@ async def test_a_call_over_a_broken_link_ends_within_its_deadline(place: Place, 
         between.stands_still = between.refuses = False
         between.losses = between.delay_seconds = 0.0
         between.cut()
-        assert await archive.list("v9/") is not None  # it is there again at once
+        await until(lambda: archive.list("v9/"), wanted=lambda _: True, passing=ArchiveUnavailable)

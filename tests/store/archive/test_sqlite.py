@@ -100,7 +100,8 @@ async def test_a_file_that_somebody_holds_is_unavailable_within_the_deadline(arc
         with pytest.raises(ArchiveUnavailable):
             await other.put(f"{KEY}1", b"x", only_if=None)
         holder.execute("COMMIT")
-        assert await other.put(f"{KEY}2", b"x", only_if=None)
+        await other.put(f"{KEY}2", b"x", only_if=None)
+        assert await other.get(f"{KEY}2")
     holder.close()
 
 

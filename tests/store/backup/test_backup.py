@@ -236,7 +236,7 @@ async def test_a_store_with_more_shards_than_are_set_is_not_saved_in_part(
 
 
 async def test_a_cluster_is_saved_and_restored(cluster_url: str, tmp_path: Path) -> None:
-    store = ConversationHistoryStore(connect(cluster_url), prefix="a", shards=8)
+    store = ConversationHistoryStore(connect(cluster_url), prefix="a", shards=8, timeout_seconds=15.0)
     for name in map(str, range(40)):
         await grow(store, name, "below")
     await store.close()

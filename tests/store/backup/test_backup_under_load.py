@@ -117,7 +117,7 @@ async def test_a_server_that_dies_amid_a_backup_is_waited_for(tmp_path: Path) ->
     file, partial = tmp_path / "backup", tmp_path / "backup.partial"
     with server(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as process:
         url = f"redis://{process.address}"
-        store = ConversationHistoryStore(connect(url))
+        store = ConversationHistoryStore(connect(url), timeout_seconds=15.0)
         await many(store, 60)
         await store.close()
         saving = asyncio.create_task(back_up(url, "harmonium", file, turns_per_second=300))
@@ -162,7 +162,7 @@ async def test_a_backup_that_is_killed_goes_on_where_it_was(
 ) -> None:
     await many(history, 60)
     partial = moves.file.with_name(moves.file.name + ".partial")
-    asked = ("backup", moves.file, "--turns-per-second", "150")
+    asked = ("backup", moves.file, "--turns-per-second", "50")
     with command(*asked, url=server_url, prefix=prefix) as process:
         await until(lambda: _size(partial) > 400_000, DEADLINE_SECONDS)
         kill(process)

@@ -16,7 +16,7 @@ from store.keys import Keyspace
 from store.redis import scripts
 from store.redis.connection import Server, connect
 
-WATCHED = 0.4
+WATCHED = 2.0
 
 
 @pytest.fixture

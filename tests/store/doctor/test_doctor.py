@@ -110,7 +110,7 @@ def test_of_what_a_server_keeps_to_itself_the_doctor_says_that_it_is_unknown() -
 
 async def diagnosis(expected: Expected, url: str) -> dict[str, Level]:
     """What is not well on a real server, but for how long its answers take, which is a matter of this machine."""
-    examined = await examine(url, "prefix", expected.shards, timeout_seconds=2.0)
+    examined = await examine(url, "prefix", expected.shards, timeout_seconds=6.0)
     nodes = tuple(replace(node, ping_ms=SAFE.ping_ms) for node in examined.nodes)
     return verdicts(judge(expected, replace(examined, nodes=nodes)))
 
@@ -146,7 +146,7 @@ async def test_every_primary_of_a_cluster_is_examined(tmp_path: Path) -> None:
     with cluster(tmp_path, *SAFELY) as found:
         assert await diagnosis(expected, found.url) == {"replicas": "warn"}
         assert await diagnosis(replace(expected, shards=1), found.url) == {"replicas": "warn", "shards": "warn"}
-        examined = await examine(found.url, "prefix", 16, timeout_seconds=2.0)
+        examined = await examine(found.url, "prefix", 16, timeout_seconds=6.0)
         assert sum(node.shards for node in examined.nodes) == 16
         os.kill(found.primaries[2].process.pid, signal.SIGSTOP)
         assert await diagnosis(expected, found.url) == {"replicas": "warn", "reachable": "unsafe"}

@@ -250,7 +250,7 @@ async def test_a_store_that_is_busy_is_never_blamed(
     caps = Caps(responses=60, trees=30)
     store = open_store(caps=caps)
     writers, stop = [Writer(store, seed, limits=limits) for seed in range(WRITERS)], asyncio.Event()
-    fsck = Fsck(connect(server_url), prefix=prefix)
+    fsck = Fsck(connect(server_url), prefix=prefix, timeout_seconds=15.0)
     reports: list[Report] = []
     async with asyncio.timeout(BUSY_SECONDS), asyncio.TaskGroup() as group:
         for writer in writers:

@@ -36,7 +36,7 @@ Shape = Callable[[ConversationHistoryStore, int, int], Awaitable[object]]
 @pytest.fixture
 async def counted(own_url: str) -> AsyncIterator[ConversationHistoryStore]:
     """A store on that server, without caps."""
-    store = ConversationHistoryStore(connect(own_url), caps=Caps(responses=0, bytes=0))
+    store = ConversationHistoryStore(connect(own_url), caps=Caps(responses=0, bytes=0), timeout_seconds=15.0)
     yield store
     await store.close()
 

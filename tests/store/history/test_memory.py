@@ -33,7 +33,7 @@ SECONDS = 20.0
 @pytest.fixture
 async def full(own_url: str, own: Redis) -> AsyncIterator[ConversationHistoryStore]:
     """A store on that server."""
-    store = ConversationHistoryStore(connect(own_url))
+    store = ConversationHistoryStore(connect(own_url), timeout_seconds=15.0)
     yield store
     await store.close()
 

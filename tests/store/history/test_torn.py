@@ -29,7 +29,7 @@ from tests.support.store.witness import objections, witness
 from tests.support.waiting import until
 
 DEADLINE_SECONDS = 10.0
-PIN_SECONDS = 1.0
+PIN_SECONDS = 4.0
 ENDS = 40
 """Of a command, so many bytes at the beginning and at the end are where every cut is tried."""
 
@@ -80,7 +80,9 @@ async def bytes_of(call: Call, child: Turn, folder: Path, prefix: str) -> dict[s
     """The bytes that a store sends for a call: FCALL, and EVAL to a server that takes no library."""
     tap = Tap()
     server = await asyncio.start_unix_server(tap.serve, folder / "tap")
-    store = ConversationHistoryStore(connect(f"unix://{folder}/tap"), prefix=prefix, pin_seconds=PIN_SECONDS)
+    store = ConversationHistoryStore(
+        connect(f"unix://{folder}/tap"), prefix=prefix, pin_seconds=PIN_SECONDS, timeout_seconds=60.0
+    )
     try:
         with pytest.raises(NotFound):
             await call(store, child)

@@ -31,8 +31,9 @@ class Pausable:
     def __init__(self, server: EmbeddedServer) -> None:
         """It works."""
         self._pid = server.pid
-        self.history = ConversationHistoryStore(connect(server.url), timeout_seconds=TIMEOUT_SECONDS)
+        self.history = ConversationHistoryStore(connect(server.url), timeout_seconds=15.0)
         self.jobs = Jobs(self.history, JobLimits(lease_seconds=LEASE_SECONDS))
+        self.hasty = Jobs(ConversationHistoryStore(connect(server.url), timeout_seconds=TIMEOUT_SECONDS))
 
     def stop(self) -> None:
         """Stand still; what is sent waits in the server's buffer."""
@@ -63,19 +64,20 @@ async def pausable(tmp_path: Path) -> AsyncIterator[Pausable]:
         finally:
             found.go_on()
             await found.history.close()
+            await found.hasty.history.close()
 
 
 GIVEN_UP: dict[str, Callable[[Pausable], Awaitable[object]]] = {
-    "claim": lambda pausable: pausable.jobs.claim(0, 1),
-    "submit": lambda pausable: submit(pausable.jobs),
-    "append": lambda pausable: pausable.history.append(TENANT, turn(pausable.history.new_id())),
+    "claim": lambda pausable: pausable.hasty.claim(0, 1),
+    "submit": lambda pausable: submit(pausable.hasty),
+    "append": lambda pausable: pausable.hasty.history.append(TENANT, turn(pausable.history.new_id())),
 }
 
 
 @pytest.mark.parametrize("what", GIVEN_UP)
 async def test_what_was_given_up_is_not_done_afterwards(pausable: Pausable, what: str) -> None:
     await submit(pausable.jobs)
-    await pausable.jobs.claim(0, 0)
+    await until(lambda: pausable.hasty.claim(0, 0), wanted=lambda _: True, passing=StoreUnavailable)
     pausable.stop()
     with pytest.raises(StoreUnavailable):
         await GIVEN_UP[what](pausable)

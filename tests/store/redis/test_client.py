@@ -28,7 +28,9 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory, issued: Certificates) ->
 
 
 async def test_both_ends_of_a_connection_prove_who_they_are(encrypted: Process, issued: Certificates) -> None:
-    store = ConversationHistoryStore(connect(f"rediss://{encrypted.address}?{urlencode(issued.client_options)}"))
+    store = ConversationHistoryStore(
+        connect(f"rediss://{encrypted.address}?{urlencode(issued.client_options)}"), timeout_seconds=15.0
+    )
     for operation in OPERATIONS.values():
         (id,) = await grow(store, "one")
         await operation(store, id)
@@ -55,7 +57,7 @@ async def test_a_connection_that_proves_too_little_is_refused(
 
 async def test_a_cluster_is_encrypted_too(tmp_path: Path, issued: Certificates) -> None:
     with cluster(tmp_path, tls=issued) as found:
-        store = ConversationHistoryStore(connect(found.url), shards=4)
+        store = ConversationHistoryStore(connect(found.url), shards=4, timeout_seconds=15.0)
         for name in ("one", "two", "three", "four"):
             (id,) = await grow(store, name)
             assert await said(store, id) == [name]

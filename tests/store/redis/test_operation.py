@@ -25,7 +25,9 @@ from tests.support.store.operations import (
     check_refused_in_time,
 )
 from tests.support.store.sample import grow
+from tests.support.store.servers import eventually
 from tests.support.store.work import submit
+from tests.support.waiting import until
 
 LIMIT_SECONDS = 0.5
 GRACE_SECONDS = 10.0
@@ -77,14 +79,14 @@ def public(kind: type) -> set[str]:
 async def test_every_operation_on_a_server_that_hangs_ends_in_time(own_server: EmbeddedServer) -> None:
     async def opened() -> ConversationHistoryStore:
         store = ConversationHistoryStore(connect(own_server.url), timeout_seconds=LIMIT_SECONDS)
-        await store.check()
+        await eventually(store.check, StoreUnavailable)
         return store
 
     store = await opened()
-    (id,) = await grow(store, "one")
+    (id,) = await until(lambda: grow(store, "one"), passing=StoreUnavailable)
     seconds, words = LIMIT_SECONDS + GRACE_SECONDS, "did not answer within"
     await check_refused_in_time(opened, id, hangs=own_server.pid, seconds=seconds, words=words)
-    await store.check()
+    await eventually(store.check, StoreUnavailable)
     await store.close()
 
 

@@ -45,7 +45,7 @@ async def powerless(redis: Redis, prefix: str, server_url: str) -> AsyncIterator
 
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_every_operation_works_for_the_documented_user(powerless: str, prefix: str, name: str) -> None:
-    store = ConversationHistoryStore(connect(powerless), prefix=prefix)
+    store = ConversationHistoryStore(connect(powerless), prefix=prefix, timeout_seconds=15.0)
     (id,) = await grow(store, "one")
     await OPERATIONS[name](store, id)
     await store.close()
@@ -53,7 +53,7 @@ async def test_every_operation_works_for_the_documented_user(powerless: str, pre
 
 async def test_the_documented_user_follows_a_log_and_hears_of_no_others(powerless: str, prefix: str) -> None:
     redis = connect(powerless)
-    history, listening = ConversationHistoryStore(redis, prefix=prefix), Listening(redis)
+    history, listening = ConversationHistoryStore(redis, prefix=prefix, timeout_seconds=15.0), Listening(redis)
     log, id = EventLog(history), history.new_id()
     assert await log.read(TENANT, id, -1, 1) == []
     assert await log.tail(TENANT, id) is None
@@ -102,7 +102,7 @@ async def test_on_a_cluster_it_takes_two_rights_more(tmp_path: Path, prefix: str
         for node in found.primaries:
             node.ask("ACL", "SETUSER", "harmonium", *rights(prefix), *more)
         url = found.url.replace("://", f"://harmonium:{quote(PASSWORD, safe='')}@")
-        store = ConversationHistoryStore(connect(url), prefix=prefix, shards=8)
+        store = ConversationHistoryStore(connect(url), prefix=prefix, shards=8, timeout_seconds=15.0)
         for operation in OPERATIONS.values():
             (id,) = await grow(store, "one")
             await operation(store, id)

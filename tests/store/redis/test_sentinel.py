@@ -13,12 +13,12 @@ from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow, said
 from tests.support.store.servers import Watched, eventually
 
-LIMIT_SECONDS = 1.0
+LIMIT_SECONDS = 3.0
 GRACE_SECONDS = 10.0
 
 
 async def test_every_operation_works_through_a_sentinel(watched: Watched) -> None:
-    store = ConversationHistoryStore(connect(watched.url))
+    store = ConversationHistoryStore(connect(watched.url, timeout_seconds=8.0), timeout_seconds=15.0)
     for operation in OPERATIONS.values():
         (id,) = await grow(store, "one")
         await operation(store, id)

@@ -15,7 +15,7 @@ from store.redis.connection import Server, connect
 from tests.support.waiting import until
 
 SECONDS = 5.0
-SHORT_SECONDS = 1.0
+SHORT_SECONDS = 3.0
 
 Answer = Callable[["Caller", list[bytes]], None]
 
@@ -133,7 +133,7 @@ async def test_a_server_that_hangs_is_left_by_all_at_the_first_that_gives_up(
 
 async def test_a_server_that_is_slow_is_not_left(server: Server, scripted: Scripted) -> None:
     def slowly(caller: Caller, command: list[bytes]) -> None:
-        pause = 0.1 * len(caller.commands)
+        pause = 0.3 * len(caller.commands)
         asyncio.get_running_loop().call_later(pause, caller.say, b"+" + command[-1] + b"\r\n")
 
     scripted.answer = slowly

@@ -38,7 +38,7 @@ async def connected(
     **access: Any,
 ) -> AsyncIterator[WatchedHttp]:
     """A started engine before these servers, until the end of the block; `urls` are where it is told that they are."""
-    access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 2, **access}
+    access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 20, **access}
     told = Access(tuple(urls or (server.url for server in servers)), **access)
     engine = WatchedHttp(servers[0].kind, told, model=model, context_tokens=context_tokens, look_up=look_up)
     await engine.start()

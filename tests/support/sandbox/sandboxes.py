@@ -12,7 +12,7 @@ from service.sandbox.local import LocalSandbox, Places
 from service.sandbox.port import Limits
 from tests.support.service.process import Process
 
-MOST = Limits(memory_bytes=256 << 20, disk_bytes=4 << 20, files=50, seconds=20, cpu_seconds=60, output_chars=2_000)
+MOST = Limits(memory_bytes=256 << 20, disk_bytes=4 << 20, files=50, seconds=60, cpu_seconds=60, output_chars=2_000)
 PLACES = Places(sessions=4, tenant_sessions=3, idle_seconds=600)
 TENANT = "ada"
 

@@ -16,7 +16,12 @@ class ServiceBeside(Served):
     def __init__(self, folder: Path, redis_url: str, **settings: object) -> None:
         """Starts it. `folder` is for its archive; `settings` are those of service/settings/settings.py."""
         super().__init__("")
-        own = {"key_prefix": f"beside-{uuid.uuid4().hex}", "data_dir": folder, "archive_url": "sqlite"}
+        own: dict[str, object] = {
+            "key_prefix": f"beside-{uuid.uuid4().hex}",
+            "data_dir": folder,
+            "archive_url": "sqlite",
+        }
+        own |= {"store_timeout_seconds": 10.0, "lease_seconds": 30.0}
         self._settings = load_settings(**{"redis_url": redis_url, **own, **settings})
         self._started = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)

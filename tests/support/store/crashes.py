@@ -90,7 +90,7 @@ def torn_copy(folder: Path, copy: Path, lost_bytes: int) -> Path:
 async def opened(url: str, prefix: str) -> AsyncIterator[Store]:
     redis = connect(url)
     assert isinstance(redis, Redis)
-    history = ConversationHistoryStore(connect(url), prefix=prefix)
+    history = ConversationHistoryStore(connect(url), prefix=prefix, timeout_seconds=15.0)
     try:
         yield Store(history, redis, url, prefix)
     finally:

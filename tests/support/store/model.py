@@ -95,7 +95,9 @@ class Model(RuleBasedStateMachine):
         self.run = self.runner.run
         self.prefix = f"test-{uuid.uuid4().hex}"
         self.redis = cast(Redis, connect(self.url))
-        self.store = ConversationHistoryStore(connect(self.url), prefix=self.prefix, caps=self.caps)
+        self.store = ConversationHistoryStore(
+            connect(self.url), prefix=self.prefix, caps=self.caps, timeout_seconds=15.0
+        )
         self.turns: dict[str, Stored] = {}
         self.trees: dict[str, int] = {}  # by root, when any of their turns was used last
         self.expired: set[str] = set()  # roots of trees that nobody knows any more

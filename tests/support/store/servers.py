@@ -191,7 +191,7 @@ def cluster_of(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def sentinels(folder: Path, *options: str | int, down_ms: int = 300) -> Iterator[Watched]:
+def sentinels(folder: Path, *options: str | int, down_ms: int = 2_000) -> Iterator[Watched]:
     """A primary, its replica and a Sentinel that has seen both; one that is silent for `down_ms` counts as dead."""
     with ExitStack() as stack:
         primary = stack.enter_context(server(folder, *PLAIN, *options))

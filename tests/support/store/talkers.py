@@ -13,7 +13,7 @@ from tests.support.store.sample import TENANT, said, turn
 from tests.support.store.servers import eventually
 from tests.support.waiting import until
 
-HEALED_SECONDS = 5.0
+HEALED_SECONDS = 20.0
 """The most that a failover may keep any conversation from growing, once a server is there for it."""
 
 
@@ -56,7 +56,7 @@ async def talking(store: ConversationHistoryStore, talkers: int) -> AsyncGenerat
     made = Talkers(store, talkers)
     tasks = [asyncio.create_task(made.talk(ids)) for ids in made.acknowledged]
     try:
-        await made.grown(10, seconds=30.0)
+        await made.grown(10, seconds=60.0)
         yield made
     finally:
         made.over.set()

@@ -129,13 +129,13 @@ class Soak:
                 newest[last["stream_id"]] = last["response"]["id"]
 
     async def _cancels(self, ws: Socket) -> None:
-        await self._ask(ws, HALF_A_MINUTE)
+        await self._ask(ws, LONG)
         await self._until(ws, "response.output_text.delta")
         await ws.send("response.cancel")
         assert (await self._until(ws, *TERMINAL))["response"]["status"] == "cancelled"
 
     async def _steers(self, ws: Socket) -> None:
-        await self._ask(ws, HALF_A_MINUTE)
+        await self._ask(ws, LONG)
         id = (await self._until(ws, "response.created"))["response"]["id"]
         await self._until(ws, "response.output_text.delta")
         await ws.send("response.steer", previous_response_id=id, input="Count to 3.")

@@ -128,7 +128,7 @@ async def test_deletions_that_the_archive_was_not_told_of_yet_are_in_the_backup(
     for gone in (ids[0], ids[2], *alone, *other):
         assert await second.kept.told(gone) is None
     assert (await bring_back(both.url, f"{both.prefix}-3", both.file)).restored == 2
-    store = ConversationHistoryStore(connect(both.url), prefix=f"{both.prefix}-3")
+    store = ConversationHistoryStore(connect(both.url), prefix=f"{both.prefix}-3", timeout_seconds=15.0)
     assert await said(store, ids[1]) == ["b"]
     await store.close()
 

@@ -15,7 +15,7 @@ from tests.support.store.sample import TENANT, turn
 
 async def append_for_ever(url: str) -> None:
     """One chain that grows by a turn a line."""
-    store = ConversationHistoryStore(connect(url))
+    store = ConversationHistoryStore(connect(url), timeout_seconds=15.0)
     parent: str | None = None
     while True:
         tip = store.new_id(parent)
