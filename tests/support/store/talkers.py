@@ -13,7 +13,7 @@ from tests.support.store.sample import TENANT, said, turn
 from tests.support.store.servers import eventually
 from tests.support.waiting import until
 
-HEALED_SECONDS = 20.0
+HEALED_SECONDS = 5.0
 """The most that a failover may keep any conversation from growing, once a server is there for it."""
 
 
