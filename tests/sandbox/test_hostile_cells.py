@@ -62,7 +62,7 @@ async def ran(sandbox: LocalSandbox, code: str) -> Cell:
 async def test_an_interrupt_that_comes_before_its_cell_has_begun_is_not_lost(
     sandbox: LocalSandbox, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.sandbox.session.GRACE_SECONDS", 20.0)  # a busy machine takes its time for any interrupt
+    monkeypatch.setattr("service.sandbox.session.GRACE_SECONDS", 20.0)  # a busy machine may take long for any interrupt
     await ran(sandbox, "import threading\nthreading.Thread(target=threading.Event().wait).start()")
     for n in range(20):
         running = asyncio.create_task(sandbox.run("one", f"early-{n}", "while True: pass"))
