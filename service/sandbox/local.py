@@ -305,13 +305,13 @@ class LocalSandbox(Sandbox):
         """When a session's process has ended, delete its folders, and give its place to others."""
         try:
             await session.wait_for_end()
-            del self._sessions[name]
             await asyncio.to_thread(folders.remove_tree, session.home)
             level = logging.DEBUG if session.tenant == TENANT else logging.INFO
             logs.event(logger, level, "sandbox session ended", tenant=session.tenant, why=session.why)
         except OSError as error:
             logs.event(logger, logging.ERROR, "sandbox folder not deleted", error=type(error).__name__)
         finally:
+            del self._sessions[name]
             self._give_back(place, session.tenant)
             session.gone.set()
 

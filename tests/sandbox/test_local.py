@@ -13,6 +13,7 @@ from threading import Event
 import pytest
 import pytest_asyncio
 
+from service.sandbox import folder as folders
 from service.sandbox.local import FIRST_UIDS, LocalSandbox, Places, take_users
 from service.sandbox.port import Full, Gone, Limits, Unusable
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, bare
@@ -119,6 +120,25 @@ async def test_whoever_fills_the_threads_of_the_service_delays_no_cell_and_no_lo
             assert "its files took" in (await sandbox.run("one", "bad", WRITE)).logs
     finally:
         end.set()
+
+
+async def test_closing_one_that_ended_by_itself_waits_until_its_folder_is_deleted(
+    ending: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await started(ending)
+    await sandbox.open("one", TENANT, MOST)
+    home, remove = sandbox.session("one").home, folders.remove_tree
+    begun, end = Event(), Event()
+    ending.callback(end.set)
+    monkeypatch.setattr(folders, "remove_tree", lambda folder: (begun.set(), end.wait(), remove(folder)))
+    await sandbox.run("one", "last", "import os; os._exit(0)")
+    await until(begun.is_set)
+    closing = asyncio.create_task(sandbox.close("one"))
+    await asyncio.sleep(0)
+    assert not closing.done()
+    end.set()
+    await closing
+    assert not home.exists()
 
 
 def _uses(sandbox: LocalSandbox, name: str) -> bool:

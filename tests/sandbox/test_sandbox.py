@@ -281,6 +281,7 @@ async def test_what_breaks_a_session_breaks_no_other(sandbox: Sandbox, session: 
     with pytest.raises(Gone):
         await ran(sandbox, "1", session="bad", call="later")
     assert (await ran(sandbox, "kept")).logs == "7\n"
+    await sandbox.close("bad")  # it has its place until its folder is deleted
 
 
 @pytest.mark.parametrize(
