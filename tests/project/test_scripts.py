@@ -13,7 +13,7 @@ from tests.support import ROOT
 from tests.support.mutants import MUTANTS
 from tests.support.needs import needs
 
-PROXIES = {"nginx": "nginx-light", "haproxy": "haproxy", "caddy": "caddy"}
+PROXIES = {"nginx": "nginx-light", "haproxy": "haproxy"}
 POSTGRES = {"pg_ctlcluster": "postgresql"}
 SMOL = {"smol": "scripts/setup"}
 

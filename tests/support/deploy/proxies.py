@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,10 @@ NAME = "localhost"
 START_SECONDS = 15.0
 STOP_SECONDS = 15.0
 
-NEEDS = {"caddy": "caddy", "nginx": "nginx-light", "haproxy": "haproxy"}
+NEEDS = {"nginx": "nginx-light", "haproxy": "haproxy"}
+
+CADDY = Path(sys.executable).with_name("caddy")
+"""From PyPI: Debian's ends a stream after its first events, now and then (docs/deploy.md)."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,12 @@ def caddy(text: str, place: Place) -> tuple[str, ...]:
     site = replaced(text, ("api.example.com", f"https://{NAME}:{place.port}"))
     file = place.folder / "Caddyfile"
     file.write_text("\n".join(("{", *own, "}", site)))
-    return ("caddy", "run", "--adapter", "caddyfile", "--config", str(file))
+    return (str(CADDY), "run", "--adapter", "caddyfile", "--config", str(file))
 
 
 def nginx(text: str, place: Place) -> tuple[str, ...]:
     """The block is what `http` includes."""
+    program = program_path("nginx", NEEDS)
     text = replaced(
         text,
         ("listen 443 ssl", f"listen 127.0.0.1:{place.port} ssl"),
@@ -84,7 +89,7 @@ def nginx(text: str, place: Place) -> tuple[str, ...]:
     own = f"pid {place.folder}/pid;\ndaemon off;\nuser root;\nerror_log stderr;\nevents {{}}\n"
     file = place.folder / "nginx.conf"
     file.write_text(f"{own}http {{\naccess_log off;\n{paths}{text}}}\n")
-    return ("nginx", "-e", "stderr", "-p", str(place.folder), "-c", str(file))
+    return (program, "-e", "stderr", "-p", str(place.folder), "-c", str(file))
 
 
 def haproxy(text: str, place: Place) -> tuple[str, ...]:
@@ -92,7 +97,7 @@ def haproxy(text: str, place: Place) -> tuple[str, ...]:
     changes = ("bind :443", f"bind 127.0.0.1:{place.port}"), ("/etc/haproxy/api.example.com.pem", str(place.both))
     file = place.folder / "haproxy.cfg"
     file.write_text(replaced(text, *changes) + "\n")
-    return ("haproxy", "-db", "-f", str(file))
+    return (program_path("haproxy", NEEDS), "-db", "-f", str(file))
 
 
 COMMANDS: dict[str, Callable[[str, Place], tuple[str, ...]]] = {"caddy": caddy, "nginx": nginx, "haproxy": haproxy}
@@ -122,7 +127,6 @@ def _speaks(port: int) -> bool:
 @contextmanager
 def proxy(name: str, folder: Path, service_port: int) -> Iterator[Proxy]:
     """A proxy that runs with its block, until the end; skips the test where its program is missing."""
-    program = program_path(name, NEEDS)
     authority = trustme.CA()
     certificate = authority.issue_cert(NAME, "127.0.0.1")
     place = Place(folder, free_port(), folder / "chain.pem", folder / "key.pem", folder / "both.pem")
@@ -133,9 +137,9 @@ def proxy(name: str, folder: Path, service_port: int) -> Iterator[Proxy]:
     text = replaced(
         block(PAGE, name), ("10.0.0.7:8000", f"127.0.0.1:{free_port()}"), ("10.0.0.8:8000", f"127.0.0.1:{service_port}")
     )
-    _, *arguments = COMMANDS[name](text, place)
+    command = COMMANDS[name](text, place)
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, *arguments], cwd=folder, stdout=log, stderr=log, env={"HOME": str(folder)})
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env={"HOME": str(folder)})
     try:
         wait_until(lambda: _speaks(place.port) or process.poll() is not None, START_SECONDS, f"{name} does not answer")
         assert process.poll() is None, (folder / "log").read_text()
