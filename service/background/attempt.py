@@ -103,6 +103,8 @@ class Attempt:
     may take."""
     on_progress: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called once tokens are in the log that were not there before."""
+    on_engine_away: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    """Called before the job goes back as the engine is away: from then on whoever has room for it hears of it."""
     timing: Timing = field(default=TIMING, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -411,7 +413,9 @@ class Attempt:
                 await self._hand_back(sink, failed=False)
                 return Outcome.HANDED_BACK
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
-            if not away:
+            if away:
+                self.on_engine_away()
+            else:
                 await self._rest(self.timing.retry_seconds)
             await self._hand_back(sink, failed=not away or isinstance(failure, EngineBroke))
             return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED

@@ -19,6 +19,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from service import logs
 from service.background.attempt import Attempt, Outcome
@@ -278,7 +279,13 @@ class Worker:
         metrics.jobs_claimed.inc()
         if job.epoch == 1 and job.priority not in WINDOWS:
             metrics.queue_seconds.observe(job.waited_seconds)
-        attempt = Attempt(self._service, job, on_progress=self._awake.set, timing=self._timing)
+        attempt = Attempt(
+            self._service,
+            job,
+            on_progress=self._awake.set,
+            on_engine_away=partial(self._pause, "it could not go on with a response"),
+            timing=self._timing,
+        )
         name = f"{job.lease.tenant}/{job.lease.id[5:]}"
         self._attempts[name] = attempt
         if self._suspected(job):
@@ -323,9 +330,7 @@ class Worker:
             epoch=attempt.job.epoch,
             waited_ms=round(attempt.job.waited_seconds * 1000, 1),
         )
-        if outcome is Outcome.ENGINE_AWAY:
-            self._pause("it could not go on with a response")
-        elif outcome is Outcome.ENDED:
+        if outcome is Outcome.ENDED:
             self._failures = 0
             self._ended(attempt.id)
 

@@ -219,13 +219,22 @@ async def test_an_engine_that_is_away_costs_a_response_no_try_and_no_time(
             assert (await over(service, id)).status is Status.COMPLETED
 
 
-async def test_a_worker_takes_no_job_while_its_engine_is_down(redis_url: str) -> None:
+async def test_a_worker_takes_no_job_while_its_engine_is_down_not_even_the_one_it_gives_back(redis_url: str) -> None:
+    pauses: list[float] = []
+
+    class Watched(Jobs):
+        async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
+            pauses.append(service.metrics.engine_pauses._value.get())
+            await super().hand_back(lease, failed=failed, gives_way=gives_way)
+
     engine = scripted(*[[Die(EngineUnavailable("down"))]] * 9)
     engine.unready = EngineUnavailable("down")
-    async with opened_service(redis_url, engine) as service, working(service):
-        await queued(service)
-        await until(lambda: service.metrics.engine_pauses._value.get() > 3, SECONDS)
-    assert len(engine.generations) == 1
+    async with opened_service(redis_url, engine) as opened:
+        service = msgspec.structs.replace(opened, jobs=Watched(opened.store, opened.jobs.limits))
+        async with working(service):
+            await queued(service)
+            await until(lambda: service.metrics.engine_pauses._value.get() > 3, SECONDS)
+    assert (len(engine.generations), pauses) == (1, [1])
 
 
 async def test_of_jobs_that_may_have_killed_their_workers_one_is_tried_at_a_time(redis_url: str) -> None:
