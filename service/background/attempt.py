@@ -104,7 +104,7 @@ class Attempt:
     on_progress: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called once tokens are in the log that were not there before."""
     on_engine_away: Callable[[], None] = field(default=lambda: None, kw_only=True)
-    """Called before the job goes back as the engine is away: from then on whoever has room for it hears of it."""
+    """Called when the engine is away, before the job is given back: every worker with room may take it then."""
     timing: Timing = field(default=TIMING, kw_only=True)
 
     def __post_init__(self) -> None:

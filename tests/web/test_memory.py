@@ -22,7 +22,7 @@ SECONDS = 60.0
 POLL_SECONDS = 0.02
 MOST_ADDED, MOST_KEPT = 180 * MIB, 24 * MIB
 """The most bytes that an attack may add to those at rest, and the most that a process may keep of them. Large texts add
-some 135 MiB, all of them together would add 500. 4 to 9 are kept; 30 to 125 were, as glibc kept large blocks for later.
+some 135 MiB, all of them together would add 500. 4 to 9 are kept, and 30 or more where glibc holds large blocks back.
 """
 
 FLOOD = 12
