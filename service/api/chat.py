@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Raw
 
-from service.api.content import MAX_PARTS
+from service.api.content import MAX_PARTS, without_billing
 from service.api.history import MAX_CALLS
 from service.api.items import BYTES_A_STEP
 from service.api.request import MAX_INT
@@ -440,13 +440,15 @@ class Translation:
     def words(self, raw: Raw, where: str) -> Generator[None, None, list[str]]:
         """The texts of an instruction. Raises InvalidRequest."""
         if bytes(memoryview(raw)[:1]) != b"[":
-            return [decode(raw, str, where)]
+            return [without_billing(decode(raw, str, where))]
         texts: list[str] = []
         for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
             part = decode(each, _Part, f"{where}[{place}]")
             if part.type != "text":
                 raise not_served(f"{where}[{place}].type", part.type, TEXT_ONLY)
-            texts.append(decode(part.text, str, f"{where}[{place}].text"))
+            sent = decode(part.text, str, f"{where}[{place}].text")
+            if (text := without_billing(sent)) or not sent:
+                texts.append(text)
             if self.had_enough(each):
                 yield
         return texts

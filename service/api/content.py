@@ -38,9 +38,21 @@ MAX_SEGMENTS = 1024
 MAX_BLOCKS = 8192
 """The same of a GIF, whose blocks have 255 bytes at most: 1 ms."""
 
+_BILLING = re.compile(r"(?m)^x-anthropic-billing-header:(?:[ \t]*[\w.-]+=[^;\s]*;?)*[ \t]*(?:\r?\n)*")
+"""The line that Anthropic's command line writes for a biller at the head of its instructions, with line breaks after it.
+Only its own members are in it, so that nothing behind them goes with it.
+"""
+
 _DATA_URL = re.compile(r"data:[^,]{0,256};base64,")
 _PDF = b"%PDF-"
 _ADVICE = "Only text files are read here; send what the file says as text."
+
+
+def without_billing(instructions: str) -> str:
+    """Instructions without the biller's line. The line changes with each request, so no prompt that shows it has a
+    cached prefix.
+    """
+    return _BILLING.sub("", instructions) if "x-anthropic-billing-header:" in instructions else instructions
 
 
 def text_of(parts: Sequence[dict[str, Any]]) -> str:

@@ -67,9 +67,6 @@ SEAL = b'"hs_'
 out where it is redacted.
 """
 
-NOISE = "x-anthropic-billing-header:"
-"""The beginning of a text that Anthropic's command line sends for a biller, another one each time: no prompt has it."""
-
 _OWN_TOOLS = "Give a tool of yours, with 'name' and 'input_schema': those of Anthropic's are not run here."
 _BLOCKS = "Send blocks of type 'text', 'image', 'document', 'tool_use', 'tool_result' or 'thinking'."
 _FAILED = b'{"type":"text","text":"Error: "}'
@@ -232,8 +229,7 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
         raise missing("max_tokens", "It is the most tokens that an answer may have.")
     translation = _Messages()
     if sent.system != ABSENT:
-        texts = yield from translation.words(sent.system, "system")
-        translation.instructions += (text for text in texts if not text.startswith(NOISE))
+        translation.instructions += yield from translation.words(sent.system, "system")
     yield from translation.take(sent.messages, limits.messages)
     if translation.speaks and not counts:
         advice = "An answer begins anew. Let the last message be the user's; 'Go on.' will do."

@@ -27,6 +27,7 @@ from service.api.content import (
     read_picture,
     text_or_parts,
     text_part,
+    without_billing,
 )
 from service.api.items import (
     BYTES_A_STEP,
@@ -143,6 +144,8 @@ def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageIt
     content = text_or_parts(sent.content, kind, f"{where}.content", images=_images(gathered), parts=gathered.parts)
     if isinstance(content, str):
         content = [text_part(kind, content)]
+    if sent.role in ("system", "developer"):
+        content = [part | {"text": without_billing(part["text"])} if "text" in part else part for part in content]
     return listed.MessageItem(sent.role, content, phase=sent.phase or UNSET)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from service.api.content import without_billing
 from service.decoding import ABSENT, decode, shown_raw
 from service.errors import InvalidRequest, brief, invalid_value, missing, not_allowed, not_served
 
@@ -328,7 +329,7 @@ class CreateRequest(msgspec.Struct, frozen=True):
 
 
 _AS_SENT = (
-    *("input", "instructions", "previous_response_id", "previous_input_messages", "prompt", "tools", "tool_choice"),
+    *("input", "previous_response_id", "previous_input_messages", "prompt", "tools", "tool_choice"),
     *("max_output_tokens", "max_tool_calls", "temperature", "top_p", "cache_salt", "priority", "request_id"),
     *("safety_identifier", "prompt_cache_key", "user", "session_id"),
 )
@@ -402,6 +403,7 @@ def _check(
     )
     return CreateRequest(
         **{name: getattr(sent, name) for name in _AS_SENT},
+        instructions=None if sent.instructions is None else without_billing(sent.instructions),
         model=sent.model or "",
         conversation=sent.conversation.id if isinstance(sent.conversation, ConversationParam) else sent.conversation,
         parallel_tool_calls=sent.parallel_tool_calls is not False,

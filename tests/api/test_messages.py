@@ -82,10 +82,29 @@ def test_a_conversation_becomes_items_in_its_order() -> None:
 
 
 def test_the_system_prompt_and_leading_system_messages_are_the_instructions() -> None:
-    blocks = [text("x-anthropic-billing-header: cc=1"), text("a") | {"cache_control": {"type": "ephemeral"}}, text("b")]
+    blocks = [text("a") | {"cache_control": {"type": "ephemeral"}}, text("b")]
     assert created({"role": "system", "content": "c"}, HI, system=blocks).instructions == "a\n\nb\n\nc"
     assert created(HI, system="a").instructions == "a"
     assert created(HI).instructions is None
+
+
+BILLED = "x-anthropic-billing-header: cc_version=2.1.153.d02; cc_entrypoint=sdk-cli; cch=0004d;"
+
+
+def test_the_billers_line_is_in_no_prompt_wherever_it_stands_and_all_else_is() -> None:
+    for rules in ("Be brief.", "Say x-anthropic-billing-header: once.\n\nBe brief."):
+        for system in (
+            f"{BILLED}\n{rules}",
+            f"{BILLED} {rules}",
+            [text(f"{BILLED}\n"), text(rules)],
+            [text(f"{BILLED}\n\n{rules}")],
+        ):
+            assert created(HI, system=system).instructions == rules, system
+            assert created({"role": "system", "content": system}, HI).instructions == rules, system
+        assert created(HI, system=f"You are kind.\n{BILLED}\n{rules}").instructions == f"You are kind.\n{rules}"
+    late = {"role": "system", "content": f"{BILLED}\nBe brief."}
+    assert read_checked(created(HI, CALLED, heard(RESULT), late)).items[-1].text == "Be brief."
+    assert items(heard(text(BILLED)))[0]["content"] == [text(BILLED)]
 
 
 def test_a_signature_of_ours_is_sealed_reasoning_and_any_other_is_none() -> None:
