@@ -215,7 +215,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._linger_clock = Clock(self._limits.linger_seconds, lambda: self.transport.close())
         self._lingering = _lingering.setdefault(server_state, Share(self._limits.lingering, several=lambda: True))
         self._lingers_for: str | None = None
-        """Whose place among those that linger it has."""
+        """The tenant, or the address, of whose places among those that linger it has one."""
         self._patient = True
         """Whether it may linger."""
         self._left = 0
@@ -277,8 +277,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         unread = self._refusal is not None or (cycle is not None and cycle.response_complete and cycle.more_body)
         if not self._patient or not unread:
             return False
-        whose = cycle.scope["extensions"].get(WHOSE) if cycle is not None else None
-        whose = whose or f"\0{self.client[0] if self.client else ''}"  # no tenant is called so
+        extensions: dict[str, Any] = {} if cycle is None else cast(dict[str, Any], cycle.scope)["extensions"]
+        whose: str = extensions.get(WHOSE) or f"\0{self.client[0] if self.client else ''}"  # no tenant is called so
         if not self._lingering.fits(whose):
             return False
         self._lingering.take(whose, 1)

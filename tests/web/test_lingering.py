@@ -1,10 +1,7 @@
 """A refusal is read by clients that send all of a body before they read, within bounds, and nobody waits for them."""
 
 import asyncio
-import http.client
-import json
 import socket
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,31 +10,12 @@ from service.settings.settings import Settings, load_settings
 from service.web.http_protocol import LINGER_BYTES
 from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY
+from tests.support.service.sending import PIECE, SECONDS, send_all_then_read
 
-PIECE = b"x" * 65_536
 LARGE = 20_000_000
 HEAD = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNK = b"%x\r\n%b\r\n" % (len(PIECE), PIECE)
-SECONDS = 20.0
-
-
-def pieces(size: int) -> Iterator[bytes]:
-    while size > 0:
-        yield PIECE[:size]
-        size -= len(PIECE)
-
-
-def send_all_then_read(url: str, size: int, path: str, **headers: str) -> tuple[int, str]:
-    """As Python's urllib does it: the status and the message. Without a length it is sent in chunks."""
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=SECONDS)
-    sent = {"connection": "close", "content-type": "application/json", **headers}
-    connection.request("POST", path, pieces(size), sent, encode_chunked="content-length" not in headers)
-    answer = connection.getresponse()
-    message = json.loads(answer.read())["error"]["message"]
-    connection.close()
-    return answer.status, message
 
 
 @pytest.mark.parametrize("size", [8 * 1024 * 1024 + 1, LARGE])
@@ -58,7 +36,7 @@ async def test_who_sends_all_of_a_body_before_it_reads_has_its_refusal(
     if status == 401:
         settings = load_settings(redis_url=settings.redis_url, api_keys=f"acme:{ACME_KEY}")
     async with serving(settings) as inside:
-        told = await asyncio.to_thread(send_all_then_read, inside.url, size, path, **also, **length)
+        told = await asyncio.to_thread(send_all_then_read, inside.url, size, path, also | length)
     assert told[0] == status
     assert told[1]
 
@@ -67,7 +45,7 @@ async def test_nobody_s_body_is_dropped_without_end(settings: Settings) -> None:
     async with serving(settings) as inside:
         sent = await asyncio.to_thread(send_endlessly, inside.url)
         assert LINGER_BYTES / 2 < sent < 2 * LINGER_BYTES
-        told = await asyncio.to_thread(send_all_then_read, inside.url, LARGE, "/v1/responses")
+        told = await asyncio.to_thread(send_all_then_read, inside.url, LARGE, "/v1/responses", {})
     assert told[0] == 413
 
 
