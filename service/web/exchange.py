@@ -34,7 +34,7 @@ from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import Entry
 from service.web.dialect import Dialect, dialect_of
-from service.web.errors import MESSAGES, JsonResponse, envelope
+from service.web.errors import JsonResponse, envelope, is_anthropics
 from store.keys import id_of
 
 logger = logging.getLogger(__name__)
@@ -108,6 +108,7 @@ class Exchange:
     def __post_init__(self) -> None:
         self.headers: dict[bytes, bytes] = dict(self.scope["headers"])
         self.dialect: Dialect = dialect_of(self.scope["path"])
+        self.is_anthropics = is_anthropics(self.scope["path"], self.headers)
         if self.scope["type"] == "websocket":
             self.endpoint = self.scope["path"]  # nowhere else is one opened
         self.entry = Entry(self.tenant)
@@ -173,7 +174,7 @@ class Exchange:
 
     def answer_to(self, refusal: ApiError) -> JsonResponse:
         """A refusal as its sender sees it."""
-        return envelope(refusal, self.scope["path"], self.request_id)
+        return envelope(refusal, self.request_id if self.is_anthropics else None)
 
     def _note_plan(self, made: Prepared) -> None:
         """Note the plan of its response."""
@@ -201,7 +202,7 @@ class Exchange:
             if message["type"] in _FIRST:
                 self.status = message.get("status", SWITCHING)
                 elapsed = round((monotonic() - self.at) * 1000)
-                names = (b"x-request-id", *((b"request-id",) if self.scope["path"].startswith(MESSAGES) else ()))
+                names = (b"x-request-id", *((b"request-id",) if self.is_anthropics else ()))
                 message["headers"] = [
                     *message.get("headers", ()),
                     *((name, self.request_id.encode()) for name in names),

@@ -129,6 +129,8 @@ PARAMETERS: Table = {
     "a tier of somebody else": create("service_tier", "gold", VALUE, "priority"),
     "a priority beyond numbers": create("priority", 2**31, VALUE, "2147483647"),
     "an unknown truncation": create("truncation", "middle", VALUE, "auto, disabled"),
+    "an empty id for a conversation": create("conversation", "", VALUE, "Give the id"),
+    "a conversation with an empty id": create("conversation", {"id": ""}, VALUE, "Give the id"),
     "a number for a conversation": create("conversation", 1, TYPE, "a string"),
     "a context managed twice": create("context_management", [{"type": "compaction"}] * 2, VALUE, "length <= 1"),
     "an image to make": create("image", {"size": "1024x1024"}, UNSUPPORTED, "1024"),
