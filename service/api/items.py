@@ -529,6 +529,14 @@ class Gathered(msgspec.Struct):
     references: dict[str, None] = msgspec.field(default_factory=dict[str, None])
     trigger: str | None = None
     """The place of the wish for a compaction."""
+    ids: set[str] = msgspec.field(default_factory=set[str])
+    """The ids with which its items came, but for those that clients make up."""
+
+    def note_id(self, id: str) -> None:
+        """Note the id with which an item came. Raises InvalidRequest where another item of the input has it."""
+        if id in self.ids:
+            raise duplicate(id)
+        self.ids.add(id)
 
     def where(self, place: int) -> str:
         """The parameter that an item is, as its client knows it."""
@@ -541,6 +549,15 @@ class Gathered(msgspec.Struct):
         size = sum(len(each.picture.data) for each in self.pictures.values())
         if self.shown > bounds.request or size > MOST_PICTURE_BYTES:
             raise too_many_pictures(where, bounds)
+
+
+def duplicate(id: str, *, code: str | None = None) -> InvalidRequest:
+    """The refusal of an item that the conversation has, or the input twice; in OpenAI's words."""
+    return InvalidRequest(
+        f"Duplicate item found with id {id[:100]}. Remove duplicate items from your input and try again.",
+        code=code,
+        param="input",
+    )
 
 
 def too_many_pictures(where: str, bounds: PictureBounds) -> InvalidRequest:

@@ -5,7 +5,8 @@ for them. A member that the prompt would need and that isn't served is a 400 tha
 struct, and a plain function checks that; most are listed as they were sent. The items' effects on the request as a
 whole go into `Gathered`, and responses/prompt/drafts.py puts the items into the prompt.
 
-The caller's ids are dropped. Ours are derived from the response's (ids.py): `identify` gives them once that is known.
+The caller's ids are dropped, once no two items have the same one. Ours are derived from the response's (ids.py):
+`identify` gives them once that is known.
 """
 
 import re
@@ -78,6 +79,14 @@ SENT_WHOLE = (*OF_ONE_REQUEST, listed.ToolSearchOutputItem)
 
 Path = Annotated[str, Meta(pattern=r"^[^\r\n]*\Z")]
 """A path, which stands on a line of a patch."""
+
+_UNIQUE = re.compile(rb'"((?!call_)[a-z]+_[0-9a-f]{32,128})"')
+"""An id as OpenAI and we make them, in JSON. No other says that two items are one: clients make ids up, at times one
+for all items of an input, or give an item the id of its call.
+"""
+
+_NAME_ANOTHER = ("item_reference", "local_shell_call_output")
+"""The types of items whose `id` is that of another one."""
 
 _NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
 
@@ -383,8 +392,7 @@ def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gath
 def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.ItemReference:
     if not 1 <= len(sent.id) <= MAX_ITEM_ID_CHARS:
         raise invalid_value(f"{where}.id", sent.id, f"It has 1 to {MAX_ITEM_ID_CHARS} characters.")
-    if sent.id in gathered.references:
-        raise invalid_value(f"{where}.id", sent.id, "This item is in the input already; refer to each item once.")
+    gathered.note_id(sent.id)
     gathered.references[sent.id] = None
     return listed.ItemReference(reference=sent.id)
 
@@ -448,14 +456,18 @@ class _Kind(msgspec.Struct):
     id: Raw = ABSENT
 
 
-def _reader_of(raw: Raw, where: str) -> Reader:
-    """The reader of the item at `where`. Raises InvalidRequest for a type that has none."""
+def _reader_of(raw: Raw, where: str, gathered: Gathered | None = None) -> Reader:
+    """The reader of the item at `where`, whose id is `gathered`. Raises InvalidRequest for a type that has none, and
+    for an id that came before.
+    """
     kind = decode(raw, _Kind, where)
     name = kind.type or ("message" if kind.role != ABSENT else "item_reference" if kind.id != ABSENT else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
     if name not in READERS:
         raise not_served(f"{where}.type", name, f"Items that the model reads are: {', '.join(_SHOWN)}.")
+    if gathered is not None and name not in _NAME_ANOTHER and (unique := _UNIQUE.fullmatch(memoryview(kind.id))):
+        gathered.note_id(unique[1].decode())
     return READERS[name]
 
 
@@ -498,7 +510,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
 def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False) -> Generator[None, None, InputItem]:
     """Read the item at `where`, yielding between the scans of a long one: each of 8 MB takes up to 16 ms."""
     long = len(memoryview(raw)) > BYTES_A_STEP
-    reader = _reader_of(raw, where)
+    reader = _reader_of(raw, where, None if stored else gathered)
     if long:
         yield
     sent = decode(raw, reader.sent, where)

@@ -5,7 +5,7 @@ conversation begins with them as it would if they had been sent with it. Nothing
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
@@ -18,7 +18,6 @@ from service.api.items import ConfigurationUpdateItem, Gathered, InputItem
 from service.api.read import OF_ONE_REQUEST, identify, read_input, resolve
 from service.api.tools.format import read_format
 from service.api.tools.read import read_tools
-from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
@@ -27,7 +26,7 @@ from service.responses.output.rules import Rules
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.read import MAX_TOOLS, MAX_TOOLS_BYTES
-from service.responses.references import omitted_items, stored_items, without_item
+from service.responses.references import refuse_known, stored_items, without_item
 from service.responses.refusals import fork_refusal
 from service.responses.service import Service
 from service.responses.templated import READ
@@ -51,10 +50,6 @@ async def _as_it_is(id: str) -> str:
     return id
 
 
-class _Id(msgspec.Struct):
-    id: str | None = None
-
-
 async def begin(service: Service, tenant: str, new: New, named: Named = _as_it_is) -> Conversation:
     """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
     _refuse_another_type(new.items)
@@ -73,8 +68,6 @@ async def _fork(service: Service, tenant: str, new: New, source: str, named: Nam
     branch = partial(conversations.branch, tenant, source, pin)
     async with service.loans.on_loan(branch, partial(conversations.release, tenant, source, pin)) as loan:
         chain = loan.taken
-        omitted = await omitted_items(service.store, tenant, chain.ids)
-        await in_steps(_refuse_items_of(chain.ids, new.items, omitted))
         shown = await _begin(service, tenant, id, new, chain)
         loan.over = True
     return shown
@@ -106,8 +99,6 @@ async def add_items(
     _refuse_another_type(sent)
     async with joining(service, tenant, id) as joined:
         chain = await service.conversations.chain(tenant, id)
-        omitted = await omitted_items(service.store, tenant, chain.ids)
-        await in_steps(_refuse_items_of(chain.ids, sent, omitted))
         turn_id = await named(service.conversations.new_turn_id(id))
         turn, items = await _by_hand(service, tenant, turn_id, sent, chain)
         if not items:
@@ -161,24 +152,6 @@ def _told_by_the_log(id: str) -> Generator[None]:
         logs.event(logger, logging.ERROR, message, conversation_id=id, reason=str(lack))
 
 
-def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw, omitted: Collection[str]) -> Generator[None, None, None]:
-    """Raise InvalidRequest for an item that one of these turns has already and doesn't omit, yielding between
-    long ones.
-    """
-    for place, raw in enumerate(decode_list(sent, MAX_ITEMS, "items")):
-        yield
-        try:
-            item_id = decode(raw, _Id).id
-        except InvalidRequest:
-            continue  # its reader refuses it in better words
-        if item_id is not None and item_id not in omitted and ids.response_of(item_id) in turns:
-            raise InvalidRequest(
-                f"Item '{item_id}' at items[{place}] is in the conversation already.",
-                code="item_already_in_conversation",
-                param="items",
-            )
-
-
 def _refuse_another_type(sent: msgspec.Raw) -> None:
     """Raise InvalidRequest for what is neither a list nor null."""
     if bytes(memoryview(sent)[:1]) not in (b"[", b"n"):
@@ -204,6 +177,7 @@ async def _render(
     """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(service.settings.picture_bounds)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
+    await refuse_known(service.store, tenant, chain.ids, gathered.ids, code="item_already_in_conversation")
     for place, item in enumerate(items):
         if isinstance(item, ConfigurationUpdateItem):
             if item.text is not None:  # nobody could be given an answer in a format that can't be

@@ -73,7 +73,9 @@ ITEMS: Table = {
     "a reference to an item of nobody": items(
         VALUE, "input[1].id", "No item", USER, {"type": "item_reference", "id": f"msg_{UNKNOWN[5:]}00000000"}
     ),
-    "an item referred to twice": items(VALUE, "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
+    "an item referred to twice": items(
+        None, "input", "Duplicate item found with id msg_1.", {"id": "msg_1"}, {"id": "msg_1"}
+    ),
     "a reference of no id": items(VALUE, "input[0].id", "256", {"type": "item_reference", "id": ""}),
 }
 
