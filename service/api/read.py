@@ -398,14 +398,15 @@ def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.
 
 
 _STATUS: dict[str, Check] = {"status": lambda status, where: status or "completed"}
+_CUT: dict[str, Check] = {"status": lambda raw, where: "incomplete" if raw == Raw(b'"incomplete"') else "completed"}
 _CALL_ID: dict[str, Check] = {"call_id": checked_call_id}
-_CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID
+_CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID | _CUT
 
 READERS: dict[str, Reader] = {
     "message": Reader(_Message, _message),
-    "function_call": _as_sent(listed.FunctionCallItem, _CALLED, namespace=str | None, status=None),
+    "function_call": _as_sent(listed.FunctionCallItem, _CALLED, namespace=str | None, status=Raw),
     "function_call_output": _call_output(listed.FunctionCallOutputItem),
-    "custom_tool_call": _as_sent(listed.CustomToolCallItem, _CALLED, namespace=str | None, status=None),
+    "custom_tool_call": _as_sent(listed.CustomToolCallItem, _CALLED, namespace=str | None, status=Raw),
     "custom_tool_call_output": _call_output(listed.CustomToolCallOutputItem),
     "reasoning": Reader(_Reasoning, _reasoning),
     "item_reference": Reader(_Reference, _item_reference),

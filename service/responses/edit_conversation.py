@@ -19,7 +19,7 @@ from service.api.read import OF_ONE_REQUEST, identify, read_input, resolve
 from service.api.tools.format import read_format
 from service.api.tools.read import read_tools
 from service.errors import InvalidRequest, invalid_value, missing
-from service.harmony.calls import history_of
+from service.harmony.calls import CUT_CALL, history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
 from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.output.rules import Rules
@@ -194,7 +194,8 @@ async def _render(
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
     opener = await service.seals.of(tenant)
     pictures = gathered.pictures
-    conversion = Conversion(Rules(), opener, history_of(chain), items, SHORTENED_TOKENS, pictures=pictures)
+    known, cut_calls = history_of(chain), chain.notes().get(CUT_CALL, ())
+    conversion = Conversion(Rules(), opener, known, items, SHORTENED_TOKENS, pictures=pictures, cut_calls=cut_calls)
     try:
         messages = tuple(await in_steps(conversion.messages_of(answered=False)))
     except TooManyTokens:

@@ -341,6 +341,7 @@ class _Preparation:
                 if read.references
                 else {},
                 waiting=self.parent.waiting,
+                cut_calls=self.parent.cut_calls,
                 keeps_thoughts=self.model.speech is not None,
             )
         )

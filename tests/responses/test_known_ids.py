@@ -1,14 +1,16 @@
-"""Ids that clients name again: nothing is taken twice."""
+"""Ids that clients name again: nothing is taken twice, and an id that was given is known."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+from service.harmony.tokens import CHANNEL, decode, encode
 from service.settings.settings import Settings
 from tests.support.service.beside import ServiceBeside
-from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.inside import answer, called, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.sockets import socket
 
@@ -147,3 +149,68 @@ def test_a_history_that_is_recognised_is_sent_whole_on_purpose(beside: Callable[
         before = made["id"]
         listed = http.get(f"/v1/responses/{before}/input_items?order=asc").json()["data"]
         sent = [*listed, *made["output"], user("And?")]
+
+
+# --- a call that was cut short is known by its id ---
+
+TOOLS: Any = {
+    "function": {"type": "function", "name": "f", "parameters": None, "strict": False},
+    "custom": {"type": "custom", "name": "f"},
+    "shell": {"type": "shell"},
+}
+OUTPUTS = {"function": "function_call_output", "custom": "custom_tool_call_output", "shell": "shell_call_output"}
+
+
+@pytest.mark.parametrize("way", ["previous_response_id", "conversation", "added", "stateless"])
+@pytest.mark.parametrize("kind", TOOLS)
+async def test_a_call_that_was_cut_short_may_have_an_output(settings: Settings, kind: str, way: str) -> None:
+    begun = called("f", '{"input":"Once upon a time')[:-1]
+    if kind == "shell":
+        begun = [*encode(" to=container.exec"), *begun[begun.index(CHANNEL) :]]
+    engine = scripted([begun], [answer("I see.")])
+    told = [{"stdout": "It was cut.", "stderr": ""}] if kind == "shell" else "It was cut."
+    async with serving(settings, engine) as inside, inside.http() as http:
+
+        async def post(path: str, **members: Any) -> Any:
+            response = await http.post(f"/v1/{path}", json=members)
+            assert response.status_code == 200, response.text
+            return response.json()
+
+        conversation = (await post("conversations"))["id"]
+        ask = partial(post, "responses", model=MODEL, tools=[TOOLS[kind]])
+        joined = {} if way in ("previous_response_id", "stateless") else {"conversation": conversation}
+        made = await ask(input="Go.", max_output_tokens=len(begun), **joined)
+        (cut,) = made["output"]
+        assert (made["status"], cut["status"]) == ("incomplete", "incomplete")
+        output = {"type": OUTPUTS[kind], "call_id": cut["call_id"], "output": told}
+        if way == "previous_response_id":
+            last = await ask(input=[output], previous_response_id=made["id"])
+        elif way == "conversation":
+            last = await ask(input=[output], conversation=conversation)
+        elif way == "added":
+            await post(f"conversations/{conversation}/items", items=[output])
+            last = await ask(input="Well?", conversation=conversation)
+        else:
+            last = await ask(input=[{"role": "user", "content": "Go."}, cut, output])
+        again = await ask(input="And?", previous_response_id=last["id"])
+        assert again["status"] == "completed"
+    *_, behind, later = (decode(generation.prompt) for generation in engine.generations)
+    shown = "functions.f" if kind != "shell" else "container.exec"
+    assert behind.count("It was cut.") == later.count("It was cut.") == 1
+    assert behind.count(f"to={shown}") == 1
+    if way != "stateless" or kind == "function":
+        assert behind.index("Once upon a time") < behind.index("It was cut.")
+
+
+@pytest.mark.parametrize("sent_back", [False, True])
+async def test_a_call_that_was_cut_short_needs_no_output(settings: Settings, *, sent_back: bool) -> None:
+    begun = called("f", '{"input":"Once upon a time')[:-1]
+    engine = scripted([begun], [answer("I see.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        tools: Any = [TOOLS["function"]]
+        made = await client.responses.create(model=MODEL, input="Go.", tools=tools, max_output_tokens=len(begun))
+        sent: Any = [user("Go."), *(item.to_dict() for item in made.output)] if sent_back else []
+        previous = None if sent_back else made.id
+        last = await client.responses.create(model=MODEL, input=[*sent, user("Go on.")], previous_response_id=previous)
+        assert last.output_text == "I see."
+    assert "Once upon" not in decode(engine.generations[-1].prompt)

@@ -31,6 +31,7 @@ from service.api.tools.callee import FUNCTIONS, Callee
 from service.browser.page import Display
 from service.grammar import checks
 from service.harmony import tokens
+from service.harmony.calls import cut_call
 from service.harmony.header import CHANNELS, JSON_TYPE, Header
 from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
@@ -269,7 +270,8 @@ class OpenItem:
     def kept_messages(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
         """The messages that later prompts show for the item that it became.
 
-        A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
+        A call of the client's that was cut short leaves a note, and any other nothing: a history with an open call
+        confuses the model.
         """
         if isinstance(done, Compaction):
             if not done.encrypted_content:
@@ -280,13 +282,14 @@ class OpenItem:
             answer = "final" if isinstance(done, Message) and done.phase == "final_answer" else "commentary"
             channel = "analysis" if isinstance(done, Reasoning) else answer
             return (sampled or anew(done.content[0].text, channel),)
+        if isinstance(done, OwnCall) and isinstance(callee := self.target, Callee):
+            kind = JSON_TYPE if callee.takes_json else None
+            if done.status != "completed":
+                return (cut_call(done.call_id, callee.recipient, self.content, kind),)
+            call = sampled or anew(self.content, "commentary", callee.recipient, kind)
+            return (msgspec.structs.replace(call, call_id=done.call_id),)
         if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
             return ()
-        if isinstance(done, OwnCall) and isinstance(callee := self.target, Callee):
-            call = sampled or anew(
-                self.content, "commentary", callee.recipient, JSON_TYPE if callee.takes_json else None
-            )
-            return (msgspec.structs.replace(call, call_id=done.call_id),)
         return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
 
     def as_called(self, callee: Callee, sampled: StoredMessage | None) -> StoredMessage:

@@ -39,6 +39,7 @@ from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
 from service.errors import InvalidRequest, brief
 from service.harmony import render, tokens
+from service.harmony.calls import cut_call
 from service.harmony.header import CHANNELS, JSON_TYPE
 from service.harmony.render import Header, developer_text, message_steps
 from service.markup.messages import pictures_note
@@ -64,6 +65,9 @@ BYTES_AN_ITEM = 512
 
 Drafts = list[StoredMessage | Generator[None, None, StoredMessage]]
 """The messages of an item: known ones, and steps in which the others' texts are encoded."""
+
+ClientCall = FunctionCallItem | CustomToolCallItem | ActionCallItem | ToolSearchCallItem
+"""A call of a tool of the client's."""
 
 
 class _Error(msgspec.Struct):
@@ -95,9 +99,11 @@ class Conversion:
         waiting: Sequence[ApprovalRequest] = (),
         begins_at: int = 0,
         pictures: ReadPictures = NO_PICTURES,
+        cut_calls: Sequence[StoredMessage] = (),
     ) -> None:
-        """`waiting` are the requests for approval that wait in the conversation, the client sent the first item at
-        `begins_at`, and `pictures` are those of the items. Raises InvalidRequest for answers to no request.
+        """`waiting` are the requests for approval that wait in the conversation, and `cut_calls` the notes of its calls
+        that were cut short. The client sent the first item at `begins_at`, and `pictures` are those of the items.
+        Raises InvalidRequest for answers to no request.
         """
         self._begins_at, self._pictures = begins_at, pictures
         self._rules = rules
@@ -111,7 +117,7 @@ class Conversion:
         self._room = room
         self._unbroken = 0
         self._calls = Calls(rules)
-        self._calls.take_over(chain)
+        self._calls.take_over(chain, cut_calls)
         self.messages: list[StoredMessage] = []
 
     def messages_of(
@@ -263,7 +269,7 @@ class Conversion:
             case ReasoningItem():
                 return self._reasoning(item, where)
             case FunctionCallItem():
-                return self._call(item.call_id, self._recipient(item), item.arguments, JSON_TYPE)
+                return self._call(item, self._recipient(item), item.arguments, JSON_TYPE)
             case CustomToolCallItem():
                 return self._custom_call(item)
             case ActionCallItem() | ToolSearchCallItem():
@@ -337,7 +343,13 @@ class Conversion:
     def _recipient(self, item: FunctionCallItem | CustomToolCallItem) -> str:
         return f"{item.namespace or FUNCTIONS}.{item.name}"
 
-    def _call(self, call_id: str, recipient: str, content: str, content_type: str | None) -> Drafts:
+    def _call(self, item: ClientCall, recipient: str, content: str, content_type: str | None) -> Drafts:
+        """A call; of one that was cut short the note, as a history with an open call confuses the model."""
+        call_id = item.call_id or ""
+        if item.status == "incomplete":
+            note = cut_call(call_id, recipient, content, content_type)
+            self._calls.note_cut(note)
+            return [note]
         claimed = self._calls.unnamed.claim(recipient)
         self._calls.note_call(call_id, recipient)
         if claimed is not None:
@@ -350,19 +362,15 @@ class Conversion:
         recipient = self._recipient(item)
         callee = self._rules.by_recipient.get(recipient)
         if callee is not None and callee.kind == "custom" and not callee.wrapped:
-            return self._call(item.call_id, recipient, item.input, None)
+            return self._call(item, recipient, item.input, None)
         content = msgspec.json.encode({"input": item.input}).decode()
-        return self._call(item.call_id, recipient, content, JSON_TYPE)
+        return self._call(item, recipient, content, JSON_TYPE)
 
     def _action_call(self, item: ActionCallItem | ToolSearchCallItem) -> Drafts:
-        """In the form in which the tool is declared. One that is incomplete was never carried out."""
+        """In the form in which the tool is declared."""
         if item.call_id is None or (isinstance(item, ToolSearchCallItem) and not item.is_shown):
             return []
-        recipient = recipient_of(item.tool)
-        if item.status == "incomplete":
-            self._calls.record(item.call_id, recipient)
-            return []
-        return self._call(item.call_id, recipient, item.content, None if item.tool in PLAIN else JSON_TYPE)
+        return self._call(item, recipient_of(item.tool), item.content, None if item.tool in PLAIN else JSON_TYPE)
 
     def _search_answer(self, item: ToolSearchOutputItem, where: str) -> Drafts:
         """The answer to a search, and the note from which later requests know what it found."""
@@ -383,7 +391,9 @@ class Conversion:
                 "too, or continue from the response that made it.",
                 param="input",
             )
-        return self._answer(text, name, call_id=call_id)
+        cut = self._calls.take_cut(call_id)
+        call = [] if cut is None else self._call_draft(name, cut.name or "", cut.content_type, id=call_id)
+        return [*call, *self._answer(text, name, call_id=call_id)]
 
     def _name(self, place: int, call_id: str) -> None:
         """Give a call of the client's own history the id by which it is known after all."""
