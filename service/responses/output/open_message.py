@@ -251,11 +251,14 @@ class OpenItem:
         return checks.mismatch(self.constraint, self.content, enforced=self._enforced)
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
-        """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
+        """The message for later prompts by its own tokens, unless it was malformed, addressed to nobody, or cut by a
+        stop text.
+        """
         if closed is None or not closed.clean or isinstance(self.emitter, CompactionEmitter):
             return None
         header = self.header
-        if isinstance(self.target, Callee) and header.recipient != self.target.recipient:
+        meant = self.target.recipient if isinstance(self.target, Callee) else self.target
+        if header.recipient != meant:
             return None
         ids = list(closed.ids)
         if ids[0] != tokens.START:
@@ -290,7 +293,7 @@ class OpenItem:
             return (msgspec.structs.replace(call, call_id=done.call_id),)
         if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
             return ()
-        return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
+        return (sampled or anew(self.content, "commentary", str(self.target)),)
 
     def as_called(self, callee: Callee, sampled: StoredMessage | None) -> StoredMessage:
         """A call that the service has run, as later prompts have it: without an id, as nobody else answers it."""

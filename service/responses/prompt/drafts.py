@@ -275,9 +275,9 @@ class Conversion:
             case ActionCallItem() | ToolSearchCallItem():
                 return self._action_call(item)
             case FunctionCallOutputItem():
-                return self._with_note(self._output(item.call_id, item.text, where), item.output)
+                return self._with_note(self._output(item, item.call_id, where), item.output)
             case ActionOutputItem():
-                return self._output(item.call_id, item.text, where)
+                return self._output(item, item.call_id, where)
             case ToolSearchOutputItem():
                 return self._search_answer(item, where)
             case CompactionItem():
@@ -376,9 +376,11 @@ class Conversion:
         """The answer to a search, and the note from which later requests know what it found."""
         if item.call_id is None or item.execution == "server":
             return _note_of_loaded(item)
-        return [*self._output(item.call_id, item.text, where), *_note_of_loaded(item)]
+        return [*self._output(item, item.call_id, where), *_note_of_loaded(item)]
 
-    def _output(self, call_id: str, text: str, where: str) -> Drafts:
+    def _output(
+        self, item: FunctionCallOutputItem | ActionOutputItem | ToolSearchOutputItem, call_id: str, where: str
+    ) -> Drafts:
         self._calls.count_output(call_id, where)
         name = self._calls.answer(call_id)
         if name is None and (claimed := self._calls.unnamed.claim()) is not None:
@@ -387,13 +389,13 @@ class Conversion:
             self._calls.record(call_id, name)
         if name is None:
             raise InvalidRequest(
-                f"No function call found for the output with call_id '{call_id}' at {where}. Send the call "
-                "too, or continue from the response that made it.",
+                f"No tool call found for {item.kind.replace('_', ' ')} with call_id {call_id}. It stands at {where}. "
+                "Send the call too, or continue from the response that made it.",
                 param="input",
             )
         cut = self._calls.take_cut(call_id)
         call = [] if cut is None else self._call_draft(name, cut.name or "", cut.content_type, id=call_id)
-        return [*call, *self._answer(text, name, call_id=call_id)]
+        return [*call, *self._answer(item.text, name, call_id=call_id)]
 
     def _name(self, place: int, call_id: str) -> None:
         """Give a call of the client's own history the id by which it is known after all."""

@@ -50,7 +50,13 @@ ITEMS: Table = {
     "an unknown role": items(VALUE, "input[0].role", "robot", {**USER, "role": "robot"}),
     "a number for content": items(TYPE, "input[0].content", "5", {**USER, "content": 5}),
     # functions
-    "an output without a call": items(None, "input", "call_1", USER, OUTPUT),
+    "an output without a call": items(
+        None, "input", "No tool call found for function call output with call_id call_1.", USER, OUTPUT
+    ),
+    "an output of a custom tool without a call": items(
+        *(None, "input", "No tool call found for custom tool call output with call_id call_1."),
+        *(USER, {**OUTPUT, "type": "custom_tool_call_output"}),
+    ),
     "a call without an output": items(None, "input", "call_1", USER, CALL),
     "a call with a wild name": items(VALUE, "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
     "an empty call id": items(VALUE, "input[0].call_id", "256", {**CALL, "call_id": ""}),
