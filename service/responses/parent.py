@@ -15,7 +15,7 @@ from service import spans
 from service.api.approval import waiting
 from service.api.items import CONFIGURATION, Configuration
 from service.api.request import CreateRequest
-from service.harmony.calls import pair
+from service.harmony.calls import CUT_CALL, pair
 from service.markup.messages import with_pictures
 from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.plan import CONTAINER
@@ -66,6 +66,8 @@ class Parent:
         """The servers whose tools the conversation has shown."""
         self.waiting = waiting(notes)
         """The requests for approval that wait in the conversation."""
+        self.cut_calls = notes.get(CUT_CALL, [])
+        """The notes of its calls that were cut short."""
         self.responses = chain.ids
         """The responses of the conversation, oldest first."""
         self.loaded = [(note.name or "[]").encode() for note in notes.get(LOADED, ())]
