@@ -379,8 +379,8 @@ class Conversion:
             self._calls.record(call_id, name)
         if name is None:
             raise InvalidRequest(
-                f"No function call found for the output with call_id '{call_id}' at {where}. Send the call "
-                "too, or continue from the response that made it.",
+                f"No tool call found for function call output with call_id {call_id}. It is {where}: send the call too, "
+                "or continue from the response that made it.",
                 param="input",
             )
         return self._answer(text, name, call_id=call_id)
