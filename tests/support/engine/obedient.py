@@ -1,5 +1,5 @@
-"""An engine that does as its users say: `Use functions.exec {"cmd": "ls"}` makes it call that, and what a tool says it says
-again. For clients whose every turn a test has to choose, and which ask for more than they are asked for: titles, advice.
+"""An engine that does as its users say: `Use functions.exec: {"cmd": "ls"}` makes it call that, and what a tool says it
+says again. For clients of which a test chooses every turn, and which ask for titles and advice of their own meanwhile.
 """
 
 import json
@@ -25,18 +25,19 @@ def obedient() -> ScriptedEngine:
 
 
 def said(generation: Generation) -> list[int]:
-    """What it says to a prompt: the call that the last user asks for, or what a tool has said since."""
-    *_, last, _ = shown(generation).split("<|start|>")
-    header, _, content = last.partition("<|message|>")
-    content = content.partition("<|end|>")[0]
-    if not header.startswith(("user", "system", "developer", "assistant")):
-        return _answer(content[:SAID_CHARS])
-    *_, heard = re.split(r"<\|start\|>user[^<]*<\|message\|>", shown(generation))
-    wishes = list(_WISH.finditer(heard.partition("<|end|>")[0]))
-    if not wishes:
-        return _answer("Fine.")
-    name, arguments = wishes[-1].groups()
-    return _call(name, arguments)
+    """What it says to a prompt: the call that was asked for last, or what tools have said since."""
+    wish, outputs, called = None, list[str](), False
+    for message in shown(generation).split("<|start|>"):
+        header, _, content = message.partition("<|message|>")
+        content = content.partition("<|end|>")[0]
+        if header.startswith("user") and (found := list(_WISH.finditer(content))):
+            wish, outputs, called = found[-1], [], False
+        elif not header.startswith(("user", "system", "developer", "assistant")):
+            outputs.append(content[:SAID_CHARS])
+        called |= " to=" in header
+    if wish is None or called:  # it is asked for further calls, too, before anything has answered the first
+        return _answer("\n".join(outputs) or "Fine.")
+    return _call(*wish.groups())
 
 
 def shown(generation: Generation) -> str:
