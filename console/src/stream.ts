@@ -4,7 +4,7 @@ import type { StreamEvent } from "./wire";
 /** The most characters of one event: the service sends none that is longer than a body may be. */
 const MAX_EVENT_CHARS = 64 << 20;
 
-/** The events of an answer, as they come. Ends where the service says so or the connection ends. */
+/** The events of an answer, as they come, but those that keep it alive. Ends where the service says so or the connection ends. */
 export async function* eventsOf(answer: Response): AsyncGenerator<StreamEvent> {
   if (!answer.body) return;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -23,7 +23,9 @@ export async function* eventsOf(answer: Response): AsyncGenerator<StreamEvent> {
           .filter((line) => line.startsWith("data:"))
           .map((line) => line.slice(5).trimStart())
           .join("\n");
-        if (data && data !== "[DONE]") yield JSON.parse(data) as StreamEvent;
+        if (!data || data === "[DONE]") continue;
+        const event = JSON.parse(data) as StreamEvent;
+        if (event.type !== "keepalive") yield event;
       }
     }
   } finally {

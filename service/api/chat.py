@@ -18,11 +18,12 @@ from msgspec import Meta, Raw
 from service.api.content import MAX_PARTS, without_billing
 from service.api.history import MAX_CALLS
 from service.api.items import BYTES_A_STEP
+from service.api.replay import LeftOut, New, call_id_in, in_place_of, kind_of, new_in
 from service.api.request import MAX_INT
 from service.api.response import CustomToolCall, FunctionCall, Message, Reasoning, Response, ResponseStatus
 from service.api.tools.read import check_bytes
 from service.decoding import ABSENT, Json, decode, decode_list, shown_raw
-from service.errors import ApiError, invalid_value, missing, not_served
+from service.errors import ApiError, InvalidRequest, invalid_value, missing, not_served
 
 MESSAGES_A_STEP = 128
 
@@ -49,6 +50,9 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
     "web_search_options": (b"null", "POST /v1/responses has tools that are run here."),
 }
 """Members that aren't served, each with the value at which it changes nothing besides null, and with advice."""
+
+MAX_TOOL_NAME_CHARS = 64
+"""The longest name of a tool here. Source: OpenAI's reference of Chat Completions."""
 
 _EMPTY = (b"null", b'""', b"[]")
 """Contents that say nothing."""
@@ -87,22 +91,23 @@ _Body: Any = msgspec.defstruct(
 )
 
 
+class _Called(msgspec.Struct):
+    name: Raw = ABSENT
+    arguments: Raw = ABSENT
+    input: Raw = ABSENT
+
+
 class _Message(msgspec.Struct):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Raw = ABSENT
     refusal: Raw = ABSENT
     reasoning_content: Raw = ABSENT
     reasoning: Raw = ABSENT
     tool_calls: Raw = ABSENT
     tool_call_id: Raw = ABSENT
-    function_call: Raw = ABSENT
-    audio: Raw = ABSENT
-
-
-class _Called(msgspec.Struct):
     name: Raw = ABSENT
-    arguments: Raw = ABSENT
-    input: Raw = ABSENT
+    function_call: _Called | None = None
+    audio: Raw = ABSENT
 
 
 class _Call(msgspec.Struct):
@@ -143,6 +148,10 @@ class _CustomTool(msgspec.Struct):
     format: Raw = ABSENT
 
 
+class _ToolName(msgspec.Struct):
+    name: Any = None
+
+
 class _CustomFormat(msgspec.Struct):
     type: str | None = None
     grammar: Raw = ABSENT
@@ -155,6 +164,7 @@ Renamed = Mapping[str, str]
 
 _SAME: Renamed = {}
 _CALL: Renamed = {"call_id": "id", "name": "function.name", "arguments": "function.arguments"}
+_FUNCTION_CALL: Renamed = {"name": "name", "arguments": "arguments"}
 _CUSTOM_CALL: Renamed = {"call_id": "id", "name": "custom.name", "input": "custom.input"}
 _OUTPUT: Renamed = {"call_id": "tool_call_id", "output": "content"}
 
@@ -241,6 +251,9 @@ class Chat(NamedTuple):
     body: bytes
     """The body of the create request."""
     names: Names
+    left_out: Sequence[str]
+    """The kinds of what isn't in it."""
+    tools_left_out: Sequence[str]
     usage: bool
     """Whether a stream tells the usage."""
     reasons: bool
@@ -248,11 +261,14 @@ class Chat(NamedTuple):
 
 
 class ChatLimits(NamedTuple):
-    """The most messages and tools of a request, and the most bytes of its tools."""
+    """The most messages and tools of a request, and the most bytes of its tools; and whether what can't be read of a
+    history is refused.
+    """
 
     messages: int
     tools: int
     tools_bytes: int
+    refuses: bool = False
 
 
 def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
@@ -262,7 +278,7 @@ def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
         yield
     refuse_unserved(sent, UNSERVED)
     translation = _Messages()
-    yield from translation.take(sent.messages, limits.messages)
+    yield from translation.take(sent.messages, limits)
     items = translation.as_json()
     if len(body) > BYTES_A_STEP:
         yield
@@ -275,7 +291,8 @@ def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
     limit = "max_completion_tokens" if sent.max_tokens is None else "max_tokens"
     body = b'%b,"input":%b}' % (msgspec.json.encode(wanted)[:-1], items)
     names = Names(translation.places, _RULES, limit, _INSIDE)
-    return Chat(body, names, bool(options.include_usage), sent.include_reasoning is not False)
+    shown = bool(options.include_usage), sent.include_reasoning is not False
+    return Chat(body, names, tuple(translation.left_out), (), *shown)
 
 
 def refuse_unserved(sent: object, unserved: Mapping[str, tuple[bytes, str]], where: str = "") -> None:
@@ -332,9 +349,11 @@ def _tool(raw: Raw, where: str) -> Raw:
     if tool.type is None:
         raise missing(f"{where}.type", _OWN_TOOLS)
     if tool.type == "function":
+        _check_name(tool.function, f"{where}.function")
         return _flat(tool.function, tool.type, f"{where}.function")
     if tool.type != "custom":
         raise not_served(f"{where}.type", tool.type, _OWN_TOOLS)
+    _check_name(tool.custom, f"{where}.custom")
     flat = _flat(tool.custom, tool.type, f"{where}.custom")
     form = decode(flat, _CustomTool, f"{where}.custom").format
     if form == ABSENT:
@@ -344,6 +363,14 @@ def _tool(raw: Raw, where: str) -> Raw:
     if given.type == "grammar":
         form = _flat(given.grammar, "grammar", f"{at}.grammar")
     return Raw(b'%b,"format":%b}' % (bytes(flat)[:-1], bytes(form)))
+
+
+def _check_name(tool: Raw, where: str) -> None:
+    """Raise InvalidRequest for a name that is longer than one may be in Chat Completions."""
+    named = decode(tool, _ToolName | None, where)
+    name = None if named is None else named.name
+    if isinstance(name, str) and len(name) > MAX_TOOL_NAME_CHARS:
+        raise invalid_value(f"{where}.name", name, f"It has at most {MAX_TOOL_NAME_CHARS} characters.")
 
 
 def _choice(raw: Raw) -> Raw | Json:
@@ -386,34 +413,67 @@ class Translation:
         self.items: list[bytes] = []
         self.places: list[Place] = []
         self.instructions: list[str] = []
+        self.left_out = LeftOut()
+        self.replays = self.leaves_parts = False
+        """Whether the message is of a history, so that it is left out where it can't be read; the same of its parts."""
+        self._lost: list[Any] = []
+        """The ids of calls that are left out, whatever they are: their outputs are as well."""
         self._read = self._most = 0
 
     def as_json(self) -> bytes:
         """The JSON of all items."""
         return b"[%b]" % b",".join(self.items)
 
-    def take(self, raw: Raw, most: int) -> Generator[None, None, None]:
+    def take(self, raw: Raw, limits: ChatLimits) -> Generator[None, None, None]:
         """Take the messages, yielding now and then: at most so many, of which as many items may come. Raises
         InvalidRequest, naming the message.
         """
-        messages, self._most = decode_list(raw, most, "messages"), most
+        messages, self._most = decode_list(raw, limits.messages, "messages"), limits.messages
         if not messages:
             raise missing("messages", "Give at least one message.")
         if len(memoryview(raw)) > BYTES_A_STEP:
             yield
-        leading = True
+        leading, new = True, New(0, False) if limits.refuses else (yield from new_in(messages))
         for place, message in enumerate(messages):
             where = f"messages[{place}]"
-            sent = decode(message, self.kind, where)
-            if len(memoryview(message)) > BYTES_A_STEP:
-                yield
-            leading = leading and sent.role in ("system", "developer")
-            if leading:
-                self.instructions.append("".join((yield from self.words(sent.content, f"{where}.content"))))
-            else:
-                yield from self.message(sent, where)
+            self.replays = place < new.first
+            self.leaves_parts = self.replays or new.answered
+            try:
+                sent = decode(message, self.kind, where)
+                if len(memoryview(message)) > BYTES_A_STEP:
+                    yield
+                leading = leading and sent.role in ("system", "developer") and place < len(messages) - 1
+                if leading:
+                    self.instructions.append("".join((yield from self.words(sent.content, f"{where}.content"))))
+                else:
+                    yield from self.message(sent, where)
+            except InvalidRequest as refusal:
+                if not self.replays or refusal.param == "messages":
+                    raise
+                self.left_out.add(kind_of(message))
             if self.had_enough(message):
                 yield
+
+    def kept(self, raw: Raw, where: str, take: Callable[[Raw, str], None]) -> None:
+        """Take a block or a call of the model's, or leave it out where it can't be read. Raises InvalidRequest."""
+        try:
+            take(raw, where)
+        except InvalidRequest as refusal:
+            if not self.replays or refusal.param == "messages":
+                raise
+            self.left_out.add(kind_of(raw))
+            self._lost.append(call_id_in(raw))
+
+    def taken(self, raw: Raw, where: str, read: Callable[[Raw, str], bytes]) -> bytes:
+        """The JSON of a part, or the line that stands for one which can't be read. Raises InvalidRequest."""
+        try:
+            return read(raw, where)
+        except InvalidRequest:
+            if not self.leaves_parts:
+                raise
+        kind = kind_of(raw)
+        self.left_out.add(kind)
+        return msgspec.json.encode({"type": "text", "text": in_place_of(kind)})
 
     def message(self, sent: Any, where: str) -> Generator[None, None, None]:
         """Take a message, yielding now and then. Raises InvalidRequest."""
@@ -432,7 +492,7 @@ class Translation:
             return bytes(raw)
         parts: list[bytes] = []
         for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
-            parts.append(part(each, f"{where}[{place}]"))
+            parts.append(self.taken(each, f"{where}[{place}]", part))
             if self.had_enough(each):
                 yield
         return b"[%b]" % b",".join(parts)
@@ -466,7 +526,10 @@ class Translation:
         self.add(place, b'{"type":"function_call","call_id":%b,"name":%b,"arguments":%b}' % (id, name, arguments))
 
     def output(self, place: Place, id: bytes, content: bytes) -> None:
-        """Add the output of a call, by the JSON of its members."""
+        """Add the output of a call, by the JSON of its members; that of one which is left out is as well."""
+        if self._lost and decode(id, Any) in self._lost:
+            self.left_out.add("tool_result")
+            return
         self.add(place, b'{"type":"function_call_output","call_id":%b,"output":%b}' % (id, content))
 
     def say(self, place: Place, role: bytes, content: bytes, phase: bytes = b"") -> None:
@@ -478,11 +541,21 @@ class Translation:
 class _Messages(Translation):
     kind = _Message
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._functions: dict[bytes, bytes] = {}
+        """The ids that calls get which come without any, by the names of their functions, which answer next."""
+
     def message(self, sent: _Message, where: str) -> Generator[None, None, None]:
         """See Translation."""
         content = yield from self.content(sent.content, f"{where}.content", _part)
         if sent.role == "assistant":
             self._assistant(sent, content, where)
+            return
+        if sent.role == "function":
+            if (id := self._functions.pop(bytes(sent.name), None)) is None:
+                raise invalid_value(f"{where}.name", shown_raw(sent.name), "Name the function of the call before it.")
+            self.output(Place(where, _OUTPUT), id, content)
             return
         if sent.role == "tool":
             if sent.tool_call_id == ABSENT:
@@ -493,9 +566,10 @@ class _Messages(Translation):
 
     def _assistant(self, sent: _Message, content: bytes, where: str) -> None:
         """The model's own: its reasoning, its words and its calls, in this order. An empty text is no item."""
-        for member in ("function_call", "audio"):
-            if getattr(sent, member) != ABSENT:
-                raise not_served(f"{where}.{member}", shown_raw(getattr(sent, member)), "Send texts and 'tool_calls'.")
+        if sent.audio != ABSENT:
+            if not self.replays:
+                raise not_served(f"{where}.audio", shown_raw(sent.audio), "Send texts and 'tool_calls'.")
+            self.left_out.add("audio")
         for member in ("reasoning_content", "reasoning"):
             thought = bytes(getattr(sent, member))
             if thought.startswith(b'"') and thought != b'""':
@@ -509,10 +583,13 @@ class _Messages(Translation):
         if content not in _EMPTY:
             self.say(Place(where), b"assistant", content, b"commentary" if calls else b"")
         for place, raw in enumerate(calls):
-            at = f"{where}.tool_calls[{place}]"
-            self._call(decode(raw, _Call, at), at)
+            self.kept(raw, f"{where}.tool_calls[{place}]", self._call)
+        if (called := sent.function_call) is not None:
+            self._functions[bytes(called.name)] = id = b'"call_%d"' % len(self.items)
+            self.call(Place(f"{where}.function_call", _FUNCTION_CALL), id, bytes(called.name), bytes(called.arguments))
 
-    def _call(self, call: _Call, where: str) -> None:
+    def _call(self, raw: Raw, where: str) -> None:
+        call = decode(raw, _Call, where)
         called = call.function if call.type == "function" else call.custom
         if called is None:
             raise missing(f"{where}.{call.type}", "It has the name of the tool and what it is called with.")

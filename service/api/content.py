@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from service.api.replay import UNKNOWN, LeftOut, in_place_of, kind_of
 from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
 from service.markup.messages import ShownPicture
@@ -39,7 +40,7 @@ MAX_BLOCKS = 8192
 """The same of a GIF, whose blocks have 255 bytes at most: 1 ms."""
 
 _BILLING = re.compile(r"(?m)^x-anthropic-billing-header:(?:[ \t]*[\w.-]+=[^;\s]*;?)*[ \t]*(?:\r?\n)*")
-"""The line that Anthropic's command line writes for a biller at the head of its instructions, with line breaks after it.
+"""The line for a biller at the head of the instructions of Anthropic's command line, with the line breaks behind it.
 Only its own members are in it, so that nothing behind them goes with it.
 """
 
@@ -359,30 +360,64 @@ Images = list[tuple[dict[str, Any], str]]
 
 
 def text_or_parts(
-    raw: msgspec.Raw, kind: str, where: str, *, images: Images | None, parts: Sequence[Part] | None = None
+    raw: msgspec.Raw,
+    kind: str,
+    where: str,
+    *,
+    images: Images | None,
+    parts: Sequence[Part] | None = None,
+    left_out: LeftOut | None = None,
 ) -> str | list[dict[str, Any]]:
     """A text, or the listed form of a list's parts, texts among them being of type `kind`. Raises InvalidRequest.
 
-    Images are added to `images`; for None they are refused. `parts` are those of the list, where they were read.
+    Images are added to `images`; for None they are refused. `parts` are those of the list, where they were read. A part
+    that can't be read is `left_out`, and a line stands for what somebody else than the model has sent; for None it is
+    refused.
     """
     if bytes(memoryview(raw)[:1]) != b"[":
         return decode(raw, str | list[Part], where)
-    sent = read_parts(raw, where) if parts is None else parts
-    return [_list_part(part, kind, f"{where}[{place}]", images) for place, part in enumerate(sent)]
+    shown: list[dict[str, Any]] = []
+    sent = read_parts(raw, where, left_out) if parts is None else parts
+    for place, part in enumerate(sent):
+        try:
+            shown.append(_list_part(part, kind, f"{where}[{place}]", images))
+        except InvalidRequest:
+            if left_out is None:
+                raise
+            if part.text:
+                shown.append(text_part(kind, part.text))
+                continue
+            left_out.add(part.type)
+            if kind == "input_text" and part.type not in _SEALED:
+                shown.append(text_part(kind, in_place_of(part.type, part.filename)))
+    if sent and not shown:
+        raise missing(where, "Nothing of it can be read.")
+    return shown
 
 
-def read_parts(raw: msgspec.Raw, where: str) -> list[Part]:
+_SEALED = ("encrypted_content", UNKNOWN)
+"""The types of parts for which no line stands: nobody has said anything with them."""
+
+
+def read_parts(raw: msgspec.Raw, where: str, left_out: LeftOut | None = None) -> list[Part]:
     """The parts of a list, none for null. Raises InvalidRequest, for too many of them too."""
-    return in_one_go(parts_in_steps(raw, where))
+    return in_one_go(parts_in_steps(raw, where, left_out))
 
 
-def parts_in_steps(raw: msgspec.Raw, where: str) -> Generator[None, None, list[Part]]:
-    """The same, yielding behind each that is as long as a picture."""
+def parts_in_steps(raw: msgspec.Raw, where: str, left_out: LeftOut | None) -> Generator[None, None, list[Part]]:
+    """The same, yielding behind each that is as long as a picture. One that is broken has its type alone where those
+    that can't be read are `left_out`.
+    """
     parts: list[Part] = []
     for place, part in enumerate(decode_list(raw, MAX_PARTS, where)):
         if (long := len(memoryview(part)) > CHARS_A_STEP) and not place:
             yield
-        parts.append(decode(part, Part, f"{where}[{place}]"))
+        try:
+            parts.append(decode(part, Part, f"{where}[{place}]"))
+        except InvalidRequest:
+            if left_out is None:
+                raise
+            parts.append(Part(kind_of(part)))
         if long:
             yield
     return parts

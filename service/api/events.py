@@ -325,6 +325,14 @@ class McpListToolsCompleted(ItemEvent, tag="response.mcp_list_tools.completed"):
     """It has listed them."""
 
 
+class Keepalive(msgspec.Struct, tag_field="type", tag="keepalive"):
+    """Nothing has happened for a while. The edge makes it for one client, with the number of the event that it sent
+    last: it takes no number, and isn't kept.
+    """
+
+    sequence_number: int
+
+
 Delta = (
     OutputTextDelta
     | ReasoningTextDelta

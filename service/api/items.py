@@ -5,18 +5,32 @@ are loaded all the same.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.api.content import USUAL_BOUNDS, Images, Part, PictureBounds, ReadPicture, ReadPictures, images_in, text_of
+from service.api.content import (
+    IMAGE,
+    USUAL_BOUNDS,
+    Images,
+    Part,
+    PictureBounds,
+    ReadPicture,
+    ReadPictures,
+    images_in,
+    text_of,
+    text_part,
+)
+from service.api.replay import LeftOut
 from service.api.request import Effort
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
 from service.decoding import ABSENT, Json
 from service.errors import InvalidRequest, invalid_value, not_allowed
+from service.markup.speech import REFERENCE
 from store.turn import MOST_PICTURE_BYTES
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -85,6 +99,29 @@ class MessageItem(InputItem, tag="message"):
     def images(self) -> list[str]:
         """See InputItem."""
         return images_in(self.content)
+
+
+class AgentMessageItem(InputItem, tag="agent_message", kw_only=True):
+    """The words of one agent of the client's to another."""
+
+    author: str
+    recipient: str
+    content: list[dict[str, Any]]
+
+    @property
+    def parts(self) -> int:
+        """How many content parts it has."""
+        return len(self.content)
+
+    @property
+    def text(self) -> str:
+        """Its words in a prompt, which say whose they are."""
+        said = "".join(part["text"] for part in self.content)
+        return said if self.author in said else f"Message from {self.author}:\n{said}"
+
+
+class LeftOutItem(InputItem, tag="left_out"):
+    """The place of an item of a history that can't be read. It is in no list, and adds nothing to a prompt."""
 
 
 class FunctionCallItem(InputItem, tag="function_call"):
@@ -318,6 +355,16 @@ class CompactionItem(InputItem, tag="compaction"):
     encrypted_content: str
 
 
+class CompactionSummaryItem(CompactionItem, tag="compaction_summary", kw_only=True):
+    """The same under its first name. One that can't be opened is left out, as its client can't have another."""
+
+    encrypted_content: str = ""
+
+
+class ContextCompactionItem(CompactionSummaryItem, tag="context_compaction", kw_only=True):
+    """The same, as Codex notes it."""
+
+
 class CompactionTriggerItem(InputItem, tag="compaction_trigger"):
     """The wish for a compaction of all before it."""
 
@@ -366,6 +413,8 @@ class ItemReference(InputItem, tag="item_reference"):
 
     reference: str = ""
     """The id of the stored item."""
+    replayed: bool = False
+    """Whether it is of a history: it is left out where nothing is stored under that id."""
 
 
 class CodeInterpreterCallItem(InputItem, tag="code_interpreter_call"):
@@ -427,6 +476,7 @@ FOREIGN: dict[str, Foreign] = {
     "computer_call": Foreign(("call_id", "action", "actions", "pending_safety_checks", "status")),
     "computer_call_output": Foreign(("call_id", "output", "acknowledged_safety_checks", "status")),
     "mcp_list_tools": Foreign(("server_label", "tools", "error")),
+    "ghost_snapshot": Foreign(("ghost_commit",)),
 }
 """One rule for all of them: the `asked` members become a call and the `told` ones the tool's answer, each as its text
 or its JSON. A kind that has both is left out while it has no answer. A kind that has neither adds nothing to a prompt:
@@ -500,6 +550,16 @@ MAX_REFERENCED_BYTES = 8_388_608
 """The most bytes of stored items that one request may refer to: the default limit of a body."""
 
 
+class Elsewhere(NamedTuple):
+    """The part of an image whose picture is at a URL of http, the place of that, and whether the part is of a history:
+    then it leaves its line where the picture can't be had.
+    """
+
+    part: dict[str, Any]
+    where: str
+    replayed: bool
+
+
 class Gathered(msgspec.Struct):
     """The effects of items on the request as a whole: lists of tools that were `added`, with their places, and the
     count of their tools and bytes; lists that searches `loaded`, the oldest first; another effort, or another format
@@ -514,8 +574,7 @@ class Gathered(msgspec.Struct):
     pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)
     images: Images = msgspec.field(default_factory=Images)
     """The parts of images whose pictures are still to be read."""
-    elsewhere: Images = msgspec.field(default_factory=Images)
-    """Those whose pictures are at URLs of http, with the places of these."""
+    elsewhere: list[Elsewhere] = msgspec.field(default_factory=list[Elsewhere])
     parts: list[Part] | None = None
     """The parts of the item that is read, where they were read before it."""
     shown: int = 0
@@ -529,18 +588,54 @@ class Gathered(msgspec.Struct):
     references: dict[str, None] = msgspec.field(default_factory=dict[str, None])
     trigger: str | None = None
     """The place of the wish for a compaction."""
+    left_out: LeftOut = msgspec.field(default_factory=LeftOut)
+    replays: bool = False
+    """Whether the item that is read is of a history: it is left out where it can't be read."""
+    leaving_out: LeftOut | None = None
+    """The same of its parts, by their kinds; None where such a part is refused."""
+    lost: list[Any] = msgspec.field(default_factory=list[Any])
+    """The ids of calls that are left out, whatever they are: their outputs are as well."""
+    replayed: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])
+    """The parts of a history with pictures, the oldest first: they make room for newer ones."""
+    replayed_at: set[str] = msgspec.field(default_factory=set[str])
+    """The places of tools and formats of a history, which are left out where they can't be read."""
+    uses: Counter[str] = msgspec.field(default_factory=Counter[str])
+    """How many parts show each of the pictures."""
 
     def where(self, place: int) -> str:
         """The parameter that an item is, as its client knows it."""
         return f"input[{self.begins_at + place}]"
 
-    def take(self, found: ReadPicture, where: str, bounds: PictureBounds) -> None:
-        """Take a picture that is shown once more. Raises InvalidRequest for too many."""
-        self.pictures[found.picture.digest.hex()] = found
+    def take(self, found: ReadPicture, part: dict[str, Any], where: str, bounds: PictureBounds) -> None:
+        """Take the picture of a part, which is shown once more. Where there are too many, the oldest of a history go.
+        Raises InvalidRequest.
+        """
+        digest = found.picture.digest.hex()
+        self.pictures[digest] = found
         self.shown += 1
+        self.uses[digest] += 1
+        if self.leaving_out is not None:
+            self.replayed.append(part)
+        while self._has_too_many(bounds):
+            if not self.replayed:
+                raise too_many_pictures(where, bounds)
+            oldest = self.replayed.pop(0)
+            digest = oldest["image_url"].removeprefix(REFERENCE)
+            self.shown -= 1
+            self.uses[digest] -= 1
+            if not self.uses[digest]:
+                del self.pictures[digest]
+            self.leave_out(oldest)
+
+    def _has_too_many(self, bounds: PictureBounds) -> bool:
         size = sum(len(each.picture.data) for each in self.pictures.values())
-        if self.shown > bounds.request or size > MOST_PICTURE_BYTES:
-            raise too_many_pictures(where, bounds)
+        return self.shown > bounds.request or size > MOST_PICTURE_BYTES
+
+    def leave_out(self, part: dict[str, Any]) -> None:
+        """Put the line that stands for an image into the place of its part."""
+        self.left_out.add(part["type"])
+        part.clear()
+        part |= text_part("input_text", f"{IMAGE}\n")
 
 
 def too_many_pictures(where: str, bounds: PictureBounds) -> InvalidRequest:

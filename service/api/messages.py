@@ -7,9 +7,11 @@ reasoning, so that a client that sends it back goes on from the very tokens. Blo
 the answer and aren't served are refused by name. Source: anthropic 2.14, types/message_create_params.py.
 """
 
+import re
 from base64 import b64encode
-from collections.abc import Generator
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Meta, Raw
@@ -28,6 +30,7 @@ from service.api.chat import (
 )
 from service.api.content import MAX_PARTS
 from service.api.items import BYTES_A_STEP
+from service.api.replay import BLOCKS, Fate, kind_of
 from service.api.request import MAX_INT, MAX_STOPS, MAX_USER_CHARS
 from service.api.response import FunctionCall, Message, Reasoning, Response
 from service.decoding import ABSENT, Json, Kind, decode, decode_list, shown_raw
@@ -45,7 +48,6 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
 """Members that aren't served, each with the value at which it changes nothing besides null, and with advice."""
 
 _TOOL_UNSERVED: dict[str, tuple[bytes, str]] = {
-    "defer_loading": (b"false", "Each tool is told to the model."),
     "allowed_callers": (b'["direct"]', "The model alone calls it."),
     "input_examples": (b"[]", "Give examples in its description."),
 }
@@ -69,6 +71,12 @@ out where it is redacted.
 
 _OWN_TOOLS = "Give a tool of yours, with 'name' and 'input_schema': those of Anthropic's are not run here."
 _BLOCKS = "Send blocks of type 'text', 'image', 'document', 'tool_use', 'tool_result' or 'thinking'."
+
+_SEARCH = re.compile(r"tool_?search", re.IGNORECASE)
+"""A name that a client's own search for tools has: tools with `defer_loading` are told of once it has found them."""
+
+MAX_DEPTH = 16
+"""How deep what a server's tool has answered is looked at; what lies deeper is left out."""
 _FAILED = b'{"type":"text","text":"Error: "}'
 """The part before the result of a tool that failed."""
 
@@ -108,14 +116,14 @@ class _Choice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Tool(msgspec.Struct, forbid_unknown_fields=True):
-    name: Raw = ABSENT
+    name: str
     type: str | None = None
     description: Raw = ABSENT
     input_schema: Raw = ABSENT
     strict: Raw = ABSENT
     cache_control: Raw = ABSENT
     eager_input_streaming: Raw = ABSENT
-    defer_loading: Raw = ABSENT
+    defer_loading: bool | None = None
     allowed_callers: Raw = ABSENT
     input_examples: Raw = ABSENT
 
@@ -156,14 +164,16 @@ class _Source(msgspec.Struct):
     media_type: str = ""
     data: Raw = ABSENT
     url: Raw = ABSENT
+    content: Raw = ABSENT
 
 
 class _Block(msgspec.Struct):
     type: str
+    tool_name: str | None = None
     text: Raw = ABSENT
-    source: _Source | None = None
+    source: _Source | str | None = None
     title: Raw = ABSENT
-    context: Raw = ABSENT
+    context: str | None = None
     citations: Raw = ABSENT
     thinking: Raw = ABSENT
     signature: Raw = ABSENT
@@ -174,6 +184,12 @@ class _Block(msgspec.Struct):
     tool_use_id: Raw = ABSENT
     content: Raw = ABSENT
     is_error: bool | None = None
+
+
+class _SearchResult(msgspec.Struct):
+    title: str
+    source: str
+    content: list[_Block]
 
 
 class _Broken(msgspec.Struct, forbid_unknown_fields=True):
@@ -214,6 +230,9 @@ class Told(NamedTuple):
     body: bytes
     """The body of the create request."""
     names: Names
+    left_out: Sequence[str]
+    """The kinds of what isn't in it."""
+    tools_left_out: Sequence[str]
     thinking: Thinking
 
 
@@ -230,7 +249,7 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
     translation = _Messages()
     if sent.system != ABSENT:
         translation.instructions += yield from translation.words(sent.system, "system")
-    yield from translation.take(sent.messages, limits.messages)
+    yield from translation.take(sent.messages, limits)
     if translation.speaks and not counts:
         advice = "An answer begins anew. Let the last message be the user's; 'Go on.' will do."
         raise not_served(f"{translation.last}.role", "assistant", advice)
@@ -240,13 +259,17 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
     thinking = _display(sent.thinking)
     wanted: Json = {"instructions": APART.join(translation.instructions) or None}
     wanted |= {name: value for name in AS_SENT if (value := getattr(sent, name)) != ABSENT}
-    wanted |= _settings(sent, limits)
+    wanted |= _settings(sent)
+    tools_left_out: list[str] = []
+    if sent.tools != ABSENT:
+        wanted |= _read_tools(sent.tools, limits, translation, tools_left_out)
     if not counts:
         wanted["max_output_tokens"] = sent.max_tokens
     if thinking != "hidden":
         wanted["include"] = ["reasoning.encrypted_content"]
     body = b'%b,"input":%b}' % (msgspec.json.encode(wanted)[:-1], items)
-    return Told(body, Names(translation.places, _RULES, "max_tokens", _INSIDE), thinking)
+    names = Names(translation.places, _RULES, "max_tokens", _INSIDE)
+    return Told(body, names, tuple(translation.left_out), tools_left_out, thinking)
 
 
 def _display(sent: _Thinking | None) -> Thinking:
@@ -255,7 +278,7 @@ def _display(sent: _Thinking | None) -> Thinking:
     return "omitted" if sent.display == "omitted" else "shown"
 
 
-def _settings(sent: _Own, limits: ChatLimits) -> Json:
+def _settings(sent: _Own) -> Json:
     """The members of a create request that have another form here. Raises InvalidRequest."""
     wanted: Json = {}
     at, edits = "context_management.edits", sent.context_management.edits if sent.context_management else ABSENT
@@ -275,8 +298,6 @@ def _settings(sent: _Own, limits: ChatLimits) -> Json:
     if output.format is not None:
         form = {"type": "json_schema", "name": "answer", "schema": output.format.schema, "strict": True}
         wanted["text"] = {"format": form}
-    if sent.tools != ABSENT:
-        wanted |= read_tools(sent.tools, limits, _tool)
     if (choice := sent.tool_choice) is not None:
         wanted["parallel_tool_calls"] = not choice.disable_parallel_tool_use
         named = {"type": "function", "name": choice.name}
@@ -295,16 +316,37 @@ def _effort(sent: _Thinking | None) -> str | None:
     return next((effort for most, effort in BUDGETS if sent.budget_tokens < most), "high")
 
 
+def _read_tools(raw: Raw, limits: ChatLimits, translation: "_Messages", left_out: list[str]) -> Json:
+    """The tools of a request, without those that the client has yet to find, and without Anthropic's own, which are
+    left out. Raises InvalidRequest.
+    """
+
+    def told(raw: Raw, where: str) -> Json | None:
+        kind = decode(raw, Kind, where).type
+        if kind in (None, "custom"):
+            return _tool(raw, where)
+        if limits.refuses:
+            raise not_served(f"{where}.type", kind, _OWN_TOOLS)
+        left_out.append(str(kind))
+        return None
+
+    read: list[Json] = [tool for tool in read_tools(raw, limits, told)["tools"] if tool is not None]
+    deferred = [tool.pop("defer_loading") for tool in read]
+    searched = any(not late and _SEARCH.search(str(tool["name"])) for tool, late in zip(read, deferred, strict=True))
+    shown = (
+        not (late and searched) or tool["name"] in translation.found for tool, late in zip(read, deferred, strict=True)
+    )
+    return {"tools": [tool for tool, is_shown in zip(read, shown, strict=True) if is_shown]}
+
+
 def _tool(raw: Raw, where: str) -> Json:
-    kind = decode(raw, Kind, where).type
-    if kind not in (None, "custom"):
-        raise not_served(f"{where}.type", kind, _OWN_TOOLS)
     tool = decode(raw, _Tool, where)
     refuse_unserved(tool, _TOOL_UNSERVED, f"{where}.")
     if tool.input_schema == ABSENT:
         raise missing(f"{where}.input_schema", "It is the JSON schema of what the tool is called with.")
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema, "strict": tool.strict}
-    return {"type": "function"} | {name: value for name, value in told.items() if value != ABSENT}
+    told = {"description": tool.description, "parameters": tool.input_schema, "strict": tool.strict}
+    given = {name: value for name, value in told.items() if value != ABSENT}
+    return {"type": "function", "name": tool.name, "defer_loading": bool(tool.defer_loading)} | given
 
 
 class _Messages(Translation):
@@ -318,6 +360,10 @@ class _Messages(Translation):
         super().__init__()
         self.speaks, self.last = False, ""
         """Whether the last message is the assistant's, and its place."""
+        self.found: set[str] = set()
+        """The names of the tools that a search has found."""
+        self._made: dict[bytes, tuple[_Block, str]] = {}
+        """The calls that a server ran and whose results are yet to come, by their ids, with their places."""
 
     def message(self, sent: _Message, where: str) -> Generator[None, None, None]:
         """See Translation."""
@@ -332,15 +378,22 @@ class _Messages(Translation):
         for number, raw in enumerate(blocks):
             at = f"{where}.content[{number}]"
             if self.speaks:
-                self._spoken(decode(raw, _Block, at), at, last=number == len(blocks) - 1)
-            elif (block := decode(raw, _Block, at)).type == "tool_result":
+                self.kept(raw, at, partial(self._spoken, last=number == len(blocks) - 1))
+            elif kind_of(raw) == "tool_result":
                 self._heard(role, parts, where, number)
-                yield from self._result(block, at)
+                try:
+                    yield from self._result(raw, at)
+                except InvalidRequest as refusal:
+                    if not self.replays or refusal.param == "messages":
+                        raise
+                    self.left_out.add("tool_result")
             else:
-                parts.append(_part(block, at))
+                parts.append(self.taken(raw, at, self._part))
             if self.had_enough(raw):
                 yield
         self._heard(role, parts, where, len(blocks))
+        self.left_out.add_all(block.type for block, _ in self._made.values())
+        self._made.clear()
 
     def _heard(self, role: bytes, parts: list[bytes], where: str, end: int) -> None:
         """Add the parts before the block at `end` as a message, and leave none."""
@@ -348,19 +401,21 @@ class _Messages(Translation):
             self.say(Place(where, before=end - len(parts)), role, b"[%b]" % b",".join(parts))
             parts.clear()
 
-    def _result(self, block: _Block, where: str) -> Generator[None, None, None]:
+    def _result(self, raw: Raw, where: str) -> Generator[None, None, None]:
+        block = decode(raw, _Block, where)
         if block.tool_use_id == ABSENT:
             raise missing(f"{where}.tool_use_id", "Name the call that is answered.")
         raw = _SAYS_NOTHING if block.content == ABSENT else block.content
-        content = yield from self.content(raw, f"{where}.content", lambda raw, at: _part(decode(raw, _Block, at), at))
+        content = yield from self.content(raw, f"{where}.content", self._part)
         if block.is_error:
             text = b'{"type":"text","text":%b}' % content if raw != _SAYS_NOTHING else b""
             parts = content[1:-1] if content.startswith(b"[") else text
             content = b"[%b]" % b",".join(filter(None, (_FAILED, parts)))
         self.output(Place(where, _OUTPUT, -1 if block.is_error else 0), bytes(block.tool_use_id), content)
 
-    def _spoken(self, block: _Block, where: str, *, last: bool) -> None:
+    def _spoken(self, raw: Raw, where: str, *, last: bool) -> None:
         """Add a block of the model's own. What it said before anything else was no answer yet."""
+        block = decode(raw, _Block, where)
         if block.type == "text":
             if block.text != _SAYS_NOTHING:
                 phase = b"" if last else b"commentary"
@@ -374,8 +429,63 @@ class _Messages(Translation):
                 self.add(Place(where, _HIDDEN), item)
         elif block.type == "tool_use":
             self.call(Place(where, _CALL), bytes(block.id), bytes(block.name), _arguments(block.input, where))
+        elif block.type in ("server_tool_use", "mcp_tool_use") and self.replays:
+            self._made[bytes(block.id)] = block, where
+        elif BLOCKS.get(block.type) is Fate.TEXT and bytes(block.tool_use_id) in self._made and self.replays:
+            self._ran(*self._made.pop(bytes(block.tool_use_id)), block)
+        elif block.type == "compaction" and self.replays:
+            self._compacted(block, where)
         else:
             raise not_served(f"{where}.type", block.type, _BLOCKS)
+
+    def _ran(self, call: _Block, where: str, result: _Block) -> None:
+        """Add a call that a server ran, and what came of it."""
+        told = msgspec.json.encode(_shown(result.content, where))
+        self.call(Place(where, _CALL), bytes(call.id), bytes(call.name), _arguments(call.input, where))
+        self.output(Place(where), bytes(call.id), told)
+
+    def _compacted(self, block: _Block, where: str) -> None:
+        """Put a summary in the place of all before it."""
+        summary = decode(block.content, str, f"{where}.content")
+        if not summary:
+            raise missing(f"{where}.content", "It is the summary.")
+        self.items.clear()
+        self.places.clear()
+        self.say(Place(where), b"user", msgspec.json.encode(f"[A summary of the conversation so far:]\n{summary}"))
+
+    def _part(self, raw: Raw, where: str) -> bytes:
+        """The JSON of a part, or of several with commas, in the form of an item's. Raises InvalidRequest."""
+        block = decode(raw, _Block, where)
+        if block.type == "tool_reference" and block.tool_name is not None:
+            self.found.add(block.tool_name)
+            return _text(f"Loaded: {block.tool_name}.")
+        if block.type == "browser_state":
+            return _text(_shown(raw, where))
+        if block.type == "search_result":
+            found = decode(raw, _SearchResult, where)
+            texts = [decode(each.text, str, f"{where}.content") for each in found.content]
+            return _text("\n".join((f"[Search result: {found.title} ({found.source})]", *texts, "")))
+        if block.type == "document":
+            if decode(block.citations, _Citations | None, f"{where}.citations") not in _UNCITED:
+                if not self.leaves_parts:
+                    raise not_served(f"{where}.citations", "enabled", "Answers are texts; leave it out.")
+                self.left_out.add("citations")
+            parts = [_text(f"[About the next document: {block.context}]\n")] if block.context else []
+            if isinstance(block.source, _Source) and block.source.type == "content":
+                return b",".join((*parts, *self._parts_of(block.source, where)))
+            return b",".join((*parts, _part(block, where)))
+        return _part(block, where)
+
+    def _parts_of(self, source: _Source, where: str) -> list[bytes]:
+        """The parts of a document that are blocks of its own."""
+        at = f"{where}.source.content"
+        if bytes(memoryview(source.content)[:1]) == b'"':
+            return [b'{"type":"text","text":%b}' % bytes(source.content)]
+        blocks = enumerate(decode_list(source.content, MAX_PARTS, at))
+        return [
+            self.taken(raw, f"{at}[{place}]", lambda raw, at: _part(decode(raw, _Block, at), at))
+            for place, raw in blocks
+        ]
 
     def _thought(self, block: _Block, where: str) -> None:
         thought, signature = bytes(block.thinking), bytes(block.signature)
@@ -389,6 +499,33 @@ class _Messages(Translation):
 
 
 _SAYS_NOTHING = Raw(b'""')
+
+
+def _text(said: str) -> bytes:
+    return msgspec.json.encode({"type": "text", "text": said})
+
+
+def _shown(raw: Raw, where: str) -> str:
+    """What a server's tool has answered, as the model is told: its JSON without what is sealed or binary. Raises
+    InvalidRequest for one that is too long.
+    """
+    _check_size(raw, f"{where}.content")
+    answer = _readable(decode(raw, Any, f"{where}.content"), MAX_DEPTH)
+    return answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
+
+
+def _readable(value: Any, depth: int) -> Any:
+    if isinstance(value, list):
+        return [_readable(each, depth - 1) for each in cast(list[Any], value)] if depth else []
+    if not isinstance(value, dict):
+        return value
+    members = cast(Json, value).items()
+    kept = ((name, each) for name, each in members if "encrypted" not in name and name not in _OPAQUE)
+    return {name: _readable(each, depth - 1) for name, each in kept} if depth else {}
+
+
+_OPAQUE = ("data", "signature", "file_id", "cache_control")
+"""The members of a tool's answer that say nothing to a model."""
 
 
 def _arguments(raw: Raw, where: str) -> bytes:
@@ -421,7 +558,7 @@ def _part(block: _Block, where: str) -> bytes:
         return b'{"type":"text","text":%b}' % bytes(block.text)
     if block.type not in ("image", "document"):
         raise not_served(f"{where}.type", block.type, TEXT_ONLY)
-    if (source := block.source) is None:
+    if not isinstance(source := block.source, _Source):
         raise missing(f"{where}.source", "It has the file.")
     if block.type == "image" and source.type == "url":
         return b'{"type":"input_image","image_url":%b}' % bytes(source.url)
@@ -438,15 +575,14 @@ def _part(block: _Block, where: str) -> bytes:
 
 def _document(block: _Block, source: _Source, where: str) -> bytes:
     """The JSON of a text file, of a source whose data is a string. Raises InvalidRequest."""
-    if block.context != ABSENT:
-        raise not_served(f"{where}.context", shown_raw(block.context), "Say it in a text.")
-    if decode(block.citations, _Citations | None, f"{where}.citations") not in (None, _Citations(False), _Citations()):
-        raise not_served(f"{where}.citations", "enabled", "Answers are texts; leave it out.")
     data = bytes(source.data)
     if source.type == "text":
         _check_size(source.data, f"{where}.source.data")
         data = b'"%b"' % b64encode(decode(source.data, str, f"{where}.source.data").encode())
     return b'{"type":"input_file","filename":%b,"file_data":%b}' % (bytes(block.title), data)
+
+
+_UNCITED = (None, _Citations(False), _Citations())
 
 
 # --- answers ---

@@ -162,7 +162,7 @@ class PassedLimits(msgspec.Struct, frozen=True):
     """The most messages, tools, and bytes of the tools' JSON in one request."""
 
     messages: int = 4096
-    tools: int = 128
+    tools: int = 512
     tools_bytes: int = 1_048_576
 
 

@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from service.api import ids
 from service.api import items as listed
 from service.api.content import (
+    MAX_PARTS,
     USUAL_BOUNDS,
     Images,
     Part,
@@ -33,6 +34,7 @@ from service.api.items import (
     BYTES_A_STEP,
     FOREIGN,
     MAX_REFERENCED_BYTES,
+    Elsewhere,
     Execution,
     Gathered,
     InputItem,
@@ -41,6 +43,7 @@ from service.api.items import (
     checked_name,
     foreign_kind,
 )
+from service.api.replay import Fate, New, answers, call_id_in, kind_of, new_in
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
@@ -141,7 +144,14 @@ class _Reasoning(msgspec.Struct):
 
 def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
-    content = text_or_parts(sent.content, kind, f"{where}.content", images=_images(gathered), parts=gathered.parts)
+    content = text_or_parts(
+        sent.content,
+        kind,
+        f"{where}.content",
+        images=_images(gathered),
+        parts=gathered.parts,
+        left_out=gathered.leaving_out,
+    )
     if isinstance(content, str):
         content = [text_part(kind, content)]
     if sent.role in ("system", "developer"):
@@ -156,6 +166,36 @@ def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> listed.Reaso
         content=[{"type": "reasoning_text", "text": part.text or ""} for part in content],
         summary=[{"type": "summary_text", "text": part.text or ""} for part in summary],
         encrypted_content=UNSET if sent.encrypted_content is None else sent.encrypted_content,
+    )
+
+
+class _AgentMessage(msgspec.Struct):
+    author: str
+    recipient: str
+    content: Raw
+
+
+class _AgentPart(msgspec.Struct):
+    text: str | None = None
+    encrypted_content: str | None = None
+
+
+_SEALED_ELSEWHERE = re.compile(r"(?:gAAAA|hs_)[A-Za-z0-9_-]{60,}={0,2}")
+"""The content of a part that another service has sealed; where nothing is sealed, the part has the words themselves."""
+
+
+def _agent_message(sent: _AgentMessage, where: str, gathered: Gathered) -> listed.AgentMessageItem:
+    """The words of one agent to another, as Codex sends them."""
+    texts: list[str] = []
+    for place, raw in enumerate(decode_list(sent.content, MAX_PARTS, f"{where}.content")):
+        part = decode(raw, _AgentPart, f"{where}.content[{place}]")
+        sealed = part.encrypted_content or ""
+        if _SEALED_ELSEWHERE.fullmatch(sealed):
+            gathered.left_out.add("encrypted_content")
+        else:
+            texts += filter(None, (part.text, sealed))
+    return listed.AgentMessageItem(
+        author=sent.author, recipient=sent.recipient, content=[text_part("input_text", text) for text in texts]
     )
 
 
@@ -231,8 +271,15 @@ class _ShellOutput(msgspec.Struct):
 def _call_output(item: type[listed.FunctionCallOutputItem]) -> Reader:
     def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
         call_id = checked_call_id(sent.call_id, f"{where}.call_id")
-        at, images = f"{where}.output", _images(gathered)
-        return item(call_id, text_or_parts(sent.output, "input_text", at, images=images, parts=gathered.parts))
+        output = text_or_parts(
+            sent.output,
+            "input_text",
+            f"{where}.output",
+            images=_images(gathered),
+            parts=gathered.parts,
+            left_out=gathered.leaving_out,
+        )
+        return item(call_id, output)
 
     return Reader(_CallOutput, read)
 
@@ -292,6 +339,7 @@ def _found_tools(sent: Any, where: str, gathered: Gathered) -> listed.ToolSearch
     execution = _execution(sent, where)
     shown = _listed_tools(decode_list(sent.tools, MAX_LOADED, at), at)
     gathered.loaded.append((at, sent.tools))
+    _note_replayed(gathered, at)
     return listed.ToolSearchOutputItem(sent.call_id, shown, execution, sent.status or "completed")
 
 
@@ -352,6 +400,8 @@ class _Reference(msgspec.Struct):
 
 
 def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> listed.CompactionTriggerItem:
+    if gathered.replays:
+        raise invalid_value(f"{where}.type", "compaction_trigger", "It is the last item, or there is none.")
     gathered.trigger = gathered.trigger or where
     return listed.CompactionTriggerItem()
 
@@ -369,6 +419,7 @@ def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) ->
         )
     shown = _listed_tools(tools, at)
     gathered.added.append((at, sent.tools))
+    _note_replayed(gathered, at)
     return listed.AdditionalToolsItem(shown)
 
 
@@ -379,8 +430,14 @@ def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gath
         item.reasoning = {"effort": sent.reasoning.effort}
     if sent.text is not None and sent.text.format != ABSENT:
         gathered.format = (sent.text.format, f"{where}.text.format")
+        _note_replayed(gathered, gathered.format[1])
         item.text = {"format": sent.text.format}
     return item
+
+
+def _note_replayed(gathered: Gathered, where: str) -> None:
+    if gathered.replays:
+        gathered.replayed_at.add(where)
 
 
 def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.ItemReference:
@@ -389,7 +446,7 @@ def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.
     if sent.id in gathered.references:
         raise invalid_value(f"{where}.id", sent.id, "This item is in the input already; refer to each item once.")
     gathered.references[sent.id] = None
-    return listed.ItemReference(reference=sent.id)
+    return listed.ItemReference(reference=sent.id, replayed=gathered.replays)
 
 
 _STATUS: dict[str, Check] = {"status": lambda status, where: status or "completed"}
@@ -404,7 +461,10 @@ READERS: dict[str, Reader] = {
     "custom_tool_call_output": _call_output(listed.CustomToolCallOutputItem),
     "reasoning": Reader(_Reasoning, _reasoning),
     "item_reference": Reader(_Reference, _item_reference),
+    "agent_message": Reader(_AgentMessage, _agent_message),
     "compaction": _as_sent(listed.CompactionItem),
+    "compaction_summary": _as_sent(listed.CompactionSummaryItem),
+    "context_compaction": _as_sent(listed.ContextCompactionItem),
     "compaction_trigger": Reader(_Trigger, _compaction_trigger),
     "additional_tools": Reader(_AdditionalTools, _additional_tools),
     "configuration_update": Reader(_ConfigurationUpdate, _configuration_update),
@@ -440,6 +500,11 @@ READERS: dict[str, Reader] = {
     **{kind: Reader(foreign_kind(kind), _foreign) for kind in FOREIGN},
 }
 """The types of items that are read, and their readers."""
+
+ITEMS: Mapping[str, Fate] = dict.fromkeys(READERS, Fate.READ) | {
+    kind: Fate.LEFT_OUT for kind, foreign in FOREIGN.items() if not (foreign.asked or foreign.told)
+}
+"""The fates of the types of items."""
 
 _SHOWN = ("message", "reasoning", "function_call", "custom_tool_call", "their outputs", "item_reference", "compaction")
 """The types that a refusal names."""
@@ -486,8 +551,11 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
         yield
     items: list[InputItem] = []
     read = parts = 0
+    new = New(0, False) if gathered.bounds is None else (yield from new_in(sent))
     for place, item in enumerate(sent, 1):
-        items.append((yield from _read_item(item, gathered.where(place - 1), gathered)))
+        gathered.replays = place <= new.first
+        gathered.leaving_out = gathered.left_out if gathered.replays or new.answered else None
+        items.append((yield from _read_sent(item, gathered.where(place - 1), gathered)))
         parts = _count_parts(parts, items[-1], max_items)
         read += len(memoryview(item))
         if place % ITEMS_A_STEP == 0 or read > BYTES_A_STEP:
@@ -496,6 +564,23 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     if gathered.trigger is not None and gathered.trigger != gathered.where(len(items) - 1):
         raise invalid_value(f"{gathered.trigger}.type", "compaction_trigger", "It is the last item, or there is none.")
     return items
+
+
+def _read_sent(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None, InputItem]:
+    """Read an item that was sent; one of a history is left out where it can't be read, and an output with its call.
+    Raises InvalidRequest.
+    """
+    if not (gathered.lost and answers(kind_of(raw)) and call_id_in(raw) in gathered.lost):
+        try:
+            return (yield from _read_item(raw, where, gathered))
+        except InvalidRequest:
+            if not gathered.replays:
+                raise
+        gathered.images = []
+        if (call := call_id_in(raw)) is not None:
+            gathered.lost.append(call)
+    gathered.left_out.add(kind_of(raw))
+    return listed.LeftOutItem()
 
 
 def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False) -> Generator[None, None, InputItem]:
@@ -507,20 +592,20 @@ def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False
     sent = decode(raw, reader.sent, where)
     if long:
         yield
-    gathered.parts = (yield from _parts_of_long(sent, where)) if long else None
+    gathered.parts = (yield from _parts_of_long(sent, where, gathered)) if long else None
     item = reader.read(sent, where, gathered)
     if gathered.images:
         yield from _read_pictures(gathered, stored=stored)
     return item
 
 
-def _parts_of_long(sent: msgspec.Struct, where: str) -> Generator[None, None, list[Part] | None]:
+def _parts_of_long(sent: msgspec.Struct, where: str, gathered: Gathered) -> Generator[None, None, list[Part] | None]:
     """The parts of a long message, or of a call's output, in steps; None of anything else, and of a text."""
     name = "content" if isinstance(sent, _Message) else "output" if isinstance(sent, _CallOutput) else None
     raw: Raw = ABSENT if name is None else getattr(sent, name)
     if bytes(memoryview(raw)[:1]) != b"[":
         return None
-    return (yield from parts_in_steps(raw, f"{where}.{name}"))
+    return (yield from parts_in_steps(raw, f"{where}.{name}", gathered.leaving_out))
 
 
 def _read_pictures(gathered: Gathered, *, stored: bool) -> Generator[None, None, None]:
@@ -530,14 +615,21 @@ def _read_pictures(gathered: Gathered, *, stored: bool) -> Generator[None, None,
     bounds = gathered.bounds or USUAL_BOUNDS
     images, gathered.images = gathered.images, []
     for part, place in images:
-        if part["file_id"] is not None and not stored:
-            raise not_served(f"{place}.file_id", part["file_id"], "Send the picture itself: a data URL in 'image_url'.")
         where = f"{place}.image_url"
-        found = yield from read_picture(part, where, bounds)
+        try:
+            if part["file_id"] is not None and not stored:
+                advice = "Send the picture itself: a data URL in 'image_url'."
+                raise not_served(f"{place}.file_id", part["file_id"], advice)
+            found = yield from read_picture(part, where, bounds)
+        except InvalidRequest:
+            if stored or gathered.leaving_out is None:
+                raise
+            gathered.leave_out(part)
+            continue
         if found is not None:
-            gathered.take(found, where, bounds)
+            gathered.take(found, part, where, bounds)
         elif not stored:
-            gathered.elsewhere.append((part, where))
+            gathered.elsewhere.append(Elsewhere(part, where, gathered.leaving_out is not None))
 
 
 def resolve(
@@ -554,6 +646,10 @@ def resolve(
         if isinstance(item, listed.ItemReference):
             where = gathered.where(place)
             raw = stored.get(item.reference)
+            if raw is None and item.replayed:
+                gathered.left_out.add(item.kind)
+                resolved.append(listed.LeftOutItem())
+                continue
             if raw is None:
                 raise invalid_value(f"{where}.id", item.reference, "No item with this id is stored; send it whole.")
             size += len(memoryview(raw))
@@ -606,7 +702,9 @@ def led_by(items: bytes, raw: Raw) -> Raw:
     return Raw(items[:-1] + comma + own)
 
 
-def identify(items: Sequence[InputItem], response_id: str) -> None:
-    """Give each item its id, which follows from its place in the input of this response."""
-    for place, item in enumerate(items):
+def identify(items: Sequence[InputItem], response_id: str) -> list[InputItem]:
+    """Give each item its id, which follows from its place in the input of this response; the items that are listed."""
+    shown = [(place, item) for place, item in enumerate(items) if not isinstance(item, listed.LeftOutItem)]
+    for place, item in shown:
         item.id = ids.input_item_id(response_id, item.kind, place)
+    return [item for _, item in shown]

@@ -486,7 +486,7 @@ def _refuse_what_does_not_go_together(
         raise missing("input", "Give 'input', or 'previous_response_id' to continue a response.")
     if sent.stream_options is not None and not sent.stream:
         raise invalid_value("stream_options", "given without stream", "It is only allowed with 'stream': true.")
-    continues = sent.previous_response_id and not remembers
+    continues = sent.previous_response_id is not None and not remembers
     if not store and (sent.store or continues or sent.conversation is not None):
         param = "store" if sent.store else "previous_response_id" if continues else "conversation"
         raise not_served(param, "given", "This service stores no responses; send the whole conversation as input.")
@@ -514,7 +514,11 @@ def _refuse_beside_a_window(sent: CreateBody, window: Window) -> None:
 
 
 def _refuse_beside_a_conversation(sent: CreateBody) -> None:
-    """Raise InvalidRequest for parameters that contradict a conversation, which has a history of its own."""
+    """Raise InvalidRequest for parameters that contradict a conversation, which has a history of its own, and for one
+    without an id.
+    """
+    if "" in (sent.conversation, getattr(sent.conversation, "id", None)):
+        raise invalid_value("conversation", "", "Give the id of a conversation, or leave it out.")
     if sent.previous_response_id is not None:
         raise InvalidRequest(
             "Mutually exclusive parameters: previous_response_id, conversation. Give the one or the other.",

@@ -42,7 +42,7 @@ from service.settings.engines import DEMO, no_name_of_demo
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import Settings, display, variable
 from service.settings.sources import env_file, service_links
-from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
+from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import HANG_UP, STOP_SIGNALS, Terminal
 from store.embedded import EmbeddedServer
@@ -356,7 +356,9 @@ class Config(uvicorn.Config):
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self._create_app = create_app
         self.connection_limits = ConnectionLimits(
-            connections=settings.max_connections, send_seconds=settings.send_seconds
+            connections=settings.max_connections,
+            send_seconds=settings.send_seconds,
+            linger_bytes=max(LINGER_BYTES, 2 * settings.max_body_bytes),
         )
         super().__init__(self.renew(settings), factory=True, **options)
 

@@ -5,7 +5,7 @@ conversation begins with them as it would if they had been sent with it. Nothing
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
@@ -55,18 +55,22 @@ class _Id(msgspec.Struct):
     id: str | None = None
 
 
-async def begin(service: Service, tenant: str, new: New, named: Named = _as_it_is) -> Conversation:
+Tell = Callable[[Iterable[str], Iterable[str]], None]
+"""Told of the tools and of the kinds of items that are left out."""
+
+
+async def begin(service: Service, tenant: str, new: New, tell: Tell, named: Named = _as_it_is) -> Conversation:
     """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
     _refuse_another_type(new.items)
     if new.fork_of is None:
-        return await _begin(service, tenant, await named(service.conversations.new_id()), new, Chain())
+        return await _begin(service, tenant, await named(service.conversations.new_id()), new, Chain(), tell)
     try:
-        return await _fork(service, tenant, new, new.fork_of, named)
+        return await _fork(service, tenant, new, new.fork_of, tell, named)
     except (NotFound, NotContinuable, TurnTooLarge) as error:
         raise fork_refusal(error) from error
 
 
-async def _fork(service: Service, tenant: str, new: New, source: str, named: Named) -> Conversation:
+async def _fork(service: Service, tenant: str, new: New, source: str, tell: Tell, named: Named) -> Conversation:
     """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
     conversations = service.conversations
     id, pin = await named(conversations.new_id(source)), service.store.token()
@@ -75,14 +79,14 @@ async def _fork(service: Service, tenant: str, new: New, source: str, named: Nam
         chain = loan.taken
         omitted = await omitted_items(service.store, tenant, chain.ids)
         await in_steps(_refuse_items_of(chain.ids, new.items, omitted))
-        shown = await _begin(service, tenant, id, new, chain)
+        shown = await _begin(service, tenant, id, new, chain, tell)
         loan.over = True
     return shown
 
 
-async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain) -> Conversation:
+async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain, tell: Tell) -> Conversation:
     shown = Conversation(id, int(service.store.clock()), new.metadata)
-    first, _ = await _by_hand(service, tenant, service.conversations.first_turn_id(id), new.items, chain)
+    first, _ = await _by_hand(service, tenant, service.conversations.first_turn_id(id), new.items, chain, tell)
     with _told_by_the_log(id):
         await service.conversations.create(tenant, id, first, msgspec.json.encode(shown), pin=chain.pin or "")
     return shown
@@ -97,7 +101,7 @@ async def change(conversations: Conversations, tenant: str, id: str, metadata: d
 
 
 async def add_items(
-    service: Service, tenant: str, id: str, sent: msgspec.Raw, named: Named = _as_it_is
+    service: Service, tenant: str, id: str, sent: msgspec.Raw, tell: Tell, named: Named = _as_it_is
 ) -> Sequence[InputItem]:
     """Add items, which are still JSON, to a conversation; as they are listed.
 
@@ -109,7 +113,7 @@ async def add_items(
         omitted = await omitted_items(service.store, tenant, chain.ids)
         await in_steps(_refuse_items_of(chain.ids, sent, omitted))
         turn_id = await named(service.conversations.new_turn_id(id))
-        turn, items = await _by_hand(service, tenant, turn_id, sent, chain)
+        turn, items = await _by_hand(service, tenant, turn_id, sent, chain, tell)
         if not items:
             raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
         with _told_by_the_log(id):
@@ -186,20 +190,20 @@ def _refuse_another_type(sent: msgspec.Raw) -> None:
 
 
 async def _by_hand(
-    service: Service, tenant: str, id: str, sent: msgspec.Raw, chain: Chain
+    service: Service, tenant: str, id: str, sent: msgspec.Raw, chain: Chain, tell: Tell
 ) -> tuple[Turn, list[InputItem]]:
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
-        items, messages, pictures = await _render(service, tenant, sent, chain)
+        items, messages, pictures = await _render(service, tenant, sent, chain, tell)
     except InvalidRequest as error:
         raise _about_items(error) from None
-    identify(items, id)
+    items = identify(items, id)
     turn = by_hand(id, chain.tip, messages, msgspec.json.encode(items))
     return msgspec.structs.replace(turn, pictures=pictures), items
 
 
 async def _render(
-    service: Service, tenant: str, sent: msgspec.Raw, chain: Chain
+    service: Service, tenant: str, sent: msgspec.Raw, chain: Chain, tell: Tell
 ) -> tuple[list[InputItem], Messages, tuple[Picture, ...]]:
     """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(service.settings.picture_bounds)
@@ -220,13 +224,17 @@ async def _render(
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
     opener = await service.seals.of(tenant)
     pictures = gathered.pictures
-    conversion = Conversion(Rules(), opener, history_of(chain), items, SHORTENED_TOKENS, pictures=pictures)
+    leaves = None if gathered.bounds is None else gathered.left_out
+    conversion = Conversion(
+        *(Rules(), opener, history_of(chain), items, SHORTENED_TOKENS), pictures=pictures, left_out=leaves
+    )
     try:
         messages = tuple(await in_steps(conversion.messages_of(answered=False)))
     except TooManyTokens:
         raise InvalidRequest("The items are too long.", code="invalid_value", param="input") from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
+    tell((), gathered.left_out)
     return items, messages, tuple(each.picture for each in pictures.values())
 
 

@@ -25,7 +25,6 @@ from service.api.items import (
     CodeInterpreterCallItem,
     ConfigurationUpdateItem,
     ForeignItem,
-    Gathered,
     InputItem,
     McpApprovalRequestItem,
     MessageItem,
@@ -227,7 +226,7 @@ class _Preparation:
         pictures = tuple({each.digest: each for each in (*prompt.pictures, *parent.pictures)}.values())
         if _sees(model) and rules.hosts:
             rules = msgspec.structs.replace(rules, pictures=self._picture_room(prompt, pictures))
-        identify(prompt.items, id)
+        items = identify(prompt.items, id)
         sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
         if self.continuation is not None and self.continuation.recognised:
@@ -241,7 +240,7 @@ class _Preparation:
             stored=request.store,
             messages=(*notes, *prompt.messages),
             pictures=pictures,
-            items=msgspec.json.encode(prompt.items),
+            items=msgspec.json.encode(items),
             rules=rules,
             settings=_settings(request, base.instructions, prompt),
             connections=opener.seal(CONNECTIONS, msgspec.json.encode(looked.connections)) if looked.connections else "",
@@ -250,13 +249,14 @@ class _Preparation:
             said=self.continuation.said if self.continuation is not None and request.store else b"",
         )
         telling = (ForeignItem, ToolSearchCallItem)
-        unseen = [item.kind for item in prompt.items if isinstance(item, telling) and not item.is_shown]
-        if any(not (_sees(model) and _is_shown(item, url)) for item in prompt.items for url in item.images):
+        unseen = [*read.gathered.left_out]
+        unseen += [item.kind for item in items if isinstance(item, telling) and not item.is_shown]
+        if any(not (_sees(model) and _is_shown(item, url)) for item in items for url in item.images):
             unseen.append("input_image")
         return Prepared(
             plan,
             parent,
-            prompt.items,
+            items,
             read.tools.left_out,
             tuple(dict.fromkeys(unseen)),
             stream=request.stream,
@@ -303,10 +303,8 @@ class _Preparation:
         read = await in_steps(
             read_request(self.request, opener, parent.standing, *found, bounds=self.service.settings.picture_bounds)
         )
-        if read.elsewhere:
-            gathered = Gathered(read.bounds, pictures=read.pictures, shown=len(read.pictures), elsewhere=read.elsewhere)
-            fetcher, sees = self.service.picture_fetcher, _sees(self.model)
-            await fetcher.take(self.caller.tenant, gathered, self.resources, sees=sees)
+        fetcher, sees = self.service.picture_fetcher, _sees(self.model)
+        await fetcher.take(self.caller.tenant, read.gathered, self.resources, sees=sees)
         notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
             rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)

@@ -174,7 +174,7 @@ class _Calls:
 def recognises(request: CreateRequest) -> bool:
     """Whether a request may bring its whole history: it names nothing that it continues, and no template."""
     named = (request.previous_response_id, request.conversation, request.prompt, request.continuation_id)
-    return not any(named) and request.previous_input_messages == ABSENT and request.generate
+    return all(each is None for each in named) and request.previous_input_messages == ABSENT and request.generate
 
 
 def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from service.api import ids
-from service.api.content import USUAL_BOUNDS, Images, PictureBounds, data_url, take_picture
+from service.api.content import USUAL_BOUNDS, PictureBounds, data_url, take_picture
 from service.api.conversation import Omitted
-from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES, Gathered, too_many_pictures
+from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES, Elsewhere, Gathered, too_many_pictures
 from service.api.read import too_much_referenced
 from service.engine.port import EngineUnavailable
 from service.errors import InvalidRequest, unavailable
@@ -261,18 +261,22 @@ class PictureFetcher:
         """Take the pictures of a request that are elsewhere, which are in memory as long as its `resources`. Those of
         other hosts leave their line, or are refused for a model that `sees`. Raises InvalidRequest, and ApiError 503.
         """
-        bounds, wanted = gathered.bounds or USUAL_BOUNDS, Images()
-        for part, where in gathered.elsewhere:
-            if _is_allowed(part["image_url"], bounds):
-                wanted.append((part, where))
-            elif sees:
-                said = f"The picture of '{where}' is not fetched, as the operator doesn't allow its host. {_ADVICE}"
-                raise InvalidRequest(said, code="invalid_image_url", param=where)
+        bounds, wanted = gathered.bounds or USUAL_BOUNDS, list[Elsewhere]()
+        for each in gathered.elsewhere:
+            if _is_allowed(each.part["image_url"], bounds):
+                wanted.append(each)
+            elif sees and not each.replayed:
+                said = (
+                    f"The picture of '{each.where}' is not fetched, as the operator doesn't allow its host. {_ADVICE}"
+                )
+                raise InvalidRequest(said, code="invalid_image_url", param=each.where)
+        while wanted and gathered.shown + len(wanted) > bounds.request:
+            if not wanted[0].replayed:
+                raise too_many_pictures(wanted[-1].where, bounds)
+            gathered.leave_out(wanted.pop(0).part)
         if not wanted:
             return
-        if gathered.shown + len(wanted) > bounds.request:
-            raise too_many_pictures(wanted[-1][1], bounds)
-        most = min(len({part["image_url"] for part, _ in wanted}) * bounds.bytes, MOST_PICTURE_BYTES)
+        most = min(len({each.part["image_url"] for each in wanted}) * bounds.bytes, MOST_PICTURE_BYTES)
         async with aside.get()():
             try:
                 async with asyncio.timeout(ROOM_SECONDS):
@@ -281,21 +285,28 @@ class PictureFetcher:
                 raise unavailable("This process fetches too many pictures. Try again in a moment.") from None
             keep(await self._fetch_all(wanted, gathered, bounds))
 
-    async def _fetch_all(self, wanted: Images, gathered: Gathered, bounds: PictureBounds) -> int:
+    async def _fetch_all(self, wanted: Sequence[Elsewhere], gathered: Gathered, bounds: PictureBounds) -> int:
         """Fetch pictures one after another, each URL once; the bytes of them all. Raises InvalidRequest."""
-        found, where = dict[str, Picture](), ""
+        found = dict[str, Picture]()
         domains = () if ANY_HOST in bounds.urls else bounds.urls
-        try:
-            async with asyncio.timeout(FETCH_SECONDS):
-                for part, where in wanted:
-                    url = part["image_url"]
+        until = asyncio.get_running_loop().time() + FETCH_SECONDS
+        for part, where, replayed in wanted:
+            url = part["image_url"]
+            gathered.leaving_out = gathered.left_out if replayed else None
+            try:
+                async with asyncio.timeout_at(until):
                     if url not in found:
                         found[url] = await asyncio.to_thread(Picture.of, await self._fetch(url, domains))
-                    gathered.take(take_picture(part, found[url], where, bounds), where, bounds)
-        except (SearchFailure, TimeoutError) as error:
-            fault = str(error) or f"the pictures took more than {FETCH_SECONDS:g} s"
-            said = f"The picture of '{where}' could not be downloaded: {fault}. {_ADVICE}"
-            raise InvalidRequest(said, code="failed_to_download_image", param=where) from None
+                gathered.take(take_picture(part, found[url], where, bounds), part, where, bounds)
+            except (SearchFailure, TimeoutError, InvalidRequest) as error:
+                if replayed:
+                    gathered.leave_out(part)
+                    continue
+                if isinstance(error, InvalidRequest):
+                    raise
+                fault = str(error) or f"the pictures took more than {FETCH_SECONDS:g} s"
+                said = f"The picture of '{where}' could not be downloaded: {fault}. {_ADVICE}"
+                raise InvalidRequest(said, code="failed_to_download_image", param=where) from None
         return sum(len(each.data) for each in found.values())
 
 

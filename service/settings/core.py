@@ -390,7 +390,8 @@ class CoreSettings(Part):
     request_seconds: float = Field(600, gt=0, le=86_400)
     """The most that one response may take."""
     keepalive_seconds: float = Field(15, gt=0, le=3600)
-    """Seconds without an event before a comment keeps a stream's connection alive."""
+    """Seconds without an event before a `keepalive`, or a comment, keeps a stream's connection alive. Codex takes a
+    stream for dead after 300, most proxies after 60."""
     send_seconds: float = Field(60, gt=0, le=3600)
     """How long a client may take to send the body of a request, and may leave a stream unread before its connection is
     closed."""

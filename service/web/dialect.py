@@ -31,7 +31,7 @@ from service.decoding import Json
 from service.errors import ApiError
 from service.responses.prompt.compaction import Compacted
 from service.web.errors import JsonResponse, of_messages
-from service.web.sse import OBFUSCATION_STEP, Encoder
+from service.web.sse import KEEP_ALIVE, OBFUSCATION_STEP, Encoder
 
 
 class Dialect:
@@ -80,6 +80,10 @@ class OpenEncoder(Encoder):
     def __init__(self, *, obfuscate: bool) -> None:
         super().__init__(obfuscate=obfuscate)
         self._translation = Translation()
+
+    def keep_alive(self) -> bytes:
+        """See Encoder. The specification has no such event."""
+        return KEEP_ALIVE
 
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the events at the buffer's end, each in one piece."""
@@ -202,6 +206,10 @@ class ChatEncoder(Encoder):
         self._spoken: dict[str, str] = {}
         """The item of which a member of the deltas has told last."""
 
+    def keep_alive(self) -> bytes:
+        """See Encoder. Its events have no kind that a client could pass over."""
+        return KEEP_ALIVE
+
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the chunks of the events at the buffer's end, each in one piece."""
         for event in batch:
@@ -281,7 +289,6 @@ class MessagesEncoder(Encoder):
     """
 
     done = b""
-    keep_alive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def __init__(self, thinking: Thinking) -> None:
         super().__init__(obfuscate=False)
@@ -289,6 +296,10 @@ class MessagesEncoder(Encoder):
         self._begun, self._blocks = False, 0
         self._open: int | None = None
         """The place in the output of the item whose block is open."""
+
+    def keep_alive(self) -> bytes:
+        """See Encoder."""
+        return b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the events of the blocks at the buffer's end, each in one piece."""

@@ -1,5 +1,7 @@
 """Refusals over HTTP: OpenAI's envelope with all four of its keys, and Anthropic's where its API is asked."""
 
+from collections.abc import Mapping
+
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -35,6 +37,16 @@ class JsonResponse(Response):
 MESSAGES = "/v1/messages"
 """The prefix of the paths that are Anthropic's API."""
 
+MODELS = "/v1/models"
+VERSION = b"anthropic-version"
+"""The header with which that path is Anthropic's API, too."""
+
+
+def is_anthropics(path: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request to `path` is one to Anthropic's API."""
+    return path.startswith(MESSAGES) or (VERSION in headers and f"{path}/".startswith(f"{MODELS}/"))
+
+
 _KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -53,8 +65,10 @@ def of_messages(error: ApiError) -> Json:
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
-def envelope(error: ApiError, path: str = "", id: str = "") -> JsonResponse:
-    """The error as its sender sees it, in the API of the path. SDKs read whether a retry makes sense."""
+def envelope(error: ApiError, anthropics: str | None = None) -> JsonResponse:
+    """The error as its sender sees it; for one of Anthropic's API, with the id of the request. SDKs read whether a
+    retry makes sense.
+    """
     headers = {"x-should-retry": "true" if error.retry else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)
@@ -68,7 +82,7 @@ def envelope(error: ApiError, path: str = "", id: str = "") -> JsonResponse:
         headers["connection"] = "close"
     if error.allow:
         headers["allow"] = ", ".join(error.allow)
-    if path.startswith(MESSAGES):
-        return JsonResponse(of_messages(error) | {"request_id": id}, error.status, headers)
+    if anthropics is not None:
+        return JsonResponse(of_messages(error) | {"request_id": anthropics}, error.status, headers)
     body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     return JsonResponse({"error": body}, error.status, headers)

@@ -28,7 +28,7 @@ from service.steps import BRIEFLY
 from service.web.body import break_off, watching
 from service.web.exchange import Admitted, Exchange
 from service.web.http_protocol import BODY
-from service.web.sse import Pulse
+from service.web.sse import Pulse, beat_of
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class StreamedRun(HttpResponse):
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 opened = scope.get("extensions", {}).get(BODY)
                 self._body: Body = AsgiBody(send) if opened is None else opened["open"]()
-                with Pulse(send, self._keepalive_seconds, self._encoder.keep_alive) as self._pulse:
+                with Pulse(beat_of(send, self._encoder.keep_alive), self._keepalive_seconds) as self._pulse:
                     await self._driver.make(self)
             if self._over:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -166,6 +166,8 @@ class EventStream(HttpResponse):
         self._admitted, self._exchange = admitted, admitted.exchange
         self._settings = settings
         self._encoder = self._exchange.dialect.encoder(obfuscate=obfuscate)
+        if isinstance(source, Following):
+            self._encoder.number = source.after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. An error before the first batch is raised before the answer has begun.
@@ -180,12 +182,12 @@ class EventStream(HttpResponse):
             async with aclosing(self._batches()) as batches:
                 first = await anext(batches)
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-                with Pulse(send, self._settings.keepalive_seconds, self._encoder.keep_alive) as pulse:
+                with Pulse(beat_of(send, self._encoder.keep_alive), self._settings.keepalive_seconds) as pulse:
                     if first:
                         done = await self._send(first, send)
                     async for batch in batches:
-                        done = await self._send(batch, send)
                         pulse.sent()
+                        done = await self._send(batch, send)
             if over := not isinstance(self._source, Following) or self._source.over:
                 await send(
                     {"type": "http.response.body", "body": b"" if done else self._encoder.done, "more_body": False}

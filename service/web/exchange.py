@@ -6,7 +6,7 @@ One over HTTP has a slot while it is served (`admit`), and so has each response 
 import logging
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,9 @@ import msgspec
 from starlette.types import Message, Scope, Send
 
 from service import logs, spans
+from service.api.read import READERS
+from service.api.replay import BLOCKS, CHAT_PARTS, PARTS, UNKNOWN, LeftOut
+from service.api.tools.hosted import HOSTED
 from service.engine.port import EngineError
 from service.errors import ApiError
 from service.metrics.counters import Metrics
@@ -31,7 +34,7 @@ from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import Entry
 from service.web.dialect import Dialect, dialect_of
-from service.web.errors import MESSAGES, JsonResponse, envelope
+from service.web.errors import JsonResponse, envelope, is_anthropics
 from store.keys import id_of
 
 logger = logging.getLogger(__name__)
@@ -57,6 +60,9 @@ LEFT_OUT = b"x-harmonium-tools-left-out"
 
 ITEMS_LEFT_OUT = b"x-harmonium-items-left-out"
 """Names the kinds of items of a request that add nothing to the prompt: they hold no text for the model."""
+
+LOGGED = READERS.keys() | PARTS.keys() | BLOCKS.keys() | CHAT_PARTS.keys() | HOSTED
+"""The kinds that a log may name: any other name was made up by a request."""
 
 ENGINE = b"x-harmonium-engine"
 """Says `demo` where no real model answers."""
@@ -102,10 +108,12 @@ class Exchange:
     def __post_init__(self) -> None:
         self.headers: dict[bytes, bytes] = dict(self.scope["headers"])
         self.dialect: Dialect = dialect_of(self.scope["path"])
+        self.is_anthropics = is_anthropics(self.scope["path"], self.headers)
         if self.scope["type"] == "websocket":
             self.endpoint = self.scope["path"]  # nowhere else is one opened
         self.entry = Entry(self.tenant)
         """The caller of the request, once known."""
+        self._left_out: dict[bytes, LeftOut] = {}
 
     @property
     def caller(self) -> Caller:
@@ -166,7 +174,7 @@ class Exchange:
 
     def answer_to(self, refusal: ApiError) -> JsonResponse:
         """A refusal as its sender sees it."""
-        return envelope(refusal, self.scope["path"], self.request_id)
+        return envelope(refusal, self.request_id if self.is_anthropics else None)
 
     def _note_plan(self, made: Prepared) -> None:
         """Note the plan of its response."""
@@ -175,13 +183,17 @@ class Exchange:
         if not made.real:
             self.answer_headers.append((ENGINE, DEMO.encode()))
 
-    def left_out(self, tools: tuple[str, ...], items: tuple[str, ...]) -> None:
-        """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out."""
-        for header, fact, names in ((LEFT_OUT, "tools_left_out", tools), (ITEMS_LEFT_OUT, "items_left_out", items)):
-            if names:
-                known = ", ".join(dict.fromkeys(names))
-                self.answer_headers.append((header, known.encode("ascii", "replace")))
-                self.facts[fact] = known
+    def left_out(self, tools: Iterable[str], items: Iterable[str]) -> None:
+        """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out, besides
+        those that were said before.
+        """
+        for header, fact, kinds in ((LEFT_OUT, "tools_left_out", tools), (ITEMS_LEFT_OUT, "items_left_out", items)):
+            names = self._left_out.setdefault(header, LeftOut())
+            names.add_all(kinds)
+            if all_names := ", ".join(names):
+                self.answer_headers[:] = [each for each in self.answer_headers if each[0] != header]
+                self.answer_headers.append((header, all_names.encode()))
+                self.facts[fact] = ", ".join(dict.fromkeys(each if each in LOGGED else UNKNOWN for each in names))
 
     def answering(self, send: Send) -> Send:
         """`send` with our headers on the first message, whose status is noted."""
@@ -190,7 +202,7 @@ class Exchange:
             if message["type"] in _FIRST:
                 self.status = message.get("status", SWITCHING)
                 elapsed = round((monotonic() - self.at) * 1000)
-                names = (b"x-request-id", *((b"request-id",) if self.scope["path"].startswith(MESSAGES) else ()))
+                names = (b"x-request-id", *((b"request-id",) if self.is_anthropics else ()))
                 message["headers"] = [
                     *message.get("headers", ()),
                     *((name, self.request_id.encode()) for name in names),

@@ -33,7 +33,7 @@ from service.web.auth import (
 from service.web.body import break_off
 from service.web.errors import JsonResponse
 from service.web.exchange import Admitted, Exchange, admit, admit_aside, nobody_says
-from service.web.http_protocol import BREAK_OFF, WHEN_GONE
+from service.web.http_protocol import BREAK_OFF, WHEN_GONE, WHOSE
 from service.web.received import Process, Received
 from service.web.routing import Found, Routes, Way, read_query
 from store.errors import StoreError
@@ -151,6 +151,7 @@ class Gate:
         try:
             exchange.entry = await self.entrance.entry(exchange.headers, method, exchange.scope["path"])
             exchange.tenant = exchange.entry.tenant
+            exchange.scope.setdefault("extensions", {})[WHOSE] = exchange.tenant
         except StoreError as error:
             raise refusal_of(error) from error
         except WrongKey:

@@ -3,8 +3,9 @@
 httptools has none: it keeps an endless URL, header or trailer until memory is full (64 MiB of tiny headers
 made 1.4 GiB of tuples), and waits for ever for a head that comes a byte a minute, or for a client that
 reads nothing of its answer. uvicorn stops its keep-alive clock at any byte, and takes as many requests ahead of
-their answers as fit into one read. Bodies are the application's to bound: what is left of one behind its answer is
-dropped by uvicorn, for as long as an idle connection is kept. Never read or answer a request here.
+their answers as fit into one read. Bodies are the application's to bound. What is left of one behind its answer is
+dropped, as many clients send all before they read: one that closed at once would reset the connection, and the refusal
+would be lost (RFC 9112, section 9.6). Never read or answer a request here.
 A request that opens a WebSocket goes to the protocol that is configured for these (socket/protocol.py).
 """
 
@@ -24,6 +25,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from service.errors import ApiError, InvalidRequest
+from service.shares import Share
 from service.web.dialect import SOCKET_PATHS
 from service.web.errors import envelope
 
@@ -47,6 +49,15 @@ leaves the body alone. Behind what is read ahead of a large body a disconnect is
 BODY = "harmonium.body"
 """The extension that has `open`, a function that gives the AnswerBody of the request."""
 
+WHOSE = "harmonium.whose"
+"""The extension that the application sets: the tenant whose request it is."""
+
+LINGER_BYTES = 64 * 1024 * 1024
+"""The most of a body that is dropped behind its answer, where bodies may have no more than half of it."""
+
+NO_HTTP_BYTES = 1024 * 1024
+"""The most that is dropped behind the refusal of what isn't HTTP, or has no bounded head."""
+
 HEAD_BEGINS = b"HTTP/1.1 "
 BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -63,6 +74,16 @@ class ConnectionLimits:
 
     send_seconds: float = 60.0
     """How long a client may leave what was sent unread."""
+
+    linger_bytes: int = LINGER_BYTES
+    """The most of a body that is dropped behind its answer."""
+
+    linger_seconds: float = 30.0
+    """How long a client may go on with a body behind an answer that ends the connection."""
+
+    lingering: int = 512
+    """The most connections on which such clients are waited for, of which tenants, and addresses without a key, have
+    shares. Like one without a request, each makes room where there are too many."""
 
 
 class Clock:
@@ -90,11 +111,18 @@ class Clock:
 
 
 class _Transport:
-    """A connection on which a head goes out with what comes right behind it, as each write is a call of the system."""
+    """A connection on which a head goes out with what comes right behind it, as each write is a call of the system, and
+    that may linger where it is closed: nothing more is sent then, and what comes is dropped.
+    """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self.itself, self._head = transport, b""
-        self.is_closing = transport.is_closing
+    def __init__(self, transport: asyncio.Transport, linger: Callable[[], bool]) -> None:
+        """`linger` says whether it is to linger, and sees to its end."""
+        self.itself, self._head, self._linger = transport, b"", linger
+        self.lingers = False
+
+    def is_closing(self) -> bool:
+        """Whether nothing more may be sent."""
+        return self.lingers or self.itself.is_closing()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.itself, name)
@@ -116,9 +144,14 @@ class _Transport:
             self.itself.write(head)
 
     def close(self) -> None:
-        """Close the connection once all is sent."""
+        """Close the connection once all is sent; one that lingers at once."""
         self.flush()
-        self.itself.close()
+        if self.is_closing() or not self._linger():
+            self.itself.close()
+            return
+        self.lingers = True
+        if self.itself.can_write_eof():
+            self.itself.write_eof()
 
 
 class AnswerBody:
@@ -145,6 +178,9 @@ class AnswerBody:
 
 _waiting: WeakKeyDictionary[ServerState, "dict[BoundedHttpProtocol, None]"] = WeakKeyDictionary()
 """The connections of each server without a request under way, the one that waits the longest first."""
+
+_lingering: WeakKeyDictionary[ServerState, Share] = WeakKeyDictionary()
+"""Those of each server that linger."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -176,13 +212,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unread_clock = Clock(self._limits.send_seconds, lambda: self.transport.abort())
         self._serving: RequestResponseCycle | None = None
         """The request that is being served, or was served last; `cycle` is the one that was read last."""
+        self._linger_clock = Clock(self._limits.linger_seconds, lambda: self.transport.close())
+        self._lingering = _lingering.setdefault(server_state, Share(self._limits.lingering, several=lambda: True))
+        self._lingers_for: str | None = None
+        """The tenant, or the address, of whose places among those that linger it has one."""
+        self._patient = True
+        """Whether it may linger."""
+        self._left = 0
+        """How much more may be dropped."""
         self._refusal: ApiError | None = None
         """The refusal that is sent behind the answers that are still to be sent."""
         self._when_gone: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; one that never sends a request is closed. One too many takes another's place."""
-        super().connection_made(cast(asyncio.Transport, _Transport(transport)))
+        super().connection_made(cast(asyncio.Transport, _Transport(transport, self._linger)))
         transport.set_write_buffer_limits(high=0)  # whatever is unread has `send_seconds`, also behind a close
         if len(self.connections) > self._limits.connections:
             if not self._waiting:
@@ -197,15 +241,59 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and tell the request that is being served, whichever was read last."""
         self._leave()
+        self._tell_gone()
+        self.pipeline.clear()
+        for clock in (self._head_clock, self._unread_clock, self._linger_clock):
+            clock.stop()
+        if self._lingers_for is not None:
+            self._lingering.give_back(self._lingers_for, 1)
+        super().connection_lost(exc)
+
+    def _tell_gone(self) -> None:
+        """Tell the request that is being served that its client is gone."""
         if self._serving is not None and self._busy:
             self._serving.disconnected = True
             self._serving.message_event.set()
-        if self._when_gone is not None:
-            self._when_gone()
-        self.pipeline.clear()
+        call, self._when_gone = self._when_gone, None
+        if call is not None:
+            call()
+
+    def shutdown(self) -> None:
+        """The server stops, and waits for no client that still sends a body."""
+        self._patient = False
+        if self.transport.lingers:
+            self.transport.close()
+        else:
+            super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The time for another request is over, and that for the rest of a body."""
+        self._patient = False
+        super().timeout_keep_alive_handler()
+
+    def _linger(self) -> bool:
+        """Have the connection linger, which is to be closed, where its client is still to send, and there is room."""
+        cycle = self._serving
+        unread = self._refusal is not None or (cycle is not None and cycle.response_complete and cycle.more_body)
+        if not self._patient or not unread:
+            return False
+        extensions: dict[str, Any] = {} if cycle is None else cast(dict[str, Any], cycle.scope)["extensions"]
+        whose: str = extensions.get(WHOSE) or f"\0{self.client[0] if self.client else ''}"  # no tenant is called so
+        if not self._lingering.fits(whose):
+            return False
+        self._lingering.take(whose, 1)
+        self._lingers_for = whose
+        self._left = self._limits.linger_bytes if self._refusal is None else NO_HTTP_BYTES
+        self._linger_clock.start()
+        self._waiting[self] = None
         self._head_clock.stop()
-        self._unread_clock.stop()
-        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        if self._refusal is not None:
+            self._tell_gone()
+        if cycle is not None:
+            cycle.body.clear()
+        self.flow.resume_reading()
+        return True
 
     def pause_writing(self) -> None:
         """The client lags. If it reads nothing for `send_seconds`, the connection is cut, with all that waits here."""
@@ -230,6 +318,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
+        if self.transport.lingers:
+            self._left -= len(data)
+            if self._left < 0:
+                self.transport.close()
+            return
         if self._refusal is not None:  # nothing of what comes behind it is read
             return
         self._unparsed_bytes += len(data)
@@ -279,12 +372,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_clock.stop()
         self._leave()
         self._unset_keepalive_if_required()
+        self._left = self._limits.linger_bytes
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """A piece of the body; what comes behind the answer is dropped."""
         self._unparsed_bytes = 0
         super().on_body(body)
+        if self.cycle.response_complete:
+            self._left -= len(body)
+            if self._left < 0:
+                self._patient = False
+                self.transport.close()
 
     def on_message_complete(self) -> None:
         """The request is complete."""
@@ -312,6 +411,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             body = bytes(envelope(refusal).body)
             head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[refusal.status] + head + body)
+            self._refusal = refusal
         self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:

@@ -71,9 +71,9 @@ class Page(msgspec.Struct, Generic[T]):
     object: Literal["list"] = "list"
 
 
-def read_query(request: Received, kind: type[Query]) -> tuple[Query, ...]:
+def read_query(request: Received, kind: type[Query], *, others: bool = False) -> tuple[Query, ...]:
     """The query of a request, as the arguments that an endpoint gets: none where it has no parameters. Raises
-    InvalidRequest for a parameter of another name or kind.
+    InvalidRequest for a parameter of another kind, and of another name unless `others` are passed over.
     """
     if not request.exchange.scope["query_string"]:
         return () if kind is Query else (kind(),)
@@ -81,7 +81,7 @@ def read_query(request: Received, kind: type[Query]) -> tuple[Query, ...]:
     known = names | kind.also
     if INCLUDE in names:
         known |= {INCLUDE + LIST}
-    for name in values:
+    for name in () if others else values:
         if name not in known and name not in EVERYWHERE and not (FILTER in known and name.startswith(FILTER)):
             message = f"Unknown query parameter: '{brief(name)}'. {advice(name, known)}"
             raise InvalidRequest(message, code="unknown_parameter", param=brief(name))
@@ -105,10 +105,11 @@ def _invalid_parameter(errors: Iterable[Any]) -> InvalidRequest:
     )
 
 
-def not_in_list(what: str, after: str) -> InvalidRequest:
-    """The refusal of an `after` that is nothing of a list."""
-    message = f"No {what} '{after}' in this list. Give 'after' the last_id of the page before."
-    return InvalidRequest(message, code="invalid_value", param="after")
+def not_in_list(what: str, id: str, param: str = "after") -> InvalidRequest:
+    """The refusal of an `after`, or its like, that is nothing of a list."""
+    end = "first_id of the page behind" if param == "before_id" else "last_id of the page before"
+    message = f"No {what} '{id}' in this list. Give '{param}' the {end}."
+    return InvalidRequest(message, code="invalid_value", param=param)
 
 
 class Way(Enum):

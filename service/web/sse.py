@@ -1,4 +1,4 @@
-"""Server-sent events: a run's events as bytes, and comments that keep a quiet connection alive.
+"""Server-sent events: a run's events as bytes, and what keeps a quiet connection alive.
 
 An event is written in one piece, as `event:` and `data:` lines; `[DONE]` follows the last. The events of a batch go out
 in one send, which is what makes streaming cheap: half a microsecond each instead of a system call each. Never negotiate
@@ -7,7 +7,7 @@ on Accept: SDKs ask for JSON.
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
 from typing import get_args
@@ -32,7 +32,7 @@ _NOISE = [
 ]
 """How a padded delta may end, by the length of its noise; some of each. It hides lengths alone."""
 
-_HEADS = {kind: f"event: {kind.__struct_config__.tag}\ndata: ".encode() for kind in events.KINDS}
+_HEADS = {kind: f"event: {kind.__struct_config__.tag}\ndata: ".encode() for kind in (*events.KINDS, events.Keepalive)}
 _DELTAS: tuple[type[events.Delta], ...] = get_args(events.Delta)
 
 
@@ -46,8 +46,6 @@ class Encoder:
 
     done = DONE
     """The bytes after the last event."""
-    keep_alive = KEEP_ALIVE
-    """The bytes that keep a quiet connection alive."""
 
     def __init__(self, *, obfuscate: bool) -> None:
         self._encoder = msgspec.json.Encoder()
@@ -55,6 +53,16 @@ class Encoder:
         self._kind: type[Event] | None = None
         self._item_id = ""
         self._template = b""
+        self.number = events.UNSTAMPED
+        """The number of the event that its client had last."""
+
+    def keep_alive(self) -> bytes:
+        """The bytes that keep a quiet connection alive: an event, as Codex takes a stream of comments for a dead one. A
+        comment before the first event, as there is no number yet.
+        """
+        if self.number == events.UNSTAMPED:
+            return KEEP_ALIVE
+        return b"%b%b\n\n" % (_HEADS[events.Keepalive], self._encoder.encode(events.Keepalive(self.number)))
 
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the events at the buffer's end, each in one piece."""
@@ -76,6 +84,7 @@ class Encoder:
             if event.item_id is not self._item_id or type(event) is not self._kind:
                 self._begin(event)
             buffer += self._template % (encode(delta), number, end)
+        self.number = batch[-1].sequence_number
 
     def _begin(self, event: events.Delta) -> None:
         """Make the template of an item's deltas: places for the text, the number and the end."""
@@ -87,31 +96,40 @@ class Encoder:
 
 
 class Pulse(AbstractContextManager["Pulse"]):
-    """Sends a comment for every `seconds` in which nothing else is sent, so that no proxy closes the connection, until
-    the end of a `with` block.
+    """Beats for every `seconds` in which nothing else is sent, so that nobody closes the connection, until the end of a
+    `with` block.
     """
 
-    def __init__(self, send: Send, seconds: float, comment: bytes = KEEP_ALIVE) -> None:
-        self._send = send
+    def __init__(self, beat: Callable[[], Coroutine[None, None, None]], seconds: float) -> None:
+        self._beat = beat
         self._seconds = seconds
-        self._bytes = comment
         self._loop = asyncio.get_running_loop()
         self._since = monotonic()
-        self._comment: asyncio.Future[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(seconds, self._tick)
 
     def sent(self) -> None:
-        """Note that something else was sent."""
+        """Note that something else is sent. A beat that waits for a client that lags is late by now."""
         self._since = monotonic()
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
-        if self._comment is not None:
-            self._comment.cancel()
+        self.sent()
 
     def _tick(self) -> None:
         left = self._since + self._seconds - monotonic()
-        if left <= 0 and (self._comment is None or self._comment.done()):
-            message = {"type": "http.response.body", "body": self._bytes, "more_body": True}
-            self._comment = asyncio.ensure_future(self._send(message))
+        if left <= 0 and (self._beating is None or self._beating.done()):
+            self._beating = self._loop.create_task(self._beat())
         self._timer = self._loop.call_later(left if left > 0 else self._seconds, self._tick)
+
+
+def beat_of(send: Send, keep_alive: Callable[[], bytes]) -> Callable[[], Coroutine[None, None, None]]:
+    """The beat of an answer over HTTP."""
+
+    async def beat() -> None:
+        await send({"type": "http.response.body", "body": keep_alive(), "more_body": True})
+
+    return beat

@@ -87,3 +87,11 @@ def test_refusals_are_errors_of_the_client():
     assert nowhere.body["error"]["type"] == "not_found_error"
     tool = refused(APIStatusError, **asked("hello", tools=[{"type": "web_search_20250305", "name": "web_search"}]))
     assert "tools[0].type" in tool.body["error"]["message"]
+
+
+def test_the_models_are_listed_and_found():
+    (model, *_) = listed = list(client.models.list(limit=1))
+    assert MODEL in [each.id for each in listed]
+    assert client.models.retrieve(model.id, extra_query={"beta": "true"}) == model
+    assert model.max_input_tokens > 0
+    assert model.created_at.tzinfo

@@ -15,6 +15,7 @@ from tests.support.deploy.proxies import COMMANDS, PAGE, Proxy, proxy
 from tests.support.documents import block
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 from tests.support.service.scraped import scraped
+from tests.support.service.sending import send_all_then_read
 from tests.support.service.sockets import socket
 from tests.support.waiting import wait_until
 
@@ -105,6 +106,18 @@ def test_a_body_that_is_too_large_is_refused_by_harmonium(http: httpx.Client, ke
     headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
     refused = http.post("/v1/responses", content=body, headers=headers)
     assert (refused.status_code, set(refused.json())) == (status, {"error"})
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("key", "status"), [(ACME_KEY, 413), ("sk-nobodys-0123456789", 401)])
+@pytest.mark.parametrize("size", [Settings().max_body_bytes + 1, 20_000_000])
+def test_who_sends_all_of_a_body_before_it_reads_has_harmonium_s_refusal(
+    front: Proxy, key: str, status: int, size: int, chunked: bool
+) -> None:
+    also = {"authorization": f"Bearer {key}"} | ({} if chunked else {"content-length": str(size)})
+    told, message = send_all_then_read(front.url, size, "/v1/responses", also, trusting(front))
+    assert told == status
+    assert message
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -120,6 +120,7 @@ def test_every_event_is_in_the_document_and_no_other() -> None:
     of_streams, _, _ = read("docs/events.md").partition("## Webhooks")
     named = set(re.findall(r"\bresponse(?:\.[a-z_]+)+", of_streams))
     assert named | {"error"} == tags
+    assert f"`{events.Keepalive.__struct_config__.tag}`" in of_streams
 
 
 @pytest.mark.parametrize("kind", SHOWN)

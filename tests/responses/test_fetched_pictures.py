@@ -238,10 +238,9 @@ async def test_a_file_id_is_refused_by_name(settings: Settings) -> None:
                 await asked.ask([*said("Look"), {"role": "user", "content": [image | more]}])
             assert (refused.value.code, refused.value.param) == ("unsupported_parameter", "input[1].content[0].file_id")
         conversation = await asked.client.conversations.create()
-        output: Any = {"type": "function_call_output", "call_id": "c", "output": [image]}
         with pytest.raises(BadRequestError) as refused:
-            await asked.client.conversations.items.create(conversation.id, items=[output])
-        assert refused.value.param == "items[0].output[0].file_id"
+            await asked.client.conversations.items.create(conversation.id, items=[{"role": "user", "content": [image]}])
+        assert refused.value.param == "items[0].content[0].file_id"
         await socket.response.create(model="llama-4", input=[{"role": "user", "content": [image]}])
         async for event in socket:
             assert event.type == "error"

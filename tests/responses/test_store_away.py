@@ -65,7 +65,7 @@ async def test_an_answer_that_ends_while_the_store_is_away_waits_for_it_and_is_k
         served.rest.set()
         await asyncio.sleep(OUTAGE_SECONDS)
     plain, stream = await asyncio.gather(*posts)
-    assert stream.text.count(": keep-alive") > 2
+    assert stream.text.count("event: keepalive") > 2
     for response in (plain.json(), parsed(stream.text)[-1]["response"]):
         assert response["status"] == "completed"
         found = await served.http.get(f"/v1/responses/{response['id']}")

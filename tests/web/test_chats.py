@@ -156,6 +156,19 @@ async def test_a_history_is_the_next_turn_of_its_conversation(inside: Inside, ht
         )
 
 
+@pytest.mark.parametrize(
+    "named", [{"previous_response_id": ""}, {"conversation": ""}, {"conversation": {"id": ""}}], ids=str
+)
+async def test_an_empty_id_names_nothing_rather_than_a_new_conversation(http: httpx.AsyncClient, named: Any) -> None:
+    for path in ("responses", "responses/input_tokens", "responses/compact"):
+        if "conversation" in named and path.endswith("compact"):
+            continue
+        reply = await http.post(f"/v1/{path}", json={"model": MODEL, "input": "hi", **named})
+        assert reply.status_code in (400, 404), reply.text
+        assert reply.status_code == 400, reply.text
+        assert reply.json()["error"]["param"] == next(iter(named)), (path, reply.text)
+
+
 async def test_a_count_is_the_length_of_the_prompt_that_is_made(http: httpx.AsyncClient) -> None:
     asked: Any = {"tools": [WEATHER], "system": "Be kind.", "thinking": THINKING}
     counted = await http.post(f"{PATH}/count_tokens?beta=true", json={"model": MODEL, "messages": HI} | asked)

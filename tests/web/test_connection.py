@@ -13,6 +13,7 @@ from service.commands.serve import listen
 from service.settings.settings import load_settings
 from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, BoundedHttpProtocol, ConnectionLimits
 from tests.support.service.standin import create_app
+from tests.support.waiting import until
 
 GET = b"GET /pid HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /body HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -224,3 +225,57 @@ async def test_a_body_that_takes_for_ever_is_not_waited_for(connect: Connect, co
     dripping = asyncio.create_task(drip())
     assert (await until_hung_up(reader)).count(b"HTTP/1.1 200") == 1
     dripping.cancel()
+
+
+LEFT = UNREAD + b"Connection: close\r\nContent-Length: 90000000\r\n\r\n"
+"""It is answered without its body, and the connection is to be closed."""
+
+
+async def begin_to_linger(connect: Connect) -> asyncio.StreamWriter:
+    """A connection whose request was answered, and that hasn't sent all of it."""
+    reader, writer = await connect()
+    writer.write(LEFT)
+    assert (await answer_to(reader)).startswith(b"HTTP/1.1 200 ")
+    return writer
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(linger_bytes=100_000), ConnectionLimits(linger_seconds=0.05)])
+async def test_the_rest_of_a_body_is_dropped_within_bounds(connect: Connect) -> None:
+    writer = await begin_to_linger(connect)
+    assert await send_until_refused(writer, b"", bytes(65_536)) < ENDLESS
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(lingering=1)])
+async def test_few_that_send_on_are_waited_for(connect: Connect, server: uvicorn.Server) -> None:
+    first = await begin_to_linger(connect)
+    second = await begin_to_linger(connect)
+    assert await send_until_refused(second, b"", bytes(65_536)) < ENDLESS
+    assert len(server.server_state.connections) == 1
+    first.close()
+    await until(lambda: not server.server_state.connections, DEADLINE_SECONDS)
+    await begin_to_linger(connect)
+    assert len(server.server_state.connections) == 1, "there is room again"
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(connections=1)])
+async def test_who_sends_on_makes_room_for_a_connection_too_many(connect: Connect, server: uvicorn.Server) -> None:
+    writer = await begin_to_linger(connect)
+    reader, second = await connect()
+    second.write(GET + b"\r\n")
+    assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS)
+    assert await send_until_refused(writer, b"", bytes(65_536)) < ENDLESS
+    assert len(server.server_state.connections) == 1
+
+
+async def test_a_stop_waits_for_nobody_who_sends_on(connect: Connect, server: uvicorn.Server) -> None:
+    await begin_to_linger(connect)
+    assert server.server_state.connections
+    server.should_exit = True
+    await until(lambda: not server.server_state.connections, DEADLINE_SECONDS)
+
+
+async def test_the_refusal_of_an_endless_head_is_read_by_who_sends_first(connect: Connect) -> None:
+    reader, writer = await connect()
+    writer.write(GET + b"X: " + b"v" * 900_000)
+    await asyncio.wait_for(writer.drain(), DEADLINE_SECONDS)
+    assert (await answer_to(reader)).startswith(b"HTTP/1.1 431 ")

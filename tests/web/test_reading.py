@@ -1,5 +1,6 @@
 """Responses as clients read them: as streams, again and by their ETag, with what is shown besides; and once deleted."""
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, cast
@@ -16,7 +17,7 @@ from service.web.routes.input_items import TURNS_A_READ, page_of
 from service.web.routing import OrderedQuery
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
-from tests.support.service.streams import parsed
+from tests.support.service.streams import parsed, sent
 
 
 def streamed(service: ServiceProcess, **body: object) -> list[dict[str, Any]]:
@@ -48,14 +49,44 @@ def test_a_stream_says_what_proxies_need_to_hear(service: ServiceProcess) -> Non
     assert answer.headers["x-request-id"].startswith("req_")
 
 
-def test_silence_is_filled_with_comments_that_clients_skip(beside: Callable[..., Served]) -> None:
+def test_silence_is_filled_with_events_that_clients_count_and_skip(beside: Callable[..., Served]) -> None:
     slow = beside(demo_tokens_per_second=10, keepalive_seconds=0.03)
-    request = {"model": MODEL, "input": "hi", "max_output_tokens": 16}
-    answer = slow.http().post("/v1/responses", json={**request, "stream": True})
-    assert answer.text.count(": keep-alive\n\n") > 5
-    assert parsed(answer.text)[-1]["type"] == "response.incomplete"
+    request: Any = {"model": MODEL, "input": "hi", "max_output_tokens": 16}
+    made = slow.http().post("/v1/responses", json={**request, "stream": True, "background": True}).text
+    id = parsed(made)[-1]["response"]["id"]
+    with slow.client().responses.create(**request, stream=True, background=True) as begun:
+        first = next(iter(begun))
+        assert first.type == "response.created"
+        second = first.response.id
+    tail = slow.http().get(f"/v1/responses/{second}?stream=true&starting_after=1").text
+    for text in (slow.http().post("/v1/responses", json={**request, "stream": True}).text, made, tail):
+        assert sent(text)[-1]["type"] == "response.incomplete"
+        numbers = [int(each) for each in re.findall(r'"sequence_number":(\d+)', text)]
+        alive = re.findall(r'event: keepalive\ndata: {"type":"keepalive","sequence_number":(\d+)}\n\n', text)
+        assert numbers == sorted(numbers)
+        assert len(numbers) - len(set(numbers)) == len(alive) > 5, "each has the number of the event before it"
+    assert "keepalive" not in slow.http().get(f"/v1/responses/{id}?stream=true").text
     with slow.client().responses.stream(**request) as stream:
-        assert [event.type for event in stream][-1] == "response.incomplete"
+        kinds = [event.type for event in stream]
+    assert kinds[-1] == "response.incomplete"
+    assert "keepalive" in kinds
+
+
+@pytest.mark.parametrize(
+    ("path", "alive"),
+    [
+        ("/open-responses/v1/responses", ": keep-alive\n\n"),
+        ("/v1/chat/completions", ": keep-alive\n\n"),
+        ("/v1/messages", 'event: ping\ndata: {"type":"ping"}\n\n'),
+    ],
+)
+def test_another_api_is_kept_alive_by_its_own_means(beside: Callable[..., Served], path: str, alive: str) -> None:
+    slow = beside(demo_tokens_per_second=10, keepalive_seconds=0.03, chats="remembered")
+    said = {"input": "hi"} if path.endswith("responses") else {"messages": [{"role": "user", "content": "hi"}]}
+    limit = "max_output_tokens" if path.endswith("responses") else "max_tokens"
+    text = slow.http().post(path, json={"model": MODEL, "stream": True, limit: 16, **said}).text
+    assert text.count(alive) > 5
+    assert "keepalive" not in text
 
 
 # --- again ---

@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,49 @@ def listing(*engines: dict[str, object]) -> str:
 
 def demo(*names: str) -> str:
     return listing(*({"name": name, "kind": "demo"} for name in names))
+
+
+async def test_anthropic_s_clients_page_through_the_models_in_its_form(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    names = [f"demo-{number}" for number in range(5)]
+    path.write_text(demo(*names))
+    own = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+    async with serving(own) as inside, inside.http() as http:
+        http.headers["anthropic-version"] = "2023-06-01"
+        whole = (await http.get("/v1/models?limit=1000&beta=true&unknown=1")).json()
+        assert [each["id"] for each in whole["data"]] == names
+        assert whole["has_more"] is False
+        assert whole["data"][0].items() >= {"type": "model", "display_name": "demo-0", "lifecycle": "active"}.items()
+        datetime.strptime(whole["data"][0]["created_at"], "%Y-%m-%dT%H:%M:%SZ")
+        for query, ids, more in (
+            ("limit=2", names[:2], True),
+            ("limit=2&after_id=demo-1", names[2:4], True),
+            ("limit=2&after_id=demo-3", names[4:], False),
+            ("limit=2&before_id=demo-4", names[2:4], True),
+            ("limit=2&before_id=demo-1", names[:1], False),
+            ("before_id=demo-0", [], False),
+        ):
+            page = (await http.get(f"/v1/models?{query}")).json()
+            assert ([each["id"] for each in page["data"]], page["has_more"]) == (ids, more), query
+            assert (page["first_id"], page["last_id"]) == ((ids[0], ids[-1]) if ids else (None, None))
+        one = await http.get("/v1/models/demo-2?beta=true")
+        assert one.json() == whole["data"][2]
+        assert one.headers["request-id"] == one.headers["x-request-id"]
+        for bad, kind in (
+            *(
+                (f"?{query}", "invalid_request_error")
+                for query in ("limit=0", "limit=1001", "after_id=x", "before_id=")
+            ),
+            ("?after_id=demo-0&before_id=demo-1", "invalid_request_error"),
+            ("/demo-9", "not_found_error"),
+        ):
+            refused = (await http.get(f"/v1/models{bad}")).json()
+            assert (refused["type"], refused["error"]["type"]) == ("error", kind), bad
+            assert refused["request_id"].startswith("req_")
+        del http.headers["anthropic-version"]
+        assert (await http.get("/v1/models")).json()["object"] == "list"
+        assert (await http.get("/v1/models?limit=1000")).json()["error"]["code"] == "unknown_parameter"
+        assert (await http.get("/v1/models/demo-2?beta=true")).json()["error"]["code"] == "unknown_parameter"
 
 
 @asynccontextmanager

@@ -34,8 +34,8 @@ from service.harmony.typescript import Function
 ClientKind = Literal["tool_search", "shell", "local_shell", "apply_patch"]
 DESCRIPTION = Annotated[str, Meta(max_length=1_048_576)]
 
-TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The legal names of a tool, or of a namespace."""
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+"""The legal names of a tool, or of a namespace. Sources: OpenAI's and Anthropic's references."""
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of the arguments of a function that takes none."""
@@ -211,7 +211,7 @@ def _check(tool: FunctionTool | CustomTool, where: str) -> None:
 def check_name(name: str, where: str, what: str) -> None:
     """Raise InvalidRequest for a name that no tool, or namespace, may have."""
     if not TOOL_NAME.fullmatch(name):
-        expected = f"A {what}'s name has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
+        expected = f"A {what}'s name has 1 to 128 of the characters A-Z, a-z, 0-9, _ and -."
         raise invalid_value(f"{where}.name", name, expected)
 
 

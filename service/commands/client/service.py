@@ -26,7 +26,7 @@ class Bounds:
     """How long a service is waited for, and how much of it is read."""
 
     silence_seconds: float = 120.0
-    """How long it may say nothing at all: a stream has a comment every HARMONIUM_KEEPALIVE_SECONDS."""
+    """How long it may say nothing at all: a stream says that it is alive every HARMONIUM_KEEPALIVE_SECONDS."""
 
     answer_bytes: int = 64 * 1024 * 1024
     """The largest answer, and the largest event."""
@@ -150,13 +150,17 @@ class Service:
         return Refused(answer.status, message if isinstance(message, str) else f"the service answered {answer.reason}")
 
     def _events(self, answer: http.client.HTTPResponse) -> Generator[Json]:
-        """The events of a stream, one line of data each (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+        """The events of a stream, one line of data each (https://html.spec.whatwg.org/multipage/server-sent-events.html),
+        but those that keep it alive.
+        """
         while line := answer.readline(self._bounds.answer_bytes + 1):
             if len(line) > self._bounds.answer_bytes:
                 raise ClientError(f"an event has more than {self._bounds.answer_bytes} bytes")
             field, _, value = line.rstrip(b"\r\n").partition(b":")
             if field == b"data" and (value := value.strip()) != b"[DONE]":
-                yield object_in(value)
+                event = object_in(value)
+                if event.get("type") != "keepalive":
+                    yield event
 
 
 NO_KEY = "the service asks for a key: put it into HARMONIUM_CLIENT_KEY, or name the variable that has it with --key-env"

@@ -173,7 +173,9 @@ def build_prompt(
     """
     items, pictures = read.items, dict(read.pictures)
     if read.references:
-        gathered = Gathered(read.bounds, begins_at=request.begins_at, pictures=pictures, shown=len(pictures))
+        gathered = Gathered(
+            *(read.bounds, request.begins_at), pictures=pictures, shown=len(pictures), left_out=read.gathered.left_out
+        )
         items = yield from resolve(items, resolved, gathered, max_items=MAX_ITEMS)
     if request.generate:
         _refuse_nothing(chain, read, items)
@@ -191,7 +193,10 @@ def build_prompt(
     )
     bounded = request.truncation == "auto" or request.managing
     room = SHORTENED_TOKENS if bounded else limit
-    conversion = Conversion(read.rules, read.opener, chain, items, room, waiting, request.begins_at, pictures)
+    leaves = None if read.bounds is None else read.gathered.left_out
+    conversion = Conversion(
+        *(read.rules, read.opener, chain, items, room, waiting, request.begins_at, pictures), left_out=leaves
+    )
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:
             prefix.append((yield from message_steps(developer, "developer", limit=limit)).tokens)

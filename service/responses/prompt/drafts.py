@@ -4,6 +4,7 @@ Which item becomes which message is a table in docs/harmony.md. Each item is dra
 plain function; the loop over the items renders the drafts, and yields between pieces of work.
 """
 
+from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import Any, Unpack
 
@@ -19,15 +20,19 @@ from service.api.items import (
     CONFIGURATION,
     ActionCallItem,
     ActionOutputItem,
+    AgentMessageItem,
     CodeInterpreterCallItem,
     CompactionItem,
+    CompactionSummaryItem,
     ConfigurationUpdateItem,
     CustomToolCallItem,
     ForeignItem,
     FunctionCallItem,
     FunctionCallOutputItem,
     InputItem,
+    LeftOutItem,
     McpApprovalRequestItem,
+    McpApprovalResponseItem,
     McpCallItem,
     MessageItem,
     ReasoningItem,
@@ -35,6 +40,7 @@ from service.api.items import (
     ToolSearchOutputItem,
     configuration_note,
 )
+from service.api.replay import LeftOut, is_the_models
 from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
 from service.errors import InvalidRequest, brief
@@ -47,7 +53,7 @@ from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages
 from service.responses.output.rules import Rules
 from service.responses.prompt.approvals import Approving, Pending
-from service.responses.prompt.calls import Calls
+from service.responses.prompt.calls import OUTPUTS, Calls
 from store.turn import LISTED_PICTURES, PICTURES, StoredMessage
 
 LOADED = "loaded_tools"
@@ -95,14 +101,23 @@ class Conversion:
         waiting: Sequence[ApprovalRequest] = (),
         begins_at: int = 0,
         pictures: ReadPictures = NO_PICTURES,
+        left_out: LeftOut | None = None,
     ) -> None:
         """`waiting` are the requests for approval that wait in the conversation, the client sent the first item at
-        `begins_at`, and `pictures` are those of the items. Raises InvalidRequest for answers to no request.
+        `begins_at`, `pictures` are those of the items, and an item of a history that can't be shown is `left_out`, or
+        refused for None. Raises InvalidRequest for answers to no request.
         """
         self._begins_at, self._pictures = begins_at, pictures
+        self._left_out = left_out
+        self._turned = 0 if left_out is None else _last_turn_in(items)
+        for place in _stale_approvals(items, self._turned):
+            self._leave_out(items[place])
+            items = [*items[:place], LeftOutItem(), *items[place + 1 :]]
         self._rules = rules
         self._items = items
         self._approving = Approving(rules, waiting, items)
+        self._dropped: set[int] = set()
+        """The places of calls that are left out."""
         self._split = 0
         """How many of the messages stand before the first answer to a request for approval."""
         self.answers: Answers | None = None
@@ -128,7 +143,9 @@ class Conversion:
         self._split = len(self.messages)
         for message in earlier:
             yield from self._add(self._earlier(message))
-        first = max((place for place, item in enumerate(items) if isinstance(item, CompactionItem)), default=0)
+        compactions = (place for place, item in enumerate(items) if isinstance(item, CompactionItem))
+        first = max((place for place in compactions if self._may_open(items[place])), default=0)
+        self._drop_unanswered(first)
         for at, item in enumerate(items[:first]):
             self._record(item)
             yield from self._add(_listed_pictures(item), ids.input_number(at))
@@ -140,7 +157,7 @@ class Conversion:
         while place < len(items):
             together = self._calls.together(items, place)
             for at in together:
-                yield from self._add(self._item(items[at], at), ids.input_number(at))
+                yield from self._add(self._shown(items[at], at), ids.input_number(at))
                 if self._approving.answered and self._begins_with(items[at], at):
                     self._split = len(self.messages)
             place += len(together)
@@ -255,6 +272,42 @@ class Conversion:
         elif isinstance(item, ActionCallItem | ToolSearchCallItem) and item.call_id is not None:
             self._calls.record(item.call_id, recipient_of(item.tool))
 
+    def _drop_unanswered(self, first: int) -> None:
+        """Leave out the calls from item `first` on that have no output, and behind which the model went on."""
+        answered = Counter(item.call_id for item in self._items if isinstance(item, OUTPUTS))
+        for place in range(first, self._turned):
+            item = self._items[place]
+            if isinstance(item, CALLS) and item.call_id is not None:
+                if answered[item.call_id]:
+                    answered[item.call_id] -= 1
+                elif item.status != "incomplete":
+                    self._dropped.add(place)
+
+    def _shown(self, item: InputItem, place: int) -> Drafts:
+        """The drafts of an item; none for one of a history that can't be shown. Raises InvalidRequest."""
+        try:
+            if place not in self._dropped:
+                return self._item(item, place)
+        except InvalidRequest:
+            if place >= self._turned or not isinstance(item, OUTPUTS):
+                raise
+        self._leave_out(item)
+        return []
+
+    def _leave_out(self, item: InputItem) -> None:
+        assert self._left_out is not None
+        self._left_out.add(item.kind)
+
+    def _may_open(self, item: InputItem) -> bool:
+        """Whether an item is a compaction that stands for all before it."""
+        if not isinstance(item, CompactionSummaryItem) or self._left_out is None:
+            return isinstance(item, CompactionItem)
+        try:
+            sealed.open_compaction(item.encrypted_content, self._opener)
+        except sealed.Unsealable:
+            return False
+        return True
+
     def _item(self, item: InputItem, place: int) -> Drafts:
         where = f"input[{self._begins_at + place}]"
         match item:
@@ -274,8 +327,13 @@ class Conversion:
                 return self._output(item.call_id, item.text, where)
             case ToolSearchOutputItem():
                 return self._search_answer(item, where)
+            case CompactionSummaryItem() if not self._may_open(item):
+                self._leave_out(item)
+                return []
             case CompactionItem():
                 return self._compaction(item, place, where)
+            case AgentMessageItem():
+                return self._message_of(item.text, "user")
             case ConfigurationUpdateItem():
                 return [_note(item)]
             case CodeInterpreterCallItem():
@@ -309,14 +367,19 @@ class Conversion:
     def _reasoning(self, item: ReasoningItem, where: str) -> Drafts:
         """The drafts of a reasoning. A sealed message is the very one that was sampled, so it precedes plain text."""
         text = item.text if item.content else None
-        if isinstance(item.encrypted_content, str):
+        if isinstance(item.encrypted_content, str) and item.encrypted_content:
             try:
                 opened = sealed.open_reasoning(item.encrypted_content, self._opener)
             except sealed.Unsealable as error:
-                raise _unsealable(where, item.encrypted_content, error) from None
-            if isinstance(opened, StoredMessage):
-                return self._fitting([opened])
-            text = opened
+                if self._left_out is None:
+                    raise _unsealable(where, item.encrypted_content, error) from None
+                text = text or "\n".join(part["text"] for part in item.summary) or None
+                if text is None:
+                    self._leave_out(item)
+            else:
+                if isinstance(opened, StoredMessage):
+                    return self._fitting([opened])
+                text = opened
         return [] if text is None else self._message_of(text, "assistant", channel="analysis")
 
     def _compaction(self, item: CompactionItem, place: int, where: str) -> Drafts:
@@ -427,6 +490,39 @@ class Conversion:
         return call if told is None else [*call, *self._answer(told, name)]
 
 
+CALLS = (FunctionCallItem, CustomToolCallItem, ActionCallItem, ToolSearchCallItem)
+"""The items that an output answers by its id."""
+
+
+def _last_turn_in(items: Sequence[InputItem]) -> int:
+    """Where the last items begin that the model has made one after another: it went on behind all before them."""
+    made = [is_the_models(item.kind, item.role if isinstance(item, MessageItem) else "") for item in items]
+    place = len(made)
+    while place and not made[place - 1]:
+        place -= 1
+    while place and made[place - 1]:
+        place -= 1
+    return place
+
+
+def _stale_approvals(items: Sequence[InputItem], turned: int) -> set[int]:
+    """The places of the approvals before `turned` of which nothing came: their calls were never made, and will not be
+    made now that the model went on.
+    """
+    made = {item.approval_request_id for item in items if isinstance(item, McpCallItem)}
+    asked = {item.id: place for place, item in enumerate(items) if isinstance(item, McpApprovalRequestItem)}
+    stale, answered = set[int](), set[str]()
+    for place, item in enumerate(items[:turned]):
+        if not isinstance(item, McpApprovalResponseItem) or (id := item.approval_request_id) in made:
+            continue
+        if id in answered or id not in asked:
+            stale.add(place)
+        elif item.approve:
+            stale |= {place, asked[id]}
+        answered.add(id)
+    return stale
+
+
 def _note(item: ConfigurationUpdateItem) -> StoredMessage:
     """The note of an update, for later responses of the conversation."""
     return StoredMessage(CONFIGURATION, b"", name=configuration_note(item))
@@ -459,6 +555,6 @@ def _unsealable(where: str, text: str, error: sealed.Unsealable) -> InvalidReque
     param = f"{where}.encrypted_content"
     return InvalidRequest(
         f"Invalid value for '{param}': {brief(text)}. It can't be opened: {error}.",
-        code="invalid_value",
+        code="invalid_encrypted_content",
         param=param,
     )

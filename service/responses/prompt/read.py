@@ -5,10 +5,11 @@ Nothing here looks at a chain.
 """
 
 from collections.abc import Generator, Sequence
+from functools import partial
 
 import msgspec
 
-from service.api.content import USUAL_BOUNDS, Images, PictureBounds, ReadPictures
+from service.api.content import USUAL_BOUNDS, PictureBounds, ReadPictures
 from service.api.history import Earlier, read_previous
 from service.api.items import Configuration, Gathered, InputItem
 from service.api.read import read_input
@@ -17,9 +18,9 @@ from service.api.tools.builtin import Builtin
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.format import WHERE, AnswerFormat, read_format
 from service.api.tools.mcp import Offer, Routed
-from service.api.tools.read import LOADED_EARLIER, Tools, read_tools
-from service.decoding import ABSENT
-from service.errors import invalid_value, not_served
+from service.api.tools.read import LOADED_EARLIER, MAX_LOADED, Tools, read_tools
+from service.decoding import ABSENT, decode_list
+from service.errors import InvalidRequest, invalid_value, not_served
 from service.responses.output.rules import Rules
 from service.responses.output.sealed import Opener
 
@@ -45,7 +46,7 @@ SHOWN_OF_CALLS = frozenset(
 
 
 MAX_ITEMS = 4096
-MAX_TOOLS = 128
+MAX_TOOLS = 512
 MAX_TOOLS_BYTES = 1_048_576
 """The most input items, tools, and bytes of the tools' JSON in one request."""
 
@@ -56,7 +57,8 @@ class Read(msgspec.Struct, frozen=True):
     `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
     all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
     and `bounds` are those of pictures, None where images, and tools that OpenAI runs, are refused, in stored items too.
-    `pictures` are those of its items, and those of the images `elsewhere` are still to be fetched.
+    `pictures` are those of its items, and `gathered` has the images whose pictures are still to be fetched, and the
+    kinds that are left out.
     """
 
     tools: Tools
@@ -70,7 +72,7 @@ class Read(msgspec.Struct, frozen=True):
     opener: Opener
     bounds: PictureBounds | None = USUAL_BOUNDS
     pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)
-    elsewhere: Images = msgspec.field(default_factory=Images)
+    gathered: Gathered = msgspec.field(default_factory=Gathered)
 
 
 def read_request(
@@ -95,21 +97,28 @@ def read_request(
     gathered = Gathered(bounds, begins_at=request.begins_at)
     items = yield from read_input(request.input, gathered, max_items=MAX_ITEMS)
     earlier_found = [(LOADED_EARLIER, msgspec.Raw(tools)) for tools in loaded]
-    tools = yield from read_tools(
-        request.tools,
-        max_tools=MAX_TOOLS,
-        max_bytes=MAX_TOOLS_BYTES,
-        added=gathered.added,
-        offers=offers,
-        builtins=builtins,
-        loaded=[*earlier_found, *gathered.loaded],
-        routed=routed,
-    )
+    known = {"max_tools": MAX_TOOLS, "max_bytes": MAX_TOOLS_BYTES, "offers": offers, "builtins": builtins}
+    read = partial(read_tools, request.tools, **known, routed=routed)
+    try:
+        tools = yield from read(added=gathered.added, loaded=[*earlier_found, *gathered.loaded])
+    except InvalidRequest:
+        if not gathered.replayed_at:
+            raise
+        added = yield from _readable(gathered.added, gathered)
+        tools = yield from read(
+            added=added, loaded=[*earlier_found, *(yield from _readable(gathered.loaded, gathered))]
+        )
     if tools.left_out and bounds is None:
         raise not_served("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
     chosen = read_choice(request.tool_choice, tools)
     asked = request.format if standing.format == ABSENT else standing.format
-    form = yield from read_format(*(gathered.format or (asked, WHERE)))
+    try:
+        form = yield from read_format(*(gathered.format or (asked, WHERE)))
+    except InvalidRequest:
+        if gathered.format is None or gathered.format[1] not in gathered.replayed_at:
+            raise
+        gathered.left_out.add("configuration_update")
+        form = yield from read_format(asked, WHERE)
     if form.content is not None and request.stop:
         raise invalid_value("stop", "given with text.format", "An answer cut at a stop would not match its format.")
     earlier = yield from read_previous(request.previous_input_messages, max_messages=MAX_ITEMS)
@@ -125,8 +134,28 @@ def read_request(
         opener=opener,
         bounds=bounds,
         pictures=gathered.pictures,
-        elsewhere=gathered.elsewhere,
+        gathered=gathered,
     )
+
+
+def _readable(
+    lists: Sequence[tuple[str, msgspec.Raw]], gathered: Gathered
+) -> Generator[None, None, list[tuple[str, msgspec.Raw]]]:
+    """The lists of tools without those tools of a history that can't be read, which are left out."""
+    kept: list[tuple[str, msgspec.Raw]] = []
+    for where, raw in lists:
+        if where in gathered.replayed_at:
+            tools: list[bytes] = []
+            for tool in decode_list(raw, MAX_LOADED, where):
+                alone = b"[%b]" % bytes(tool)
+                try:
+                    yield from read_tools(msgspec.Raw(alone), max_tools=MAX_TOOLS, max_bytes=MAX_TOOLS_BYTES)
+                    tools.append(bytes(tool))
+                except InvalidRequest:
+                    gathered.left_out.add("tool")
+            raw = msgspec.Raw(b"[%b]" % b",".join(tools))
+        kept.append((where, raw))
+    return kept
 
 
 def _rules(request: CreateRequest, tools: Tools, chosen: Chosen, form: AnswerFormat, *, compacting: bool) -> Rules:

@@ -50,8 +50,6 @@ router = Router("Responses")
 chats = Router("Chat Completions")
 """The routes to chat completions and messages that are made here."""
 
-LIMITS = ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES)
-
 
 Read = Callable[[bytes], CreateRequest]
 """Reads and checks the body of a request."""
@@ -104,9 +102,11 @@ async def _translate(
     """
     check_scope(request.exchange.entry.scopes, "api.responses.write")
     body = await request.body()
+    limits = ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES, refuses=request.service.settings.picture_bounds is None)
     async with request.preparing(len(body)):
-        translated = await in_steps(read(body, LIMITS))
+        translated = await in_steps(read(body, limits))
     request.exchange.dialect = dialect(translated)
+    request.exchange.left_out(translated.tools_left_out, translated.left_out)
     return translated.body
 
 

@@ -1,30 +1,54 @@
-"""`GET /v1/models`: what is served here."""
+"""`GET /v1/models`: what is served here, in OpenAI's form, and in Anthropic's for who sends `anthropic-version`.
 
-from typing import Any
+Of Anthropic's clients parameters that aren't known are passed over, as its API does. Source:
+anthropic 2.14, types/model_info.py and types/model_list_params.py.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, cast
+
+from pydantic import Field
 
 from service.engine.engines import Offer
 from service.engine.port import MODEL_CREATED, ModelCard
-from service.errors import ApiError
+from service.errors import ApiError, InvalidRequest
 from service.markup.tags import written_by
 from service.web.received import Received
-from service.web.routing import Router
+from service.web.routing import Query, Router, not_in_list, read_query
 
 router = Router("Models")
 
+MAX_MODELS = 1_000
+"""The most models of a page in Anthropic's form."""
 
-@router.route("GET", "/models", "List the models", "listModels")
+
+class AnthropicQuery(Query):
+    """The query of a list in Anthropic's form, which has no retired models."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_MODELS)] = 20
+    after_id: str | None = None
+    before_id: str | None = None
+
+
+@router.route("GET", "/models", "List the models", "listModels", query=None)
 async def models(request: Received) -> object:
     """The models that a create request may name."""
-    offers = await _offers(request)
-    return {"object": "list", "data": [_model(offer, name) for offer in offers for name in offer.names]}
+    kind = AnthropicQuery if (anthropics := request.exchange.is_anthropics) else Query
+    query = read_query(request, kind, others=anthropics)
+    listed = [(offer, name) for offer in await _offers(request) for name in offer.names]
+    if query:
+        return _page(listed, *cast(tuple[AnthropicQuery], query))
+    return {"object": "list", "data": [_model(offer, name) for offer, name in listed]}
 
 
-@router.route("GET", "/models/{model_id:path}", "Retrieve a model", "retrieveModel")
+@router.route("GET", "/models/{model_id:path}", "Retrieve a model", "retrieveModel", query=None)
 async def model(request: Received, model_id: str) -> object:
     """One model. Its id may hold slashes."""
+    anthropics = request.exchange.is_anthropics
+    read_query(request, Query, others=anthropics)
     for offer in await _offers(request):
         if model_id in offer.names:
-            return _model(offer, model_id)
+            return _anthropics(offer, model_id) if anthropics else _model(offer, model_id)
     raise ApiError(404, f"The model '{model_id[:100]}' does not exist here.", code="model_not_found", param="model")
 
 
@@ -53,6 +77,43 @@ def _model(offer: Offer, name: str) -> dict[str, Any]:
             shown["max_output_tokens"] = offer.card.max_output_tokens
         shown |= _abilities(offer.card)
     return shown
+
+
+def _page(listed: list[tuple[Offer, str]], query: AnthropicQuery) -> dict[str, Any]:
+    """A page of the models, behind one of them or right before one. Raises InvalidRequest."""
+    names = [name for _, name in listed]
+    for param, id in (("after_id", query.after_id), ("before_id", query.before_id)):
+        if id is not None and id not in names:
+            raise not_in_list("model", id[:100], param)
+    if query.after_id is not None and query.before_id is not None:
+        raise InvalidRequest("Give 'after_id' or 'before_id', not both.", code="invalid_value", param="before_id")
+    if query.before_id is not None:
+        end = names.index(query.before_id)
+        start = max(0, end - query.limit)
+        more = start > 0
+    else:
+        start = 0 if query.after_id is None else names.index(query.after_id) + 1
+        end = start + query.limit
+        more = end < len(names)
+    data = [_anthropics(offer, name) for offer, name in listed[start:end]]
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return {"data": data, "has_more": more, **ends}
+
+
+def _anthropics(offer: Offer, name: str) -> dict[str, Any]:
+    """A model in Anthropic's form. What its API tells of its own models alone is null."""
+    card = offer.card
+    created = MODEL_CREATED if card is None else card.created
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": None if card is None else card.context_tokens,
+        "max_tokens": None if card is None else card.max_output_tokens or card.context_tokens,
+        **dict.fromkeys(("capabilities", "deprecated_at", "line", "retires_at")),
+    }
 
 
 def _abilities(card: ModelCard) -> dict[str, Any]:

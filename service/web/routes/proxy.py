@@ -48,7 +48,7 @@ from service.web.exchange import Admitted
 from service.web.form import read_form
 from service.web.received import Received
 from service.web.routing import Query, Router, Way
-from service.web.sse import Pulse
+from service.web.sse import KEEP_ALIVE, Pulse, beat_of
 from store.limits import Spent, Unspent
 from store.turn import Expense
 
@@ -323,7 +323,7 @@ class PassedAnswer(HttpResponse):
     async def _stream(self, reply: PassedReply, send: Send) -> None:
         """Send events as they come. Raises EngineError."""
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        with Pulse(send, self._keepalive_seconds) as pulse:
+        with Pulse(beat_of(send, lambda: KEEP_ALIVE), self._keepalive_seconds) as pulse:
             async with aclosing(reply.pieces()) as pieces:
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -199,10 +199,10 @@ class Connection:
             if each.driver is not None and read.response_id in (None, each.driver.plan.id):
                 each.driver.stop()
                 return
-        named = f"The response '{read.response_id[:100]}'" if read.response_id else "No response"
+        named = "No response is" if read.response_id is None else f"The response '{read.response_id[:100]}' is not"
         raise ApiError(
             404,
-            f"{named} is {'not ' if read.response_id else ''}under way on this WebSocket. Its end may just have come.",
+            f"{named} under way on this WebSocket. Its end may just have come.",
             code="response_not_active",
             param="response_id",
         )

@@ -113,8 +113,13 @@ def event_frames(encoder: Encoder, batch: Sequence[Event], lane: str | None) -> 
     """A batch of events as frames."""
     buffer = bytearray()
     encoder.append(batch, buffer)
-    frames = [piece[piece.index(_DATA) + len(_DATA) :] for piece in bytes(buffer).split(b"\n\n")[:-1]]
-    return in_lane(frames, lane)
+    return in_frames(bytes(buffer), lane)
+
+
+def in_frames(sent: bytes, lane: str | None) -> list[bytes]:
+    """Server-sent events as frames. Comments are none."""
+    events = [data for piece in sent.split(b"\n\n")[:-1] if (data := piece.partition(_DATA)[2])]
+    return in_lane(events, lane)
 
 
 def error_frame(error: ApiError, lane: str | None, request_id: str | None = None) -> bytes:

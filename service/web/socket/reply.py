@@ -26,10 +26,11 @@ from service.web.admission.slots import Admission
 from service.web.event_stream import Noting
 from service.web.exchange import CREATE, Admitted, Exchange, admit
 from service.web.gate import Visit
-from service.web.socket.frames import error_frame, event_frames, shown_in_frames
+from service.web.socket.frames import error_frame, event_frames, in_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
 from service.web.socket.steering import Steering
+from service.web.sse import Pulse
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,8 @@ class Reply:
             self._place, self._planned = place, planned
             self._noting = Noting(driver, place)
             self._encoder = exchange.dialect.encoder(obfuscate=planned.obfuscate)
-            await driver.make(self)
+            with Pulse(self._beat, service.settings.keepalive_seconds) as self._pulse:
+                await driver.make(self)
         if self._client_gone:
             raise ClientDisconnected
         return await self._settle(asked, planned, driver)
@@ -133,6 +135,7 @@ class Reply:
         if not taken.events:
             return True
         wire, batch = self.opened.wire, shown_in_frames(taken.events)
+        self._pulse.sent()
         self.exchange.status = 200
         self._noting.note(last := batch[-1])
         if isinstance(last, Terminal):  # it is remembered before anybody hears of its end
@@ -167,6 +170,17 @@ class Reply:
 
     async def settle(self) -> None:
         """See Outlet. Nothing is kept before the end."""
+
+    async def _beat(self) -> None:
+        """Say that it is still being made, as clients don't count pings; a client that lags has enough to read."""
+        steering, encoder = self.lane.steering, self._encoder
+        if self._created and self.opened.wire.ready:
+            if steering is not None:
+                encoder.number = max(encoder.number, steering.accepted)
+            try:
+                self.opened.wire.write(in_frames(encoder.keep_alive(), self.lane.name))
+            except ClientDisconnected:
+                self._gone()
 
     def _gone(self) -> None:
         self._client_gone = True

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from service.api.events import Terminal
+from service.api.events import UNSTAMPED, Terminal
 from service.api.response import ResponseStatus, SteerError, SteerShown
 from service.api.steer import MAX_STEER_BYTES, NotSteered, SentSteer, no_steers_reason
 from service.metrics.counters import Metrics
@@ -63,6 +63,8 @@ class Steering:
         self._supported = supported
         self._ended: ResponseStatus | None = None
         self._number = driver.machine.number
+        self.accepted = UNSTAMPED
+        """The number of the last event that said that one is accepted."""
 
     @property
     def said(self) -> list[bytes]:
@@ -74,7 +76,8 @@ class Steering:
         self.check(steer)
         steer.id = f"steer_{secrets.token_hex(24)}"
         self.steers.append(steer)
-        event = _event("accepted", SteerShown(self.id, steer.id), self._number())
+        self.accepted = self._number()
+        event = _event("accepted", SteerShown(self.id, steer.id), self.accepted)
         return in_lane([event], self.lane)[0]
 
     def check(self, steer: Steer) -> None:

@@ -108,7 +108,8 @@ def test_sealed_reasoning_is_the_very_message_that_was_sampled() -> None:
 
     made = prompt(input=[item, CALL, output("function_call_output")]).messages[0]
     assert msgspec.structs.replace(made, item=None) == THOUGHT
-    error = refusal(USER, reasoning(ENVELOPES.seal(sealed.COMPACTION, sealed.compaction("So far."))))
+    wrong = reasoning(ENVELOPES.seal(sealed.COMPACTION, sealed.compaction("So far.")))
+    error = refusal(USER, wrong, refuses=True)
     assert "not of a reasoning" in error.message
 
 

@@ -19,7 +19,10 @@ DONE = {"type": "response.completed", "response": {"id": "resp_1", "status": "co
 
 
 def stream(*events: object) -> bytes:
-    sent = "".join(f"event: x\ndata: {json.dumps(event)}\n\n: keep-alive\n\n" for event in events)
+    alive = {"type": "keepalive", "sequence_number": 0}
+    sent = "".join(
+        f"event: x\ndata: {json.dumps(each)}\n\n: keep-alive\n\n" for event in events for each in (event, alive)
+    )
     return f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{sent}".encode()
 
 

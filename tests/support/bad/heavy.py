@@ -132,9 +132,9 @@ def chat(calls: int, word: str) -> list[dict[str, Any]]:
 KINDS: dict[str, Builder] = {
     "an enum at its limit": lambda word: strict(shape({"a": {"enum": [f"{word}{n}" for n in range(MAX_ENUM)]}})),
     "a chain of 1,900 references": lambda word: strict(chained(word, 1_900)),
-    "128 functions of as many bytes as fit": lambda word: {
+    "512 functions of as many bytes as fit": lambda word: {
         "tools": [
-            function(f"f{n}", shape({f"{word}_{n}_{m}": {"type": "string"} for m in range(190)})) for n in range(128)
+            function(f"f{n}", shape({f"{word}_{n}_{m}": {"type": "string"} for m in range(47)})) for n in range(512)
         ]
     },
     "a function of 2,600 schemas": lambda word: {
@@ -149,12 +149,12 @@ KINDS: dict[str, Builder] = {
     "a grammar that counts": lambda word: {
         "tools": [custom("c", "lark", f'start: a\na: (("{word}" "b"?)~1..15 "c")~1..15 \n')]
     },
-    "a choice among 128 tools": lambda word: {
-        "tools": [function(f"{word}_{n}", shape({})) for n in range(128)],
+    "a choice among 512 tools": lambda word: {
+        "tools": [function(f"{word}_{n}", shape({})) for n in range(512)],
         "tool_choice": {
             "type": "allowed_tools",
             "mode": "required",
-            "tools": [{"type": "function", "name": f"{word}_{n}"} for n in range(128)],
+            "tools": [{"type": "function", "name": f"{word}_{n}"} for n in range(512)],
         },
     },
     "a seal of a megabyte that is none": lambda word: {

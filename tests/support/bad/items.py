@@ -24,11 +24,6 @@ FORGED = "hs_AQ" + "A" * 80
 """What has the form of a seal of ours."""
 
 
-def reasoning(**members: Any) -> dict[str, Any]:
-    """A reasoning item with these members."""
-    return {"type": "reasoning", "summary": [], **members}
-
-
 def compaction(content: Any) -> dict[str, Any]:
     return {"type": "compaction", "encrypted_content": content}
 
@@ -53,16 +48,12 @@ ITEMS: Table = {
     "an output without a call": items(None, "input", "call_1", USER, OUTPUT),
     "a call without an output": items(None, "input", "call_1", USER, CALL),
     "a call with a wild name": items(VALUE, "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
-    "an empty call id": items(VALUE, "input[0].call_id", "256", {**CALL, "call_id": ""}),
+    "an empty call id": items(VALUE, "input[0].call_id", "256", {**OUTPUT, "call_id": ""}),
     "an output that is a number": items(TYPE, "input[0].output", "string", {**OUTPUT, "output": 5}),
-    "foreign seal": items(
-        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content="gAAAAABo")
-    ),
     # what is sealed
-    "forged reasoning": items(
-        VALUE, "input[0].encrypted_content", "can't be opened", reasoning(encrypted_content=FORGED)
+    "a forged compaction": items(
+        "invalid_encrypted_content", "input[1].encrypted_content", "can't be opened", USER, compaction(FORGED)
     ),
-    "a forged compaction": items(VALUE, "input[1].encrypted_content", "can't be opened", USER, compaction(FORGED)),
     # what changes the request
     "compaction amid the input": items(VALUE, "input[0].type", "the last item", {"type": "compaction_trigger"}, USER),
     "nothing to compact": items(VALUE, "input", "at least one item", {"type": "compaction_trigger"}),
@@ -80,10 +71,6 @@ ITEMS: Table = {
 PARTS: Table = {
     "too many parts": items(
         *(VALUE, "input[0].content", "1024"), {"role": "user", "content": [{"type": "input_text", "text": "."}] * 1025}
-    ),
-    "an output that is a picture of nothing": items(
-        *(MISSING, "input[0].output[0].image_url", "its URL"),
-        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image"}]},
     ),
     "a part without its text": part(MISSING, "text", "text", {"type": "input_text"}),
     "a part that is a text": part(TYPE, "", "an object", "hi"),

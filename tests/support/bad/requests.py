@@ -129,6 +129,8 @@ PARAMETERS: Table = {
     "a tier of somebody else": create("service_tier", "gold", VALUE, "priority"),
     "a priority beyond numbers": create("priority", 2**31, VALUE, "2147483647"),
     "an unknown truncation": create("truncation", "middle", VALUE, "auto, disabled"),
+    "an empty id for a conversation": create("conversation", "", VALUE, "Give the id"),
+    "a conversation with an empty id": create("conversation", {"id": ""}, VALUE, "Give the id"),
     "a number for a conversation": create("conversation", 1, TYPE, "a string"),
     "a context managed twice": create("context_management", [{"type": "compaction"}] * 2, VALUE, "length <= 1"),
     "an image to make": create("image", {"size": "1024x1024"}, UNSUPPORTED, "1024"),
@@ -178,6 +180,12 @@ READ: Table = {
 }
 """Those that a reader refuses. The others are refused for their path, their method, their query or their type."""
 
+REPLAYED = {
+    *("a shell's call without its id", "a number for a command", "too many commands", "an unknown operation"),
+    *("a path of two lines", "a client's search without its id", "a call with a wild name"),
+}
+"""Those that a model has made, which nobody can change: they are refused only with HARMONIUM_UNSUPPORTED=refuse."""
+
 FEW = 3
 
 
@@ -186,6 +194,8 @@ def over_http() -> Table:
     kinds: dict[object, int] = {}
     sent: Table = {}
     for name, bad in SMALL.items():
+        if name in REPLAYED:
+            continue
         kind = (bad.path, bad.status, bad.code)
         kinds[kind] = kinds.get(kind, 0) + 1
         if name not in READ or kinds[kind] <= FEW:
@@ -199,8 +209,8 @@ def content(bad: Bad) -> bytes | None:
     return None if bad.body is None else json.dumps(bad.body).encode()
 
 
-async def refusal(service: Service, bad: Bad) -> ApiError:
-    """How a request is refused. Raises AssertionError where it isn't."""
+async def refusal(service: Service, bad: Bad) -> ApiError | None:
+    """How a request is refused, if it is."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": content(bad) or b""}
@@ -212,11 +222,11 @@ async def refusal(service: Service, bad: Bad) -> ApiError:
         )
         async with AsyncExitStack() as resources:
             await prepare(service, Caller("default"), await _read(service, bad.path, body), resources)
-            raise AssertionError("nothing refused it")
     except ApiError as error:
         return error
     except StoreError as error:
         return refusal_of(error)
+    return None
 
 
 async def _read(service: Service, path: str, body: bytes) -> CreateRequest:

@@ -48,8 +48,8 @@ TOOLS: Table = {
         UNSUPPORTED, "tools[0].allowed_callers", "direct", {**FUNCTION, "allowed_callers": ["programmatic"]}
     ),
     "two tools of one name": tools(VALUE, "tools[1].name", "same name", FUNCTION, FUNCTION),
-    "too many tools": tools(VALUE, "tools", "129", *({**FUNCTION, "name": f"f{n}"} for n in range(129))),
-    "too many hosted tools": tools(VALUE, "tools", "129", *[SEARCH] * 129),
+    "too many tools": tools(VALUE, "tools", "513", *({**FUNCTION, "name": f"f{n}"} for n in range(513))),
+    "too many hosted tools": tools(VALUE, "tools", "513", *[SEARCH] * 513),
     "parameters as deep as a well": tools(VALUE, "tools[0].parameters", "64", {**FUNCTION, "parameters": well(65)}),
     "wide parameters": tools(VALUE, "tools[0].parameters", "8192", {**FUNCTION, "parameters": {"enum": [0] * 8192}}),
     "strict parameters that refer elsewhere": tools(
@@ -60,8 +60,8 @@ TOOLS: Table = {
     "too many tools in namespaces": tools(
         VALUE,
         "tools",
-        "128",
-        *({**inside(*({**FUNCTION, "name": f"f{n}"} for n in range(65))), "name": name} for name in "ab"),
+        "512",
+        *({**inside(*({**FUNCTION, "name": f"f{n}"} for n in range(257))), "name": name} for name in "ab"),
     ),
 }
 
@@ -83,8 +83,8 @@ CHOICES: Table = {
     "too many allowed tools": chosen(
         VALUE,
         "tool_choice.tools",
-        "128",
-        {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}] * 129},
+        "512",
+        {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}] * 513},
         FUNCTION,
     ),
 }
@@ -184,7 +184,7 @@ SENT: Table = {
     "what no search found": items(None, "input", "No tool call found", FOUND),
     "a found tool of an unknown type": found(VALUE, "input[1].tools[0].type", "telepathy", {"type": "telepathy"}),
     "more found tools than there is room for": found(
-        VALUE, "tools", "at most 128", *({**FUNCTION, "name": f"f{number}"} for number in range(128))
+        VALUE, "tools", "at most 512", *({**FUNCTION, "name": f"f{number}"} for number in range(512))
     ),
 }
 

@@ -89,7 +89,7 @@ class Follower:
         if data == b"[DONE]":
             self.over = True
             return
-        if not data:  # a comment, which keeps the connection alive
+        if not data or block.startswith(b"event: keepalive"):
             return
         event = json.loads(data)
         assert event["sequence_number"] == len(self.events), (event["sequence_number"], len(self.events))

@@ -184,7 +184,7 @@ ContainerFileList = page("ContainerFileList", containers.ContainerFile, "A page 
 ConversationList = page("ConversationList", conversation.Conversation, "A page of conversations.")
 
 OutputItem = response.Item
-StreamEvent = bodies.one_of(*events.KINDS)
+StreamEvent = bodies.one_of(*events.KINDS, events.Keepalive)
 
 READ: dict[tuple[type[Struct], str], Any] = {
     (response.OutputText, "logprobs"): list[response.Logprob],

@@ -42,6 +42,7 @@ NAMES = {
     "InputTokens": "InputTokenCount",
     "GivenBack": "FailedSteer",
     "SteerShown": "Steer",
+    "Keepalive": "KeepaliveEvent",
     **{f"Foreign_{kind}": f"{bodies.camel(kind)}Item" for kind in items.FOREIGN},
 }
 """Public names of structs that are called otherwise in the code."""

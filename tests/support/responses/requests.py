@@ -56,10 +56,13 @@ def prompt(
     refuses: bool = False,
     opener: Opener = ENVELOPES,
     stored: Mapping[str, Any] | None = None,
+    given: Read | None = None,
     **body: Any,
 ) -> Prompt:
-    """The prompt of a create request on top of a chain, where the items in `stored` are stored."""
-    given = read(refuses=refuses, opener=opener, **body)
+    """The prompt of a create request on top of a chain, where the items in `stored` are stored. `given` is what its
+    members say, where they were read.
+    """
+    given = given or read(refuses=refuses, opener=opener, **body)
     resolved = {id: msgspec.Raw(msgspec.json.encode(item)) for id, item in (stored or {}).items()}
     return in_one_go(build_prompt(given, _request(body), chain, limit, DATE, resolved))
 

@@ -43,8 +43,7 @@ def post(port: int, body: bytes, path: str, whole: bool) -> int:
     """Send a request from this thread and return the status, working as little as possible meanwhile; all of the
     answer is read where it is wanted `whole`.
     """
-    ends = "close" if whole else "keep-alive"  # who wants a close may get it before all of a refused body is sent
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: {ends}\r\ncontent-length: {len(body)}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=30) as raw:
         raw.sendall(f"{head}content-type: application/json\r\n\r\n".encode())
         raw.sendall(body)

@@ -16,9 +16,8 @@ def parsed(body: str) -> list[Event]:
 
 
 def sent(body: str) -> list[Event]:
-    """The events of a stream, which may begin anywhere and must end with [DONE]. Comments are skipped, as the format
-    says."""
-    blocks = [block for block in body.split("\n\n") if block and not block.startswith(":")]
+    """The events of a stream, which may begin anywhere and must end with [DONE]. What keeps it alive is skipped."""
+    blocks = [block for block in body.split("\n\n") if block and not block.startswith((":", "event: keepalive"))]
     assert blocks[-1] == "data: [DONE]", blocks[-1]
     events: list[Event] = []
     for block in blocks[:-1]:

@@ -124,6 +124,22 @@ async def test_lanes_run_side_by_side_and_a_lane_one_after_the_other(settings: S
     assert second[-1]["type"] == "response.completed"
 
 
+async def test_a_client_hears_that_a_silent_response_is_still_made_as_it_may_count_no_pings(settings: Settings) -> None:
+    quick = settings.model_copy(update={"keepalive_seconds": 0.03})
+    async with serving(quick, scripted(Silent())) as inside, socket(inside.url) as ws:
+        await ws.ask("Wait.", stream_id="a")
+        frames = [await ws.next()]
+        while len(alive := [each for each in frames if each["type"] == "keepalive"]) < 3:
+            frames.append(await ws.next())
+        said = frames[-4]["sequence_number"]
+        assert alive[-1] == {"type": "keepalive", "sequence_number": said, "stream_id": "a"}
+        await ws.send("response.cancel", stream_id="a")
+        last = (await ws.rest())[-1]
+    numbers = {each["sequence_number"] for each in frames}
+    assert numbers == set(range(said + 1)), "it takes no number"
+    assert last["type"] == "response.failed"
+
+
 async def test_sixteen_run_at_once_and_more_wait(settings: Settings) -> None:
     engine = scripted([opened("On and on."), Stall()])
     async with serving(settings, engine) as inside, socket(inside.url) as ws:
