@@ -186,8 +186,9 @@ def error_of(ending: Ending, failure: Exception | None, seconds: float) -> Respo
     if ending is Ending.ERROR:
         why = f"The engine failed: {failure or 'it stopped before the answer was complete'}"
         if isinstance(failure, EngineRefused):
-            why = f"The engine refused the request: {failure}"
-        elif not isinstance(failure, EngineError | None):
+            # a code on which Codex asks no second time
+            return ResponseError("invalid_prompt", f"The engine refused the request: {failure}")
+        if not isinstance(failure, EngineError | None):
             why = "The service failed on this response. Its log has the reason under the response's id."
         return ResponseError("server_error", why)
     return None

@@ -6,7 +6,9 @@ made here, at the edge, of the same responses and the same events: what is store
 dialect.
 """
 
+import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -106,8 +108,16 @@ class OpenEncoder(Encoder):
                 super().append((translated,), buffer)
 
 
+_TOO_LONG = re.compile(r"This model's maximum context length is (\d+) tokens, and the prompt has (.*? tokens)\..*")
+_NO_CALL = re.compile(r"No tool call found for function call output with call_id (.*?)\. It is .*")
+_NO_OUTPUT = re.compile(r"No tool output found for function call (.*?)\. Send its output.*")
+
+
 class Translated(Dialect):
     """Another API's, for one request that was translated."""
+
+    words: ClassVar[dict[re.Pattern[str], str]] = {}
+    """How its own servers say what we say, where clients read that: docs/clients.md lists who does."""
 
     def __init__(self, request: Chat | Told) -> None:
         self._names = request.names
@@ -127,12 +137,20 @@ class Translated(Dialect):
     def word(self, refusal: ApiError) -> None:
         """See Dialect."""
         self._names.rename(refusal)
+        for ours, theirs in self.words.items():
+            refusal.message = ours.sub(theirs, refusal.message)
 
 
 class ChatCompletions(Translated):
     """Chat Completions'."""
 
     name = "chat_completions"
+    words: ClassVar = {
+        _NO_CALL: "Messages with role 'tool' must be a response to a preceding message with 'tool_calls', and none has "
+        r"the call \1.",
+        _NO_OUTPUT: "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+        r"'tool_call_id'. The following tool_call_ids did not have response messages: \1",
+    }
 
     def __init__(self, request: Chat) -> None:
         super().__init__(request)
@@ -151,6 +169,13 @@ class Messages(Translated):
     """Anthropic's."""
 
     name = "messages"
+    words: ClassVar = {
+        _TOO_LONG: r"prompt is too long: \2 > \1 maximum",
+        _NO_CALL: r"unexpected `tool_use_id` found in `tool_result` blocks: \1. Each `tool_result` block must have a "
+        "corresponding `tool_use` block in the previous message.",
+        _NO_OUTPUT: r"`tool_use` ids were found without `tool_result` blocks immediately after: \1. Each `tool_use` "
+        "block must have a corresponding `tool_result` block in the next message.",
+    }
 
     def __init__(self, request: Told) -> None:
         super().__init__(request)
@@ -163,12 +188,6 @@ class Messages(Translated):
     def encoder(self, *, obfuscate: bool) -> Encoder:
         """See Dialect."""
         return MessagesEncoder(self._thinking)
-
-    def word(self, refusal: ApiError) -> None:
-        """See Dialect. Clients shorten a conversation that is too long in Anthropic's words."""
-        super().word(refusal)
-        if refusal.code == "context_length_exceeded":
-            refusal.message = f"prompt is too long: {refusal.message}"
 
 
 class ChatEncoder(Encoder):

@@ -5,6 +5,7 @@ import threading
 import uuid
 from pathlib import Path
 
+from service.engine.port import Engine
 from service.settings.settings import load_settings
 from tests.support.service.inside import serving
 from tests.support.service.process import START_SECONDS, STOP_SECONDS, Served
@@ -13,7 +14,7 @@ from tests.support.service.process import START_SECONDS, STOP_SECONDS, Served
 class ServiceBeside(Served):
     """One service, with a part of a store to itself."""
 
-    def __init__(self, folder: Path, redis_url: str, **settings: object) -> None:
+    def __init__(self, folder: Path, redis_url: str, engine: Engine | None = None, **settings: object) -> None:
         """Starts it. `folder` is for its archive; `settings` are those of service/settings/settings.py."""
         super().__init__("")
         own: dict[str, object] = {
@@ -23,14 +24,14 @@ class ServiceBeside(Served):
         }
         own |= {"store_timeout_seconds": 10.0, "lease_seconds": 30.0}
         self._settings = load_settings(**{"redis_url": redis_url, **own, **settings})
-        self._started = threading.Event()
+        self._engine, self._started = engine, threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
         self._thread.start()
         assert self._started.wait(START_SECONDS)
 
     async def _serve(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        async with serving(self._settings) as inside:
+        async with serving(self._settings, self._engine) as inside:
             self.url = inside.url
             self._started.set()
             await self._over.wait()
