@@ -13,10 +13,12 @@ from service.web.console.trees import (
     CUT_AT_ONCE,
     EXCERPT_CHARS,
     PIECE_CHARS,
+    ApprovalAnswer,
     Box,
     Look,
     Search,
     Wanted,
+    excerpt_of,
     read_cursor,
 )
 from store.history.history import ConversationHistoryStore
@@ -70,6 +72,38 @@ def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
     usage = client.responses.retrieve(leaf).usage
     assert usage is not None
     assert (newest["input_tokens"], newest["output_tokens"]) == (usage.input_tokens, usage.output_tokens)
+
+
+ASKED = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+DENIED = ASKED | {"approval_request_id": "mcpr_2", "approve": False}
+WORDS = {"role": "user", "content": "Go on."}
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([ASKED], "Approved"),
+        ([DENIED], "Denied"),
+        ([DENIED | {"reason": "Not\n today."}], "Denied: Not today."),
+        ([ASKED, DENIED], "Approved, Denied"),
+        ([ASKED, WORDS], "Go on."),
+        ([ASKED | {"approve": 7, "reason": 7}], "Denied"),
+        ([ASKED | {"approval_request_id": 7}], ""),
+    ],
+)
+def test_answers_to_requests_for_approval_are_told_and_are_the_words_of_a_turn_that_has_no_others(
+    items: list[dict[str, Any]], words: str
+) -> None:
+    assert excerpt_of(b"{}", msgspec.json.encode(items)).input == words
+
+
+def test_each_request_is_answered_once_also_by_its_call_where_a_client_left_the_answer_out() -> None:
+    made: dict[str, Any] = {"type": "mcp_call", "name": "add", "arguments": "{}"}
+    items = [made | {"approval_request_id": "mcpr_0"}, made | {"approval_request_id": None}, DENIED]
+    output = [made | {"approval_request_id": "mcpr_2"}, ASKED]
+    told = excerpt_of(msgspec.json.encode({"output": output}), msgspec.json.encode(items)).approvals
+    answers = [("mcpr_0", True), ("mcpr_2", False), ("mcpr_1", True)]
+    assert told == [ApprovalAnswer(request, approve) for request, approve in answers]
 
 
 def test_a_tree_is_retrieved_by_any_id_within_it(own: Served) -> None:
