@@ -162,8 +162,9 @@ def test_an_approval_that_was_answered_says_so_is_not_offered_again_and_the_bran
     start: Callable[..., ServiceProcess], visit: Open, tmp_path: Path
 ) -> None:
     with mcp_server(tmp_path / "mcp") as server:
-        service = start(mcp_allow=server.url)
-        tools = [{"type": "mcp", "server_label": "maths", "server_url": server.url, "allowed_tools": ["add"]}]
+        (tmp_path / "mcp.toml").write_text(f'[maths]\nurl = "{server.url}"\nallowed_tools = ["add"]\n')
+        service = start(mcp_servers=tmp_path / "mcp.toml")
+        tools = [{"type": "mcp", "server_label": "maths"}]
         asked, other = (said(service, f"Use the add tool with {n} and 40.", tools=tools) for n in (2, 3))
         page = visit(service, f"#/c/{asked}")
         approval, words = page.locator(".item.approval"), page.locator(".item.user .text")

@@ -93,7 +93,12 @@ def away_line(tree: Json) -> str:
 
 def empty_note(service: Service, *, has_archive: bool) -> str:
     """A line on a memory without conversations: how many are in the archive. Raises ClientError."""
-    page = next(away(service, PAGE)) if has_archive else None
+    try:
+        page = next(away(service, PAGE)) if has_archive else None
+    except Refused as error:
+        if error.status < 500:
+            raise
+        return f"Nothing is in memory, and the archive doesn't answer: {error}"
     if page is None or not (page["data"] or page["has_more"]):
         return "no conversations"
     number = f"{len(page['data'])} conversation{'' if len(page['data']) == 1 else 's'}"

@@ -317,7 +317,7 @@ class ArchivedTurns(ArchiveReader):
         """The trees to which some digits lead, but for those that were deleted or erased: one, or none."""
         keys = self._keyspace.keys(tenant, digits)
         asked_ms = await self._now(keys)
-        told = await self._keeping.look(tenant, digits, self._described)
+        told = await self._keeping.look(tenant, digits, self._describe)
         erased = await self._marks.erased_until(tenant) if told else 0
         found: list[ArchivedTree] = []
         for tree in told:
@@ -327,7 +327,7 @@ class ArchivedTurns(ArchiveReader):
                 found.append(tree._replace(here=here is not None))
         return found
 
-    async def _described(self, scan: Scan) -> list[ArchivedTree]:
+    async def _describe(self, scan: Scan) -> list[ArchivedTree]:
         whole, entries = await scan.some(AWAY_PARTS), scan.index.entries
         found: list[ArchivedTree] = []
         for root in [id for id, entry in entries.items() if entry.parent is None]:
