@@ -16,7 +16,7 @@ export interface Turn {
   parent: string | null;
   depth: number | null;
   /** What its input answers to requests for approval. */
-  approvals: ApprovalAnswer[];
+  approvals?: ApprovalAnswer[];
 }
 
 export interface ApprovalAnswer {

@@ -20,7 +20,7 @@ export const Answered = createContext<Answers>(new Map());
 export function answersIn(turns: Turn[]): Answers {
   const found: Answers = new Map();
   for (const turn of turns)
-    for (const answer of turn.approvals) found.set(answer.request, [...(found.get(answer.request) ?? []), { ...answer, turn: turn.id }]);
+    for (const answer of turn.approvals ?? []) found.set(answer.request, [...(found.get(answer.request) ?? []), { ...answer, turn: turn.id }]);
   return found;
 }
 
