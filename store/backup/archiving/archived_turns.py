@@ -298,19 +298,20 @@ class ArchivedTurns(ArchiveReader):
         have. Of a tree with more than AWAY_PARTS parts, the first ones are looked through.
         """
         found: list[ArchivedTree] = []
+        begin, tree, last = int(after[:SHARD_DIGITS] or "0", 16), after[SHARD_DIGITS:], ""
         until = monotonic() + LISTING_SECONDS
-        for number in range(int(after[:SHARD_DIGITS] or "0", 16), self._keyspace.shards):
-            if monotonic() > until:
+        for number in range(begin, self._keyspace.shards):
+            if number > begin + 1 and monotonic() > until:  # each page looks further than the one before
                 return ArchivedTrees(found, f"{number - 1:02x}{'f' * TREE_DIGITS}")
             folder = f"v1/{number:02x}/t.{checked_tenant(tenant)}/"
-            at = f"{folder}{after[SHARD_DIGITS:]}0" if after else ""  # 0 follows the slash: behind all of its parts
+            at = f"{folder}{tree}0" if tree else ""  # 0 follows the slash: behind all of its parts
             while page := await self._archive.list(folder, after=at, limit=1):
-                if len(found) >= most or monotonic() > until:
-                    return ArchivedTrees(found, after)
-                after = f"{number:02x}{page[0].key.removeprefix(folder).partition('/')[0]}"
-                at = f"{folder}{after[SHARD_DIGITS:]}0"
-                found += await self._trees_at(tenant, after)
-            after = ""
+                if last and (len(found) >= most or monotonic() > until):
+                    return ArchivedTrees(found, last)
+                tree = page[0].key.removeprefix(folder).partition("/")[0]
+                last, at = f"{number:02x}{tree}", f"{folder}{tree}0"
+                found += await self._trees_at(tenant, last)
+            tree = ""
         return ArchivedTrees(found)
 
     async def _trees_at(self, tenant: str, digits: str) -> list[ArchivedTree]:

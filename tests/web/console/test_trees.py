@@ -25,6 +25,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
+from tests.support.waiting import wait_until
 
 UNKNOWN = "resp_" + "0" * 46 + "aa"
 TENANT = "default"
@@ -158,6 +159,28 @@ def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
 def test_what_a_list_does_not_take_is_refused_by_name(service: Served, query: str, param: str) -> None:
     answer = service.http().get(f"{TREES}?{query}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 60.0])
+def test_the_archives_trees_of_all_shards_are_listed_wherever_a_page_ends(
+    beside: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr("store.backup.archiving.archived_turns.LISTING_SECONDS", seconds)
+    service = beside(shards=4, archive_after_seconds=0)
+    ids = {said(service.client(), f"Count to {number}.") for number in range(2, 12)}
+
+    def listed(limit: int) -> list[str]:
+        found, query = list[str](), dict[str, str | int]()
+        while True:
+            page = service.http().get("/console/api/archived_trees", params={"limit": limit} | query).json()
+            found += [tree["id"] for tree in page["data"]]
+            if not page["has_more"]:
+                return found
+            query = {"after": page["after"]}
+
+    wait_until(lambda: set(listed(100)) == ids, 20, "not all is archived")
+    for limit in (1, 2, 3, 4):
+        assert sorted(listed(limit)) == sorted(ids)
 
 
 def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:
