@@ -35,8 +35,8 @@ from store.errors import NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarg
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.history.omissions import ERASED, omission, omitting, without_text
-from store.keys import OMISSION_MARK
-from store.turn import Chain, Messages, Picture, Turn
+from store.keys import CONVERSATION_PREFIX, OMISSION_MARK
+from store.turn import Chain, Messages, Picture, Status, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,8 @@ async def begin(
 async def _fork(service: Service, tenant: str, new: New, source: str, tell: Tell, named: Named) -> Conversation:
     """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
     conversations = service.conversations
+    if not source.startswith(CONVERSATION_PREFIX) and not await service.running.ended(tenant, source):
+        raise NotContinuable(source, Status.IN_PROGRESS)
     id, pin = await named(conversations.new_id(source)), service.store.token()
     branch = partial(conversations.branch, tenant, source, pin)
     async with service.loans.on_loan(branch, partial(conversations.release, tenant, source, pin)) as loan:

@@ -1,17 +1,21 @@
 """Ids that clients name again: nothing is taken twice, and an id that was given is known."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import httpx
+import openai
 import pytest
+from openai import AsyncOpenAI, AsyncStream
 
-from service.harmony.tokens import CHANNEL, decode, encode
-from service.settings.settings import Settings
+from service.harmony.tokens import CHANNEL, RETURN, decode, encode
+from service.settings.settings import Settings, load_settings
+from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.service.beside import ServiceBeside
-from tests.support.service.inside import answer, called, scripted, serving
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.inside import answer, called, opened, scripted, serving
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
 from tests.support.service.sockets import socket
 
 MADE_UP: list[str | None] = ["msg_1", "__fake_id__", "call_" + "0" * 48, "", None]
@@ -209,8 +213,132 @@ async def test_a_call_that_was_cut_short_needs_no_output(settings: Settings, *, 
     async with serving(settings, engine) as inside, inside.client() as client:
         tools: Any = [TOOLS["function"]]
         made = await client.responses.create(model=MODEL, input="Go.", tools=tools, max_output_tokens=len(begun))
-        sent: Any = [user("Go."), *(item.to_dict() for item in made.output)] if sent_back else []
+        before = [user("Go."), *(item.to_dict() for item in made.output)] if sent_back else []
+        sent: Any = [*before, user("Go on.")]
         previous = None if sent_back else made.id
-        last = await client.responses.create(model=MODEL, input=[*sent, user("Go on.")], previous_response_id=previous)
+        last = await client.responses.create(model=MODEL, input=sent, previous_response_id=previous)
         assert last.output_text == "I see."
     assert "Once upon" not in decode(engine.generations[-1].prompt)
+
+
+# --- a response is known from `response.created` on ---
+
+TIMES = 4
+NOT_CONTINUABLE = "previous_response_not_continuable"
+
+
+def talking(times: int = 1) -> ScriptedEngine:
+    """An engine that is stopped amid an answer so many times, before each time that it answers."""
+    return scripted(*[[opened("One, two"), Stall()], [answer("As you wish.")]] * times)
+
+
+async def begun(client: AsyncOpenAI, **members: Any) -> tuple[str, AsyncStream[Any]]:
+    """The id of a response that is made, and its stream, once something was said."""
+    stream = await client.responses.create(model=MODEL, input="Count.", stream=True, **members)
+    id = ""
+    async for event in stream:
+        id = event.response.id if event.type == "response.created" else id
+        if event.type == "response.output_text.delta":
+            break
+    return id, stream
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_who_hangs_up_goes_on_at_once(settings: Settings, *, elsewhere: bool) -> None:
+    here, there = talking(TIMES), scripted([answer("As you wish.")])
+    async with (
+        serving(settings, here) as inside,
+        serving(settings, there) as other,
+        inside.client() as client,
+        (other if elsewhere else inside).client() as after,
+    ):
+        for _ in range(TIMES):
+            id, stream = await begun(client)
+            await stream.close()
+            last = await after.responses.create(model=MODEL, input="Stop.", previous_response_id=id)
+            assert last.output_text == "As you wish."
+            said: list[Any] = [item async for item in after.responses.input_items.list(last.id, order="asc")]
+            assert [item.content[0].text for item in said] == ["Count.", "One, two", "Stop."]
+            if elsewhere:  # its script has an answer before the next stall
+                await client.responses.create(model=MODEL, input="Hello.")
+
+
+async def test_who_hangs_up_goes_on_in_the_conversation_at_once(settings: Settings) -> None:
+    async with serving(settings, talking(TIMES)) as inside, inside.client() as client:
+        for _ in range(TIMES):
+            conversation = (await client.conversations.create()).id
+            _, stream = await begun(client, conversation=conversation)
+            await stream.close()
+            await client.responses.create(model=MODEL, input="Stop.", conversation=conversation)
+            items = [item async for item in client.conversations.items.list(conversation)]
+            assert len(items) == 4
+
+
+async def test_a_connection_that_breaks_goes_on_over_the_next_one(settings: Settings) -> None:
+    async with serving(settings, talking()) as inside:
+        async with socket(inside.url) as ws:
+            await ws.ask("Count.")
+            id = (await ws.next())["response"]["id"]
+            while (await ws.next())["type"] != "response.output_text.delta":
+                pass
+        async with socket(inside.url) as ws:
+            assert (await ws.answer("Stop.", previous_response_id=id))["previous_response_id"] == id
+
+
+async def test_what_still_runs_is_waited_for_and_then_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.responses.running.ENDING_SECONDS", 0.01)
+    go_on = asyncio.Event()
+    engine = scripted([opened("One, two"), Stall(go_on), [RETURN]], [answer("As you wish.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        id, stream = await begun(client)
+        with pytest.raises(openai.BadRequestError, match="is in_progress") as error:
+            await client.responses.create(model=MODEL, input="And?", previous_response_id=id)
+        assert (error.value.code, error.value.param) == (NOT_CONTINUABLE, "previous_response_id")
+        monkeypatch.setattr("service.responses.running.ENDING_SECONDS", 20.0)
+        waiting = asyncio.create_task(client.responses.create(model=MODEL, input="And?", previous_response_id=id))
+        await asyncio.sleep(0)
+        go_on.set()
+        assert (await waiting).output_text == "As you wish."
+        await stream.close()
+
+
+async def test_a_response_that_runs_is_shown_and_neither_deleted_nor_cancelled(settings: Settings) -> None:
+    async with serving(settings, talking()) as inside, inside.client() as client:
+        id, stream = await begun(client)
+        shown: Any = (await client.responses.retrieve(id)).to_dict()
+        (item,) = shown["output"]
+        assert (shown["status"], item["status"], item["content"][0]["text"]) == (*["in_progress"] * 2, "One, two")
+        for refused, words in ((client.responses.delete, "in-flight"), (client.responses.cancel, "synchronous")):
+            with pytest.raises(openai.BadRequestError, match=words):
+                await refused(id)
+        await stream.close()
+        await client.responses.delete(id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(id)
+
+
+async def test_what_is_not_stored_is_unknown_to_others(settings: Settings) -> None:
+    async with serving(settings, talking()) as inside, inside.client() as client:
+        id, stream = await begun(client, store=False)
+        with pytest.raises(openai.BadRequestError) as error:
+            await client.responses.create(model=MODEL, input="And?", previous_response_id=id)
+        assert error.value.code == "previous_response_not_found"
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(id)
+        await stream.close()
+
+
+async def test_another_tenants_response_that_runs_is_not_there(settings: Settings) -> None:
+    keys = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
+    two = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys=keys)
+    async with serving(two, talking()) as inside, inside.client(ACME_KEY) as one, inside.client(GLOBEX_KEY) as other:
+        id, stream = await begun(one)
+        with pytest.raises(openai.BadRequestError) as error:
+            await other.responses.create(model=MODEL, input="And?", previous_response_id=id)
+        assert error.value.code == "previous_response_not_found"
+        for refused in (other.responses.retrieve, other.responses.delete, other.responses.cancel):
+            with pytest.raises(openai.NotFoundError):
+                await refused(id)
+        await stream.close()

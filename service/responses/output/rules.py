@@ -27,7 +27,7 @@ _NOBODY = (*ROLES, "all")
 """Recipients that are no tools: the model itself, whom it talks to, and Harmony's name for everybody."""
 
 _SEPARATORS = re.compile(r"[/:]+")
-"""What models write at times between a namespace and a name, in the place of a dot."""
+"""The signs that models write at times between a namespace and a name, in the place of a dot."""
 
 _NAMESPACE = re.compile(rf"^(?:(?:{FUNCTIONS}|function|tools?)\.)+")
 """The namespace of a client's functions, also doubled, and what models take for it at times."""
