@@ -163,7 +163,7 @@ async def test_a_call_whose_arguments_were_to_be_encrypted_says_that_none_is(set
     message: Any = {"type": "object", "properties": {"message": {"type": "string", "encrypted": True}}}
     spawn: Any = {"type": "function", "name": "spawn_agent", "parameters": message, "strict": False}
     calls = [*called("spawn_agent", '{"message":"Look."}'), *then(called("clock", '{"city":"London"}'))]
-    async with serving(settings, scripted(calls)) as inside:
+    async with serving(settings, scripted([calls])) as inside:
         events = await streamed(inside, input="Go.", tools=[spawn, CLOCK])
     shown = [event["item"] for event in events if "item" in event]
 

@@ -166,6 +166,7 @@ _LISTED = [
     *(items.AdditionalToolsItem, items.ConfigurationUpdateItem, items.CodeInterpreterCallItem, items.McpCallItem),
     *(items.McpApprovalRequestItem, items.McpApprovalResponseItem, items.ToolSearchCallItem),
     *(items.ToolSearchOutputItem, items.ShellCallItem, items.ShellCallOutputItem, items.LocalShellCallItem),
+    *(items.AgentMessageItem, items.CompactionSummaryItem, items.ContextCompactionItem),
     *(items.LocalShellCallOutputItem, items.ApplyPatchCallItem, items.ApplyPatchCallOutputItem),
 ]
 ListedItem = bodies.one_of(*_LISTED, *map(items.foreign_kind, items.FOREIGN))
@@ -194,6 +195,7 @@ READ: dict[tuple[type[Struct], str], Any] = {
     (response.Response, "tool_choice"): bodies.Choice,
     (Compacted, "output"): list[ListedItem],
     (items.MessageItem, "content"): list[Listed],
+    (items.AgentMessageItem, "content"): list[bodies.InputText],
     (items.FunctionCallOutputItem, "output"): str | list[Told],
     (items.CustomToolCallOutputItem, "output"): str | list[Told],
     (items.ReasoningItem, "content"): list[response.ReasoningText],

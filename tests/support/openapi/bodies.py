@@ -227,11 +227,17 @@ CallName = named(items.CALL_NAME.pattern)
 REPLAYED: Json = {"id": Any, "status": Any}
 """What clients send with an item as they were given it, and nobody reads."""
 
+CALLED: Json = {"call_id": CallId, "name": CallName, "namespace": CallName, "status": Any}
+
 MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
     "message": (("role", "content"), {"role": Literal["user", "system", "developer"], "content": Said}),
-    "function_call": (("call_id", "name"), {"call_id": CallId, "name": CallName, "namespace": CallName}),
+    "agent_message": (
+        ("author", "recipient", "content"),
+        {"content": some(shown(inputs._AgentPart, "AgentPart"), content.MAX_PARTS) | None},
+    ),
+    "function_call": (("call_id", "name"), CALLED),
     "function_call_output": (("call_id", "output"), {"call_id": CallId, "output": Said}),
-    "custom_tool_call": (("call_id", "name"), {"call_id": CallId, "name": CallName, "namespace": CallName}),
+    "custom_tool_call": (("call_id", "name"), CALLED),
     "custom_tool_call_output": (("call_id", "output"), {"call_id": CallId, "output": Said}),
     "reasoning": (
         (),
