@@ -203,7 +203,9 @@ COMPACTED: dict[str, Any] = {"type": "compaction_summary", "encrypted_content": 
         ),
     ],
 )
-def test_a_session_that_began_elsewhere_is_resumed(redis_url: str, tmp_path: Path, items: list[dict[str, Any]]) -> None:
+def test_a_session_that_began_elsewhere_is_resumed(
+    redis_url: str, tmp_path: Path, history: list[dict[str, Any]]
+) -> None:
     engine = obedient()
     service = ServiceBeside(tmp_path / "service", redis_url, engine, model_aliases=KNOWN)
     try:
