@@ -17,6 +17,7 @@ from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
 from service.responses.references import FETCHED_BYTES, ROOM_BYTES, PictureFetcher, fetch_nothing
+from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.service import Service, Tenants
 from service.sandbox.choose import sandbox_of
@@ -97,6 +98,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         conversations=Conversations(store),
         jobs=open_jobs(settings, store),
         tenants=open_tenants(settings, store, loans),
+        running=Running(),
         engine=open_engines(settings, engine),
         toolbox=open_toolbox(settings, store, sandbox),
         pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),

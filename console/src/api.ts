@@ -1,6 +1,6 @@
 // Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
 import { forgetKey, key } from "./state";
-import type { Answer, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
+import type { Answer, ArchivedPage, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
 export class ApiError extends Error {
@@ -113,6 +113,18 @@ export async function found(filters: Filters, after: string | null, limit: numbe
     page.searched.unread += searched.unread;
   }
   return page;
+}
+
+/** A page of trees that are in the archive alone, as full as a few requests make it. */
+export async function archived(after: string | null, limit: number, signal: AbortSignal): Promise<ArchivedPage> {
+  const found: ArchivedPage = { data: [], after };
+  for (let asked = 0; asked < MAX_PAGES && found.data.length < limit && (asked === 0 || found.after); asked += 1) {
+    const query = new URLSearchParams({ limit: String(limit - found.data.length), ...(found.after && { after: found.after }) });
+    const page = await json<ArchivedPage>(`/console/api/archived_trees?${query}`, { signal });
+    found.data.push(...page.data.filter((tree) => !tree.in_memory));
+    found.after = page.after;
+  }
+  return found;
 }
 
 export const tree = (id: string, signal?: AbortSignal): Promise<WholeTree> =>

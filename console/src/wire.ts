@@ -15,7 +15,19 @@ export interface Turn {
   output: string | null;
   parent: string | null;
   depth: number | null;
+  /** What its input answers to requests for approval. */
+  approvals?: ApprovalAnswer[];
 }
+
+export interface ApprovalAnswer {
+  request: string;
+  approve: boolean;
+  reason: string | null;
+}
+
+/** An answer to a request for approval in words. */
+export const wordsFor = ({ approve, reason }: Pick<ApprovalAnswer, "approve" | "reason">): string =>
+  approve ? "Approved" : reason ? `Denied: ${reason}` : "Denied";
 
 /** A tree in the list. */
 export interface ListedTree {
@@ -37,6 +49,23 @@ export interface TreePage {
   after: string | null;
   searched: { trees: number; back_to: number | null; unread: number };
   has_archive: boolean;
+}
+
+/** A tree in the archive. */
+export interface ArchivedTree {
+  id: string;
+  /** A turn by which it comes back. */
+  end: string;
+  created_at: number;
+  newest_at: number;
+  turns: number;
+  turns_complete: boolean;
+  in_memory: boolean;
+}
+
+export interface ArchivedPage {
+  data: ArchivedTree[];
+  after: string | null;
 }
 
 export interface WholeTree {

@@ -601,6 +601,14 @@ class Gathered(msgspec.Struct):
     """The places of tools and formats of a history, which are left out where they can't be read."""
     uses: Counter[str] = msgspec.field(default_factory=Counter[str])
     """How many parts show each of the pictures."""
+    ids: set[str] = msgspec.field(default_factory=set[str])
+    """The ids with which its items came, but for those that clients make up."""
+
+    def note_id(self, id: str) -> None:
+        """Note the id with which an item came. Raises InvalidRequest where another item of the input has it."""
+        if id in self.ids:
+            raise duplicate(id)
+        self.ids.add(id)
 
     def where(self, place: int) -> str:
         """The parameter that an item is, as its client knows it."""
@@ -636,6 +644,19 @@ class Gathered(msgspec.Struct):
         self.left_out.add(part["type"])
         part.clear()
         part |= text_part("input_text", f"{IMAGE}\n")
+
+
+class DuplicateItem(InvalidRequest):
+    """An item that the conversation has, or the input twice."""
+
+
+def duplicate(id: str, *, code: str | None = None) -> DuplicateItem:
+    """The refusal of such an item, in OpenAI's words."""
+    return DuplicateItem(
+        f"Duplicate item found with id {id[:100]}. Remove duplicate items from your input and try again.",
+        code=code,
+        param="input",
+    )
 
 
 def too_many_pictures(where: str, bounds: PictureBounds) -> InvalidRequest:

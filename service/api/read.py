@@ -5,7 +5,8 @@ for them. A member that the prompt would need and that isn't served is a 400 tha
 struct, and a plain function checks that; most are listed as they were sent. The items' effects on the request as a
 whole go into `Gathered`, and responses/prompt/drafts.py puts the items into the prompt.
 
-The caller's ids are dropped. Ours are derived from the response's (ids.py): `identify` gives them once that is known.
+The caller's ids are dropped, once no two items have the same one. Ours are derived from the response's (ids.py):
+`identify` gives them once that is known.
 """
 
 import re
@@ -82,6 +83,14 @@ SENT_WHOLE = (*OF_ONE_REQUEST, listed.ToolSearchOutputItem)
 
 Path = Annotated[str, Meta(pattern=r"^[^\r\n]*\Z")]
 """A path, which stands on a line of a patch."""
+
+_UNIQUE = re.compile(rb'"((?!call_)[a-z]+_[0-9a-f]{32,128})"')
+"""An id as OpenAI and we make them, in JSON. No other says that two items are one: clients make ids up, at times one
+for all items of an input, or give an item the id of its call.
+"""
+
+_NAME_ANOTHER = ("item_reference", "local_shell_call_output")
+"""The types of items whose `id` is that of another one."""
 
 _NOTHING_MORE = re.compile(rb"[ \t\r\n]*\]")
 
@@ -443,21 +452,21 @@ def _note_replayed(gathered: Gathered, where: str) -> None:
 def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.ItemReference:
     if not 1 <= len(sent.id) <= MAX_ITEM_ID_CHARS:
         raise invalid_value(f"{where}.id", sent.id, f"It has 1 to {MAX_ITEM_ID_CHARS} characters.")
-    if sent.id in gathered.references:
-        raise invalid_value(f"{where}.id", sent.id, "This item is in the input already; refer to each item once.")
+    gathered.note_id(sent.id)
     gathered.references[sent.id] = None
     return listed.ItemReference(reference=sent.id, replayed=gathered.replays)
 
 
 _STATUS: dict[str, Check] = {"status": lambda status, where: status or "completed"}
+_CUT: dict[str, Check] = {"status": lambda raw, where: "incomplete" if raw == Raw(b'"incomplete"') else "completed"}
 _CALL_ID: dict[str, Check] = {"call_id": checked_call_id}
-_CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID
+_CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID | _CUT
 
 READERS: dict[str, Reader] = {
     "message": Reader(_Message, _message),
-    "function_call": _as_sent(listed.FunctionCallItem, _CALLED, namespace=str | None, status=None),
+    "function_call": _as_sent(listed.FunctionCallItem, _CALLED, namespace=str | None, status=Raw),
     "function_call_output": _call_output(listed.FunctionCallOutputItem),
-    "custom_tool_call": _as_sent(listed.CustomToolCallItem, _CALLED, namespace=str | None, status=None),
+    "custom_tool_call": _as_sent(listed.CustomToolCallItem, _CALLED, namespace=str | None, status=Raw),
     "custom_tool_call_output": _call_output(listed.CustomToolCallOutputItem),
     "reasoning": Reader(_Reasoning, _reasoning),
     "item_reference": Reader(_Reference, _item_reference),
@@ -516,14 +525,18 @@ class _Kind(msgspec.Struct):
     id: Raw = ABSENT
 
 
-def _reader_of(raw: Raw, where: str) -> Reader:
-    """The reader of the item at `where`. Raises InvalidRequest for a type that has none."""
+def _reader_of(raw: Raw, where: str, gathered: Gathered | None = None) -> Reader:
+    """The reader of the item at `where`, whose id is `gathered`. Raises InvalidRequest for a type that has none, and
+    for an id that came before.
+    """
     kind = decode(raw, _Kind, where)
     name = kind.type or ("message" if kind.role != ABSENT else "item_reference" if kind.id != ABSENT else None)
     if name is None:
         raise missing(f"{where}.type", "A message needs at least 'role' and 'content'.")
     if name not in READERS:
         raise not_served(f"{where}.type", name, f"Items that the model reads are: {', '.join(_SHOWN)}.")
+    if gathered is not None and name not in _NAME_ANOTHER and (unique := _UNIQUE.fullmatch(memoryview(kind.id))):
+        gathered.note_id(unique[1].decode())
     return READERS[name]
 
 
@@ -573,8 +586,8 @@ def _read_sent(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
     if not (gathered.lost and answers(kind_of(raw)) and call_id_in(raw) in gathered.lost):
         try:
             return (yield from _read_item(raw, where, gathered))
-        except InvalidRequest:
-            if not gathered.replays:
+        except InvalidRequest as refusal:
+            if not gathered.replays or isinstance(refusal, listed.DuplicateItem):
                 raise
         gathered.images = []
         if (call := call_id_in(raw)) is not None:
@@ -586,7 +599,7 @@ def _read_sent(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
 def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False) -> Generator[None, None, InputItem]:
     """Read the item at `where`, yielding between the scans of a long one: each of 8 MB takes up to 16 ms."""
     long = len(memoryview(raw)) > BYTES_A_STEP
-    reader = _reader_of(raw, where)
+    reader = _reader_of(raw, where, None if stored else gathered)
     if long:
         yield
     sent = decode(raw, reader.sent, where)

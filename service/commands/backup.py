@@ -51,6 +51,12 @@ SECRETS = {
     "other": "The store keeps the secret that it has: what clients have kept sealed by the backup's can't be opened",
 }
 
+WHERE_RESTORED = (
+    "They are in the archive: `harmonium ls --archived` lists them, and each comes back into memory when its id is "
+    "asked for",
+    "`harmonium archive restore --into-memory` brings back the newest now, as far as there is room",
+)
+
 E = TypeVar("E")
 
 
@@ -150,7 +156,7 @@ def restore(
     if done.removed:
         lines.append(f"{_many(done.removed, 'turn')} of the store deleted, as the backup says so")
     if done.archived and done.restored:
-        lines.append("They are in the archive, and come back into memory when they are asked for")
+        lines += WHERE_RESTORED
     show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
     return 0 if done.whole else EXIT_FAILED
 

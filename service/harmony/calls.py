@@ -8,6 +8,16 @@ from collections.abc import Iterable, Sequence
 
 from store.turn import Chain, StoredMessage
 
+CUT_CALL = "cut_call"
+"""The role of a note of a call that was cut short."""
+
+
+def cut_call(call_id: str, recipient: str, content: str, content_type: str | None) -> StoredMessage:
+    """The note of a call that was cut short. It owes no output, and no prompt shows it; but if its output comes, both
+    are shown then, the content as far as it came.
+    """
+    return StoredMessage(CUT_CALL, b"", recipient=recipient, name=content, content_type=content_type, call_id=call_id)
+
 
 class UnnamedCalls:
     """Calls without an id that wait for an output, by the places of their messages."""

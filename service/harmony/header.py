@@ -28,9 +28,11 @@ _NEXT_WORDS = (" to=", " json")
 
 _WORD = re.compile(r"\S+")
 _RECIPIENT = re.compile(r"[A-Za-z0-9_.\-]+")
-_UNMARKED_CHANNEL = re.compile(r"\s*(analysis|commentary|final)?(?:\s*to=([A-Za-z0-9_.\-]+))?(?:\s+$)?")
+_UNMARKED_CHANNEL = re.compile(r"\s*(analysis|commentary|final)?(?:\s*to=([A-Za-z0-9_./:\-]+))?(?:\s+$)?")
 _UNMARKED_TYPE = re.compile(r"\s*(json)?")
-_UNMARKED_START = re.compile(r"(?:\s*assistant)*(?:\s*to=([A-Za-z0-9_.\-]+)\s*$)?")
+_UNMARKED_START = re.compile(r"(?:\s*assistant)*(?:\s*to=([A-Za-z0-9_./:\-]+)\s*$)?")
+_CALLED = tuple(f"functions{separator}" for separator in "./:")
+"""How the recipient of a call begins, also where a model writes it without `to=`, or misspells it."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class _Reading:
         """Take a word behind the role or the channel: a recipient, a channel without mark, or else a content type."""
         if word.startswith("to="):
             self.set_recipient(word[3:])
-        elif word.startswith("functions."):
+        elif word.startswith(_CALLED):
             self.clean = False
             self.set_recipient(word)
         elif self.channel is None and word in CHANNELS:
@@ -118,7 +120,7 @@ class _Reading:
     def set_channel(self, word: str) -> None:
         """Take the word behind `<|channel|>`: a channel, perhaps with more glued to it, or a recipient in its place."""
         self.clean = self.clean and word in CHANNELS and self.channel is None
-        if word.startswith(("to=", "functions.")):
+        if word.startswith(("to=", *_CALLED)):
             self.channel = self.channel or "commentary"
             self.word(word)
             return

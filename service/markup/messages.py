@@ -9,6 +9,7 @@ the templates of those that write XML show tools. Our marks have to reach the mo
 each has an `own` text within, which is taken out where the others have been broken. Pure.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +55,7 @@ class Pictured(StoredMessage, frozen=True, array_like=True):
 
 
 _SHOWN = msgspec.json.Decoder(tuple[ShownPicture, ...])
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def pictures_note(shown: Sequence[ShownPicture]) -> StoredMessage:
@@ -156,7 +158,7 @@ def _add(
     if message.recipient is not None:
         id = message.call_id or NEVER_NAMED.format(number)
         waiting.append(id)
-        function = {"name": name_of(message.recipient, names), "arguments": spelled_out(text)}
+        function = {"name": name_of(message.recipient, names), "arguments": spelled_out(_object_of(text))}
         said.setdefault("tool_calls", []).append({"id": id, "type": "function", "function": function})
     elif message.channel == "analysis":
         if thoughts:
@@ -164,6 +166,26 @@ def _add(
     else:
         before = said.get("content")
         said["content"] = text if before is None else f"{before}\n\n{text}"
+
+
+def _object_of(arguments: str) -> str:
+    """Arguments as a JSON object, as servers hand templates nothing else: text that is none, as of a call that was cut
+    short, is its one member.
+    """
+    try:
+        _OBJECT.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        if not _is_object(arguments):
+            return msgspec.json.encode({"arguments": arguments}).decode()
+    return arguments
+
+
+def _is_object(text: str) -> bool:
+    """Whether a text is an object by Python's reader, which servers use: it takes NaN, too."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def spelled_out(arguments: str) -> str:

@@ -74,6 +74,7 @@ class AppendSink:
             await self._count(plan, response, answered=not unheard)
         if joining is not None:
             await joining.let_go()  # before anybody hears of the end, and sends what comes next
+        self.service.running.over(self.tenant, plan.id)
         return machine.terminal(response)
 
     async def _count(self, plan: Plan, response: Response, *, answered: bool) -> None:

@@ -82,10 +82,12 @@ class ConversationHold:
 
 @asynccontextmanager
 async def joining(service: Service, tenant: str, id: str) -> AsyncGenerator[ConversationHold]:
-    """Hold a conversation until the end of the block, or until something was added to it.
+    """Hold a conversation until the end of the block, or until something was added to it. Waits for the end of a
+    response of it whose client has gone.
 
     Raises ConversationHeld, ConversationNotFound, StoreUnavailable.
     """
+    await service.running.ended(tenant, id, stopped=True)
     joined = ConversationHold(service.conversations, service.loans, tenant, id)
     hold = partial(joined.hold, service.settings.lease_seconds)
     async with service.loans.on_loan(hold, joined.release) as loan:

@@ -5,7 +5,7 @@ conversation begins with them as it would if they had been sent with it. Nothing
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
@@ -18,16 +18,15 @@ from service.api.items import ConfigurationUpdateItem, Gathered, InputItem
 from service.api.read import OF_ONE_REQUEST, identify, read_input, resolve
 from service.api.tools.format import read_format
 from service.api.tools.read import read_tools
-from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing
-from service.harmony.calls import history_of
+from service.harmony.calls import CUT_CALL, history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
 from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.read import MAX_TOOLS, MAX_TOOLS_BYTES
-from service.responses.references import omitted_items, stored_items, without_item
+from service.responses.references import refuse_known, stored_items, without_item
 from service.responses.refusals import fork_refusal
 from service.responses.service import Service
 from service.responses.templated import READ
@@ -36,8 +35,8 @@ from store.errors import NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarg
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.history.omissions import ERASED, omission, omitting, without_text
-from store.keys import OMISSION_MARK
-from store.turn import Chain, Messages, Picture, Turn
+from store.keys import CONVERSATION_PREFIX, OMISSION_MARK
+from store.turn import Chain, Messages, Picture, Status, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -51,15 +50,17 @@ async def _as_it_is(id: str) -> str:
     return id
 
 
-class _Id(msgspec.Struct):
-    id: str | None = None
-
-
 Tell = Callable[[Iterable[str], Iterable[str]], None]
 """Told of the tools and of the kinds of items that are left out."""
 
 
-async def begin(service: Service, tenant: str, new: New, tell: Tell, named: Named = _as_it_is) -> Conversation:
+def _tell_nobody(tools: Iterable[str], items: Iterable[str]) -> None:
+    """Nobody waits for an answer."""
+
+
+async def begin(
+    service: Service, tenant: str, new: New, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
+) -> Conversation:
     """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
     _refuse_another_type(new.items)
     if new.fork_of is None:
@@ -73,12 +74,12 @@ async def begin(service: Service, tenant: str, new: New, tell: Tell, named: Name
 async def _fork(service: Service, tenant: str, new: New, source: str, tell: Tell, named: Named) -> Conversation:
     """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
     conversations = service.conversations
+    if not source.startswith(CONVERSATION_PREFIX) and not await service.running.ended(tenant, source):
+        raise NotContinuable(source, Status.IN_PROGRESS)
     id, pin = await named(conversations.new_id(source)), service.store.token()
     branch = partial(conversations.branch, tenant, source, pin)
     async with service.loans.on_loan(branch, partial(conversations.release, tenant, source, pin)) as loan:
         chain = loan.taken
-        omitted = await omitted_items(service.store, tenant, chain.ids)
-        await in_steps(_refuse_items_of(chain.ids, new.items, omitted))
         shown = await _begin(service, tenant, id, new, chain, tell)
         loan.over = True
     return shown
@@ -101,7 +102,7 @@ async def change(conversations: Conversations, tenant: str, id: str, metadata: d
 
 
 async def add_items(
-    service: Service, tenant: str, id: str, sent: msgspec.Raw, tell: Tell, named: Named = _as_it_is
+    service: Service, tenant: str, id: str, sent: msgspec.Raw, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
 ) -> Sequence[InputItem]:
     """Add items, which are still JSON, to a conversation; as they are listed.
 
@@ -110,8 +111,6 @@ async def add_items(
     _refuse_another_type(sent)
     async with joining(service, tenant, id) as joined:
         chain = await service.conversations.chain(tenant, id)
-        omitted = await omitted_items(service.store, tenant, chain.ids)
-        await in_steps(_refuse_items_of(chain.ids, sent, omitted))
         turn_id = await named(service.conversations.new_turn_id(id))
         turn, items = await _by_hand(service, tenant, turn_id, sent, chain, tell)
         if not items:
@@ -165,24 +164,6 @@ def _told_by_the_log(id: str) -> Generator[None]:
         logs.event(logger, logging.ERROR, message, conversation_id=id, reason=str(lack))
 
 
-def _refuse_items_of(turns: Sequence[str], sent: msgspec.Raw, omitted: Collection[str]) -> Generator[None, None, None]:
-    """Raise InvalidRequest for an item that one of these turns has already and doesn't omit, yielding between
-    long ones.
-    """
-    for place, raw in enumerate(decode_list(sent, MAX_ITEMS, "items")):
-        yield
-        try:
-            item_id = decode(raw, _Id).id
-        except InvalidRequest:
-            continue  # its reader refuses it in better words
-        if item_id is not None and item_id not in omitted and ids.response_of(item_id) in turns:
-            raise InvalidRequest(
-                f"Item '{item_id}' at items[{place}] is in the conversation already.",
-                code="item_already_in_conversation",
-                param="items",
-            )
-
-
 def _refuse_another_type(sent: msgspec.Raw) -> None:
     """Raise InvalidRequest for what is neither a list nor null."""
     if bytes(memoryview(sent)[:1]) not in (b"[", b"n"):
@@ -208,6 +189,7 @@ async def _render(
     """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(service.settings.picture_bounds)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
+    await refuse_known(service.store, tenant, chain.ids, gathered.ids, code="item_already_in_conversation")
     for place, item in enumerate(items):
         if isinstance(item, ConfigurationUpdateItem):
             if item.text is not None:  # nobody could be given an answer in a format that can't be
@@ -224,9 +206,12 @@ async def _render(
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
     opener = await service.seals.of(tenant)
     pictures = gathered.pictures
-    leaves = None if gathered.bounds is None else gathered.left_out
+    known, cut_calls = history_of(chain), chain.notes().get(CUT_CALL, ())
     conversion = Conversion(
-        *(Rules(), opener, history_of(chain), items, SHORTENED_TOKENS), pictures=pictures, left_out=leaves
+        *(Rules(), opener, known, items, SHORTENED_TOKENS),
+        pictures=pictures,
+        cut_calls=cut_calls,
+        left_out=None if gathered.bounds is None else gathered.left_out,
     )
     try:
         messages = tuple(await in_steps(conversion.messages_of(answered=False)))

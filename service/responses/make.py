@@ -140,6 +140,9 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         samples=planned.samples,
         remade=claim.lasts,
     )
+    if plan.stored:
+        ids = [plan.id] if plan.conversation is None else [plan.id, plan.conversation]
+        resources.enter_context(service.running.making(tenant, ids, driver.run))
     claim.runs(driver)
     if reserved is not None:
         reserved.work = driver

@@ -3,6 +3,7 @@
 request ─▶ named by it, or recognised by its words ─▶ the chain, pinned ─▶ Continuation
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ from service import spans
 from service.api.approval import waiting
 from service.api.items import CONFIGURATION, Configuration
 from service.api.request import CreateRequest
-from service.harmony.calls import pair
+from service.harmony.calls import CUT_CALL, pair
 from service.markup.messages import with_pictures
 from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.plan import CONTAINER
@@ -24,10 +25,13 @@ from service.responses.prompt.read import NOTHING_SET
 from service.responses.recognise import Seen, recognises, seen_of
 from service.responses.refusals import unstored_parent
 from service.responses.remembered import Remembered
+from service.responses.running import ELSEWHERE_SECONDS
 from service.responses.service import Service
+from service.shares import aside
 from service.steps import in_steps
 from store.errors import NotContinuable, ParentNotFound, StoreUnavailable
-from store.turn import PICTURES, Chain, Picture, StoredMessage
+from store.keys import digits_of
+from store.turn import PICTURES, Chain, Picture, Status, StoredMessage
 
 SERVER = "mcp_server"
 """The role of a note that a conversation has shown the tools of a server."""
@@ -66,6 +70,8 @@ class Parent:
         """The servers whose tools the conversation has shown."""
         self.waiting = waiting(notes)
         """The requests for approval that wait in the conversation."""
+        self.cut_calls = notes.get(CUT_CALL, [])
+        """The notes of its calls that were cut short."""
         self.responses = chain.ids
         """The responses of the conversation, oldest first."""
         self.loaded = [(note.name or "[]").encode() for note in notes.get(LOADED, ())]
@@ -195,7 +201,7 @@ async def _named_parent(
     service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
 ) -> tuple[Parent, ConversationHold | None]:
     """The parent that a request names, and the conversation that its response will be added to. One that isn't stored
-    reads its conversation, and is not added. Raises StoreError.
+    reads its conversation, and is not added. Waits for the end of one that is being made. Raises StoreError.
     """
     id, remembers = request.conversation, recall is not None
     if id is not None:
@@ -211,9 +217,19 @@ async def _named_parent(
         if request.store:
             raise unstored_parent(before)
         service.store.refuse_long(remembered.chain)
+    if remembered is None and not await service.running.ended(tenant, before):
+        raise NotContinuable(before, Status.IN_PROGRESS)
     with spans.current.get().child("store.chain"):
-        kept = continuing(service, tenant, before, remembered, remembers=remembers)
-        return await resources.enter_async_context(kept), None
+        for pause in (*ELSEWHERE_SECONDS, None):
+            kept = continuing(service, tenant, before, remembered, remembers=remembers)
+            try:
+                return await resources.enter_async_context(kept), None
+            except ParentNotFound:
+                if pause is None or not service.store.ids.made(digits_of(before)):
+                    raise
+            async with aside.get()():
+                await asyncio.sleep(pause)
+    raise ParentNotFound(before)
 
 
 async def _recognise(

@@ -19,14 +19,12 @@ from service import spans
 from service.api.approval import Answers
 from service.api.containers import container_of
 from service.api.content import USUAL_BOUNDS
-from service.api.ids import response_of
 from service.api.items import (
     AdditionalToolsItem,
     CodeInterpreterCallItem,
     ConfigurationUpdateItem,
     ForeignItem,
     InputItem,
-    McpApprovalRequestItem,
     MessageItem,
     ToolSearchCallItem,
 )
@@ -50,10 +48,10 @@ from service.responses.conversation_hold import ConversationHold
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
-from service.responses.prompt.approvals import duplicate, not_waiting, used_already
+from service.responses.prompt.approvals import not_waiting, used_already
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import MAX_TOOLS, Read, read_request
-from service.responses.references import stored_items
+from service.responses.references import refuse_known, stored_items
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service
 from service.responses.templated import READ, known_of, prompt_of
@@ -303,6 +301,8 @@ class _Preparation:
         read = await in_steps(
             read_request(self.request, opener, parent.standing, *found, bounds=self.service.settings.picture_bounds)
         )
+        if self.continuation is None or not self.continuation.recognised:  # it sends its whole history on purpose
+            await refuse_known(self.service.store, self.caller.tenant, parent.responses, read.ids)
         fetcher, sees = self.service.picture_fetcher, _sees(self.model)
         await fetcher.take(self.caller.tenant, read.gathered, self.resources, sees=sees)
         notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
@@ -339,12 +339,10 @@ class _Preparation:
                 if read.references
                 else {},
                 waiting=self.parent.waiting,
+                cut_calls=self.parent.cut_calls,
                 keeps_thoughts=self.model.speech is not None,
             )
         )
-        for item in prompt.items:  # the conversation has it, whether it waits there or not
-            if isinstance(item, McpApprovalRequestItem) and response_of(item.id) in self.parent.responses:
-                raise duplicate(item.id)
         if prompt.rules.answers is not None:
             await _refuse_used(Approvals(service.store), self.caller, prompt.rules.answers)
         return prompt
@@ -501,9 +499,9 @@ def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) 
 
 
 def standing_in(items: Sequence[InputItem]) -> list[bytes]:
-    """Of the items of an input, each as JSON, those that say how a request is served."""
+    """Of the items of an input, each as JSON and without its id, those that say how a request is served."""
     settings = (AdditionalToolsItem, ConfigurationUpdateItem)
-    return [msgspec.json.encode(item) for item in items if isinstance(item, settings)]
+    return [msgspec.json.encode(msgspec.structs.replace(item, id="")) for item in items if isinstance(item, settings)]
 
 
 def _sampling(

@@ -17,7 +17,14 @@ import msgspec
 from service.api import ids
 from service.api.content import USUAL_BOUNDS, PictureBounds, data_url, take_picture
 from service.api.conversation import Omitted
-from service.api.items import BYTES_A_STEP, MAX_REFERENCED_BYTES, Elsewhere, Gathered, too_many_pictures
+from service.api.items import (
+    BYTES_A_STEP,
+    MAX_REFERENCED_BYTES,
+    Elsewhere,
+    Gathered,
+    duplicate,
+    too_many_pictures,
+)
 from service.api.read import too_much_referenced
 from service.engine.port import EngineUnavailable
 from service.errors import InvalidRequest, unavailable
@@ -96,6 +103,34 @@ async def omitted_items(store: ConversationHistoryStore, tenant: str, turns: Seq
     """The ids of the items that a conversation with these turns has and goes without. Raises StoreUnavailable."""
     blobs = await store.items(tenant, omissions_of(turns))
     return frozenset(msgspec.json.decode(shown, type=Omitted).omits for shown, _ in blobs if shown)
+
+
+async def refuse_known(
+    store: ConversationHistoryStore,
+    tenant: str,
+    turns: Sequence[str],
+    sent: Collection[str],
+    *,
+    code: str | None = None,
+) -> None:
+    """Raise InvalidRequest, with this code, where one of the items that were `sent`, by their ids, is in a conversation
+    with these turns already: not deleted from it, nor erased. Raises StoreUnavailable.
+    """
+    known, among = dict[str, list[str]](), frozenset(turns)
+    for id in sent:
+        turn = ids.response_of(id)
+        if turn in among:
+            known.setdefault(turn, []).append(id)
+    omitted = await omitted_items(store, tenant, turns) if known else ()
+    for turn, names in known.items():
+        try:
+            ((response, items),) = await store.items(tenant, [turn])
+        except NotFound:
+            response, items = b"", b""
+        there = {name for name, _ in await in_steps(_items_with(response, items, names))} if response else names
+        for id in names:  # of a turn that isn't stored, or was deleted, the conversation has the words
+            if id in there and id not in omitted:
+                raise duplicate(id, code=code)
 
 
 def without_item(response: bytes, items: bytes, id: str) -> tuple[bytes, bytes]:

@@ -111,8 +111,9 @@ def _store_refusal(error: StoreError) -> ApiError:
         return _parent_refusal(error)
     if isinstance(error, NotTerminal):
         return InvalidRequest(
-            f"Cannot delete an in-flight response. Cancel '{error.id}' first, and for a whole conversation every "
-            "response of it that is under way; or wait for their end.",
+            f"Cannot delete an in-flight response. Cancel '{error.id}' first, or close its connection if it is made in "
+            "the foreground, and for a whole conversation every response of it that is under way; or wait for their "
+            "end.",
             param="response_id",
         )
     if isinstance(error, NotCancellable):

@@ -9,6 +9,7 @@ from service.loans import Loans
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
 from service.responses.references import PictureFetcher
+from service.responses.running import Running
 from service.responses.seal import Seals
 from service.settings.keys import Keys
 from service.settings.settings import Settings
@@ -54,6 +55,8 @@ class Service(msgspec.Struct, frozen=True):
     conversations: Conversations
     jobs: Jobs
     tenants: Tenants
+    running: Running
+    """The responses in the foreground that are made here."""
     engine: Engines
     toolbox: Toolbox
     pictured: Room

@@ -65,12 +65,26 @@ class Fate(NamedTuple):
     erased: int
 
 
-class ArchivedTrees(NamedTuple):
-    """Some trees of a tenant in an archive: the digits of the root of each, and of the newest end of its branches.
-    `after` is the digits of the shard and the tree behind which there may be more; empty where there are none.
+class ArchivedTree(NamedTuple):
+    """A tree in an archive: the digits of its root, and of the newest end of its branches; when both were made, in µs
+    since 1970; how many turns it has, and whether these are all; and whether the store has some of it, too.
     """
 
-    trees: Sequence[tuple[str, str]] = ()
+    root: str
+    end: str
+    began: int
+    ended: int
+    turns: int
+    whole: bool
+    here: bool
+
+
+class ArchivedTrees(NamedTuple):
+    """Some trees of a tenant in an archive. `after` is the digits of the shard and the tree behind which there may be
+    more; empty where there are none.
+    """
+
+    trees: Sequence[ArchivedTree] = ()
     after: str = ""
 
 
@@ -96,7 +110,9 @@ class ArchiveReader(Protocol):
         return None
 
     async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        """The trees of a tenant in the archive behind one, about `most`, whether or not the store has them too."""
+        """The trees of a tenant in the archive behind one, about `most`, or fewer where that takes long, whether or not
+        the store has them too.
+        """
         return ArchivedTrees()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:

@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from playwright.sync_api import expect
 from tests.console.conftest import Open
 from tests.support.console.samples import said
 from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.tools.server import mcp_server
 
 pytestmark = pytest.mark.clients
 
@@ -153,6 +156,40 @@ def test_calls_of_tools_have_what_came_of_them_and_an_approval_its_buttons(
         answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": approve}
         assert (body["previous_response_id"], body["input"]) == (id, [answer])
         page.locator(".composer").get_by_role("button", name="Close").click()
+
+
+def test_an_approval_that_was_answered_says_so_is_not_offered_again_and_the_branches_below_have_its_words(
+    start: Callable[..., ServiceProcess], visit: Open, tmp_path: Path
+) -> None:
+    with mcp_server(tmp_path / "mcp") as server:
+        (tmp_path / "mcp.toml").write_text(f'[maths]\nurl = "{server.url}"\nallowed_tools = ["add"]\n')
+        service = start(mcp_servers=tmp_path / "mcp.toml")
+        tools = [{"type": "mcp", "server_label": "maths"}]
+        asked, other = (said(service, f"Use the add tool with {n} and 40.", tools=tools) for n in (2, 3))
+        page = visit(service, f"#/c/{asked}")
+        approval, words = page.locator(".item.approval"), page.locator(".item.user .text")
+        expect(approval.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        approval.get_by_role("button", name="Approve", exact=True).click()
+        expect(words).to_have_text(["Use the add tool with 2 and 40.", "Approved"])
+        expect(page.locator(".row.selected")).to_contain_text("Approved")
+        expect(page.locator(".here .item.assistant")).to_contain_text("42")
+        expect(approval.get_by_role("heading")).to_have_text("Approved")
+        expect(approval.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        page.goto(f"{service.url}/console#/c/{asked}")
+        expect(approval.get_by_role("heading")).to_have_text("Approved")
+        expect(approval.get_by_role("button", name="Deny")).to_have_count(0)
+        expect(page.locator(".branches a")).to_have_text("Approved")
+        request = service.client().responses.retrieve(other).output[-1].id
+        answer = {"type": "mcp_approval_response", "approval_request_id": request, "approve": False}
+        denied = said(service, [answer | {"reason": "Not today"}], other, tools=tools)
+        page.goto(f"{service.url}/console#/c/{other}")
+        expect(page.locator(".branches a")).to_have_text("Denied: Not today")
+        approval.get_by_role("link", name="Denied: Not today").click()
+        expect(page).to_have_url(re.compile(denied))
+        expect(words).to_have_text(["Use the add tool with 3 and 40.", "Denied: Not today"])
+        expect(page.get_by_text("mcp approval response")).to_have_count(0)
+        page.goto(f"{service.url}/console#/compare/{other}/{denied}")
+        expect(page.get_by_role("region", name="Right")).to_contain_text("Denied: Not today")
 
 
 def test_the_line_for_a_shell_asks_the_same_again(service: ServiceProcess, visit: Open) -> None:

@@ -4,6 +4,7 @@ saved in files, which come back.
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from tests.console.conftest import Open
 from tests.support.console.samples import said
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, HARMONIUM, ServiceProcess
 
 pytestmark = pytest.mark.clients
 
@@ -124,6 +125,41 @@ def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start
     box.fill(middle[:40])
     box.press("Enter")
     expect(page.locator(".trees a")).to_have_attribute("href", re.compile(middle))
+
+
+def test_where_nothing_is_in_memory_those_in_the_archive_are_counted_shown_and_opened(
+    start: START, visit: Open, tmp_path: Path
+) -> None:
+    whole = start()
+    made = [said(whole, f"Number {number}.") for number in range(52)]
+    for command, of in (("backup", "service-0"), ("restore", "service-1")):
+        line = [HARMONIUM, command, "one.hm", "--data-dir", tmp_path / of / "data"]
+        subprocess.run(line, cwd=tmp_path, check=True, capture_output=True)
+    service = start()
+    page = visit(service)
+    expect(page.get_by_role("heading", name="Nothing is in memory")).to_be_visible()
+    expect(page.get_by_text("The archive has 50 conversations or more.")).to_be_visible()
+    page.get_by_role("button", name="Show those in the archive").click()
+    listed = page.locator(".trees li")
+    expect(listed).to_have_count(50)
+    expect(listed.first).to_contain_text("1 turn")
+    page.get_by_role("button", name="Next").click()
+    expect(listed).to_have_count(2)
+    page.locator(".trees a").first.click()
+    expect(page.locator(".row.selected")).to_contain_text("Number")
+    assert re.findall(r"resp_[0-9a-f]+", page.url)[0] in made
+    page.go_back()
+    expect(listed).to_have_count(1)
+    page.goto(f"{service.url}/console#/")
+    expect(listed).to_have_count(1)
+    page.get_by_role("button", name="Show those in the archive").click()
+    page.get_by_role("button", name="Previous").click()
+    expect(listed).to_have_count(50)
+    page.get_by_role("link", name="← Conversations").click()
+    page.get_by_label("Model").fill("other")
+    page.get_by_label("Model").press("Enter")
+    expect(page.get_by_text("No conversation in memory matches")).to_be_visible()
+    expect(page.get_by_role("button", name="Show those in the archive")).to_be_visible()
 
 
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI, BadRequestError
 from service.api.ids import response_of
 from service.responses.templated import READ
 from service.settings.settings import Settings
-from tests.support.markup.speaker import ASSISTANT, END, Speaker
+from tests.support.markup.speaker import ASSISTANT, END, Speaker, encoded
 from tests.support.service.inside import serving
 from tests.support.service.process import MODEL
 
@@ -114,6 +114,23 @@ async def test_a_prompt_that_ends_inside_of_reasoning_goes_on_there(settings: Se
         response = await ask(client, "Well?")
     assert response.output[0].content[0].text == "Hm."
     assert response.output_text == "Yes."
+
+
+@pytest.mark.parametrize("sent_back", [False, True])
+async def test_a_call_that_was_cut_short_is_told_with_its_output(
+    client: AsyncOpenAI, speaker: Speaker, *, sent_back: bool
+) -> None:
+    sampled = said(f"weather{END}\n{ASSISTANT}").partition("aris")[0]
+    first = await ask(client, "The weather?", tools=[WEATHER], max_output_tokens=len(encoded(sampled)))
+    *_, call = first.output
+    assert (call.type, call.status) == ("function_call", "incomplete")
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "21"}
+    before: Any = ["The weather?", *first.output] if sent_back else []
+    sent: Any = [{"role": "user", "content": each} if isinstance(each, str) else each.to_dict() for each in before]
+    second = await ask(client, [*sent, output], None if sent_back else first, tools=[WEATHER])
+    assert second.output_text == "It is 21 degrees."
+    assert '"arguments": {"arguments": "' in speaker.prompts[-1], speaker.prompts[-1]
+    assert call.arguments.replace('"', '\\"') in speaker.prompts[-1]
 
 
 @pytest.mark.parametrize("behind", ["", "\n\nAnd more."])

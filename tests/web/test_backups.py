@@ -1,6 +1,7 @@
 """Backups of a service most of whose conversations have left memory: all of them come back, whatever was lost."""
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -68,3 +69,34 @@ async def test_all_that_left_memory_is_in_the_nightly_backup_and_comes_back_afte
         for gone in (ids[0], ids[-1]):
             with pytest.raises(NotFoundError):
                 await ada.responses.retrieve(gone)
+
+
+async def test_a_restore_into_the_archive_says_so_and_lists_say_that_it_is_there_until_it_is_asked_for(
+    stored: Stored, settings: Settings, prefix: str, tmp_path: Path
+) -> None:
+    first = await say(stored.ada, "My name is Ada.")
+    one, other = await say(stored.ada, "Count to 2.", first), await say(stored.ada, "Count to 3.")
+    await asyncio.to_thread(run, f"harmonium backup {tmp_path}/one.hm", settings)
+    empty = settings.model_copy(update={"key_prefix": f"{prefix}-new", "data_dir": tmp_path / "new"})
+    said = await asyncio.to_thread(run, f"harmonium restore {tmp_path}/one.hm", empty)
+    assert "in the archive: `harmonium ls --archived` lists them" in said
+    assert "`harmonium archive restore --into-memory`" in said
+    async with serving(empty) as inside:
+
+        async def lists(options: str = "", key: str = "key-of-ada") -> str:
+            where = {"HARMONIUM_URL": inside.url, "HARMONIUM_CLIENT_KEY": key}
+            return await asyncio.to_thread(run, f"harmonium ls {options} 2>&1", empty, **where)
+
+        there = "Nothing is in memory. The archive has 2 conversations: `harmonium ls --archived` lists them\n"
+        assert await lists() == there
+        assert await lists(key="key-of-bob") == "no conversations\n"
+        assert await lists("--archived", "key-of-bob") == "no conversation is in the archive alone\n"
+        lines = [line.split("  ") for line in (await lists("--archived")).splitlines()]
+        assert {(id, turns) for id, _, turns in lines} == {(one, "2 turns"), (other, "1 turn")}
+        begun, more = (await lists("--archived --limit 1")).splitlines()
+        rest = await lists(f"--archived --json --after {more.split()[3]}")
+        assert {begun.split()[0], json.loads(rest)["end"]} == {one, other}
+        async with inside.client("key-of-ada") as ada:
+            await say(ada, "Count to 4.", one)
+        assert "Count to 4." in await lists()
+        assert (await lists("--archived")).split()[0] == other

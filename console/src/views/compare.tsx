@@ -5,6 +5,7 @@ import { type Graph, type Row, chainOf, graphOf } from "../graph";
 import { toTurn } from "../state";
 import type { Turn } from "../wire";
 import { useLoaded } from "./loading";
+import { Answered, answersIn } from "./tabs/items";
 import { Ago, Failure, Id, Line, Loading, Lost, Status, count } from "./text";
 import { Items, wholeOf } from "./turn";
 
@@ -36,11 +37,13 @@ export function Compare({ left, right }: { left: string; right: string }) {
           {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} dimmed.` : "They share no turns."}
         </p>
       </header>
-      <div class="sides">
-        {sides.map((side, index) => (
-          <Side key={index} side={side} shared={shared} graph={graph} name={index ? "Right" : "Left"} />
-        ))}
-      </div>
+      <Answered.Provider value={answersIn(value?.turns ?? [])}>
+        <div class="sides">
+          {sides.map((side, index) => (
+            <Side key={index} side={side} shared={shared} graph={graph} name={index ? "Right" : "Left"} />
+          ))}
+        </div>
+      </Answered.Provider>
     </main>
   );
 }
@@ -76,7 +79,7 @@ function Short({ turn, isShared }: { turn: Turn; isShared: boolean }) {
   return (
     <a class={isShared ? "short shared" : "short"} href={toTurn(turn.id)}>
       <b>
-        <Line text={turn.status === "deleted" ? "Deleted" : (turn.input ?? "No text to show")} />
+        <Line text={turn.status === "deleted" ? "Deleted" : (turn.input || turn.output || "No text to show")} />
       </b>
       <span>{turn.output && <Line text={turn.output} />}</span>
     </a>

@@ -95,7 +95,7 @@ function asidesOf(graph: Graph, chain: Row[]): Map<string, Aside[]> {
   for (const row of graph.rows) {
     const above = graph.rows[row.parent];
     if (!above || !rows.has(above) || rows.has(row) || row.turn.kind === "conversation") continue;
-    const aside = { words: row.turn.input ?? row.turn.output ?? row.turn.id, end: leafOf(graph, row).turn.id, lane: row.lane };
+    const aside = { words: row.turn.input || row.turn.output || row.turn.id, end: leafOf(graph, row).turn.id, lane: row.lane };
     found.set(above.turn.id, [...(found.get(above.turn.id) ?? []), aside]);
   }
   return found;

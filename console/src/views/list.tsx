@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type Filters, NOTHING, cancel, found, jobs } from "../api";
 import { toNew, toTurn } from "../state";
 import type { ListedTree, TreePage } from "../wire";
-import { First } from "./begin";
+import { NoneYet, NothingInMemory, ToArchive, resetArchive } from "./archive";
 import { Import } from "./files";
 import { useLoaded } from "./loading";
 import { Ago, Failure, Line, Loading, Status, count, plain, wordsOf } from "./text";
@@ -29,6 +29,7 @@ const pages = signal<string[]>([]);
 export function resetList(): void {
   narrow(NOTHING);
   typed.value = "";
+  resetArchive();
 }
 
 function narrow(by: Partial<Filters>): void {
@@ -220,20 +221,12 @@ function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
     return (
       <div class="empty">
         <h2>Nothing found</h2>
-        <p>No conversation matches what you look for.</p>
+        <p>No conversation {page.has_archive && "in memory "}matches what you look for.</p>
         <button onClick={resetList}>Clear the filters</button>
+        {page.has_archive && <ToArchive />}
       </div>
     );
-  return (
-    <div class="empty">
-      <h2>No conversations yet</h2>
-      <p>Begin one here, or by the API:</p>
-      <a class="button main" href={toNew}>
-        New conversation
-      </a>
-      <First />
-    </div>
-  );
+  return page.has_archive ? <NothingInMemory /> : <NoneYet />;
 }
 
 /** What was looked at, and the way to other pages. */
@@ -251,10 +244,11 @@ function Foot({ page }: { page: TreePage }) {
             , back to <Ago at={back_to} />
           </>
         )}
-        {page.has_more ? ". There are older ones." : page.has_archive ? "; others may be in the archive, where an id finds them." : "; these are all."}
+        {page.has_more ? ". There are older ones." : page.has_archive ? "; others may be in the archive." : "; these are all."}
         {unread > 0 && ` ${count(unread, "was", "were")} too large to be read whole.`}
       </p>
       <nav aria-label="Pages">
+        {page.data.length > 0 && !page.has_more && page.has_archive && <ToArchive />}
         <button disabled={!pages.value.length} onClick={() => (pages.value = pages.value.slice(0, -1))}>
           Newer
         </button>

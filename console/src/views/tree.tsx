@@ -12,6 +12,7 @@ import { Export } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
 import { Removal } from "./removal";
+import { Answered, answersIn } from "./tabs/items";
 import { Failure, Line, Loading, Lost, count, wordsOf } from "./text";
 import { type Act, type Whole, forgetRead, isResponse, wholeOf } from "./turn";
 
@@ -39,6 +40,7 @@ export function TreeView({ id }: { id: string }) {
   const [draft, setDraft] = useState<Draft | null>(null);
   const [failed, setFailed] = useState("");
   const graph = useMemo(() => value && graphOf(value.turns), [value]);
+  const answers = useMemo(() => answersIn(value?.turns ?? []), [value]);
   const selected = id === wanted && loaded.value ? loaded.value.asked : id;
   const isKnown = graph?.at.has(selected);
   useEffect(() => {
@@ -109,7 +111,9 @@ export function TreeView({ id }: { id: string }) {
                 </button>
               </p>
             )}
-            <Conversation graph={graph} here={here} onAct={act} onChanged={changed} />
+            <Answered.Provider value={answers}>
+              <Conversation graph={graph} here={here} onAct={act} onChanged={changed} />
+            </Answered.Provider>
             {draft && draft.at === turn.id ? (
               <div class="dock">
                 <Composer key={draft.title} draft={draft} onClose={() => setDraft(null)} onBegun={again} onDone={done} />

@@ -130,10 +130,13 @@ def text_of(item: Json) -> str:
             return _join(item.get("content"))
         case "reasoning":
             return _join(item.get("content")) or _join(item.get("summary"))
-        case "function_call" | "mcp_call" | "custom_tool_call":
+        case "function_call" | "mcp_call" | "custom_tool_call" | "mcp_approval_request":
             return f"{item.get('name')}({item.get('arguments', item.get('input', ''))})"
         case "function_call_output" | "custom_tool_call_output":
             return _join(item.get("output"))
+        case "mcp_approval_response":
+            reason = f": {item['reason']}" if item.get("reason") else ""
+            return "approved" if item.get("approve") else f"denied{reason}"
         case kind:
             return f"[{kind}]"
 

@@ -27,6 +27,9 @@ ARCHIVED_TREES = "/console/api/archived_trees"
 SHOWN_ENDS = 10
 """How many branches that are in the archive alone are named."""
 
+MOST_AWAY_PAGES = 100
+"""How many pages are asked for where the trees of most are in memory, too; each takes two seconds at most."""
+
 MOST_COLUMNS = 40
 """The most branches that are drawn beside each other; further ones are drawn in the last column."""
 
@@ -71,6 +74,40 @@ def trees(service: Service, limit: int, filters: dict[str, str | int], after: st
             return
 
 
+def away(service: Service, limit: int, after: str | None = None) -> Iterator[Json]:
+    """Pages of at most `limit` trees in all that are in the archive alone, in no order. Raises ClientError."""
+    for _ in range(MOST_AWAY_PAGES):
+        query: dict[str, str | int] = {} if after is None else {"after": after}
+        page = service.call("GET", ARCHIVED_TREES, None, limit=min(limit, PAGE), **query)
+        page["data"] = [tree for tree in page["data"] if not tree["in_memory"]]
+        yield page
+        limit, after = limit - len(page["data"]), page["after"]
+        if after is None or limit <= 0:
+            return
+
+
+def away_line(tree: Json) -> str:
+    """A tree of the archive in a list: an id by which it comes back, when it was added to, and how large it is."""
+    return "  ".join((tree["end"], printing.when(tree["newest_at"]), turns_text(tree)))
+
+
+def empty_note(service: Service, *, has_archive: bool) -> str:
+    """A line on a memory without conversations: how many are in the archive. Raises ClientError."""
+    try:
+        page = next(away(service, PAGE)) if has_archive else None
+    except Refused as error:
+        if error.status < 500:
+            raise
+        return f"Nothing is in memory, and the archive doesn't answer: {error}"
+    if page is None or not (page["data"] or page["has_more"]):
+        return "no conversations"
+    number = f"{len(page['data'])} conversation{'' if len(page['data']) == 1 else 's'}"
+    found = f"The archive has {number}{' or more' if page['has_more'] else ''}"
+    if not page["data"]:
+        found = "The archive may have some"
+    return f"Nothing is in memory. {found}: `harmonium ls --archived` lists them"
+
+
 def filters_of(
     status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
 ) -> dict[str, str | int]:
@@ -105,14 +142,18 @@ def line_of(tree: Json, columns: int = 0) -> str:
     `columns` the id is a beginning that `whole_id` finds; 0 is as many as it takes.
     """
     newest: Json = tree["newest"]
-    more = "" if tree["turns_complete"] else "+"
-    turns = f"{tree['turns']}{more} turn{'' if tree['turns'] == 1 else 's'}"
+    turns = turns_text(tree)
     id, used = str(newest["id"]), printing.when(tree["last_used_at"])
     if columns == 0:
         return "  ".join((id, used, turns, _turn_text(newest)))
     if newest["kind"] == "response":  # others have a mark in front of what tells them apart
         id = id[:SHORT_ID_CHARS]
     return printing.fitting("  ".join((id, used[:MINUTE_CHARS], turns, _turn_text(newest))), columns)
+
+
+def turns_text(tree: Json) -> str:
+    """How many turns a tree in a list has."""
+    return f"{tree['turns']}{'' if tree['turns_complete'] else '+'} turn{'' if tree['turns'] == 1 else 's'}"
 
 
 def search_note(page: Json) -> str:
@@ -351,11 +392,15 @@ def ls(
     since: Annotated[str | None, option("TIME", "Only those used since a date, or 2h or 7d ago.")] = None,
     metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those with a turn that has this.")] = None,
     text: Annotated[str | None, option("WORDS", "Only those with a turn that has all of these.")] = None,
+    archived: Annotated[bool, flag("--archived", "Those that left memory instead, in no order.")] = False,
     after: Annotated[str | None, option("CURSOR", "Go on there.")] = None,
     as_json: AsLines = False,
 ) -> None:
     """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
     filters, is_empty = filters_of(status, model, since, metadata or [], text), True
+    if archived:
+        list_away(service, limit, filters, after, as_json=as_json)
+        return
     found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
     columns = printing.columns() if found_again else 0
     page: Json | None = None
@@ -365,8 +410,26 @@ def ls(
             printing.out(json.dumps(tree) if as_json else line_of(tree, columns))
     if page is not None and (more := search_note(page)):
         printing.remark(more)
+    elif is_empty and page is not None:
+        has_archive: bool = page["has_archive"]
+        where = " in memory is so; `harmonium ls --archived` lists those that left it" if has_archive else " is so"
+        is_narrowed = bool(filters or after)
+        printing.remark(f"no conversation{where}" if is_narrowed else empty_note(service, has_archive=has_archive))
+
+
+def list_away(service: Service, limit: int, filters: dict[str, str | int], after: str | None, *, as_json: bool) -> None:
+    """Print the trees that are in the archive alone. Raises ClientError."""
+    if filters:
+        raise ClientError("--archived has no filters: the archive is not searched", EXIT_USAGE)
+    page, is_empty = Json(), True
+    for page in away(service, limit, after):
+        for tree in page["data"]:
+            is_empty = False
+            printing.out(json.dumps(tree) if as_json else away_line(tree))
+    if page["after"] is not None:
+        printing.remark(f"… --archived --after {page['after']} shows more")
     elif is_empty:
-        printing.remark(f"no conversation{' is so' if filters else 's'}")
+        printing.remark("no conversation is in the archive alone")
 
 
 @app.command()

@@ -37,6 +37,7 @@ from service.harmony.messages import harmony_message
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Piece
 from service.markup.messages import ShownPicture, pictures_note
+from service.responses.output.compaction import fault_of
 from service.responses.output.emitter import Seal
 from service.responses.output.endings import STATUS, Ending, terminal
 from service.responses.output.hosted import (
@@ -352,8 +353,11 @@ class Machine:
             self._left, self.phase = out, _FULL
             raise
         self._behind = self.feedback = None
-        if ending is Ending.STOP and not self.calls and self.rules.choice == "required" and self.fault is None:
-            self.fault = "The model called no tool, although it had to."
+        if ending is Ending.STOP and self.fault is None:
+            if not self.calls and self.rules.choice == "required":
+                self.fault = "The model called no tool, although it had to."
+            elif self.rules.compacting and not any(isinstance(item, Compaction) for item in self.output):
+                self.fault = fault_of("")
         self.phase = ended
         return self._stamp(out)
 

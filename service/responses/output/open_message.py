@@ -31,6 +31,7 @@ from service.api.tools.callee import FUNCTIONS, Callee
 from service.browser.page import Display
 from service.grammar import checks
 from service.harmony import tokens
+from service.harmony.calls import cut_call
 from service.harmony.header import CHANNELS, JSON_TYPE, Header
 from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
@@ -250,11 +251,14 @@ class OpenItem:
         return checks.mismatch(self.constraint, self.content, enforced=self._enforced)
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
-        """The message for later prompts by its own tokens, unless it was malformed or cut by a stop text."""
+        """The message for later prompts by its own tokens, unless it was malformed, addressed to nobody, or cut by a
+        stop text.
+        """
         if closed is None or not closed.clean or isinstance(self.emitter, CompactionEmitter):
             return None
         header = self.header
-        if isinstance(self.target, Callee) and header.recipient != self.target.recipient:
+        meant = self.target.recipient if isinstance(self.target, Callee) else self.target
+        if header.recipient != meant:
             return None
         ids = list(closed.ids)
         if ids[0] != tokens.START:
@@ -269,7 +273,8 @@ class OpenItem:
     def kept_messages(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
         """The messages that later prompts show for the item that it became.
 
-        A call that was cut short is not kept: nobody can answer it, and a history with an open call confuses the model.
+        A call of the client's that was cut short leaves a note, and any other nothing: a history with an open call
+        confuses the model.
         """
         if isinstance(done, Compaction):
             if not done.encrypted_content:
@@ -280,14 +285,15 @@ class OpenItem:
             answer = "final" if isinstance(done, Message) and done.phase == "final_answer" else "commentary"
             channel = "analysis" if isinstance(done, Reasoning) else answer
             return (sampled or anew(done.content[0].text, channel),)
+        if isinstance(done, OwnCall) and isinstance(callee := self.target, Callee):
+            kind = JSON_TYPE if callee.takes_json else None
+            if done.status != "completed":
+                return (cut_call(done.call_id, callee.recipient, self.content, kind),)
+            call = sampled or anew(self.content, "commentary", callee.recipient, kind)
+            return (msgspec.structs.replace(call, call_id=done.call_id),)
         if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
             return ()
-        if isinstance(done, OwnCall) and isinstance(callee := self.target, Callee):
-            call = sampled or anew(
-                self.content, "commentary", callee.recipient, JSON_TYPE if callee.takes_json else None
-            )
-            return (msgspec.structs.replace(call, call_id=done.call_id),)
-        return (sampled or anew(self.content, "commentary", self.header.recipient or str(self.target)),)
+        return (sampled or anew(self.content, "commentary", str(self.target)),)
 
     def as_called(self, callee: Callee, sampled: StoredMessage | None) -> StoredMessage:
         """A call that the service has run, as later prompts have it: without an id, as nobody else answers it."""

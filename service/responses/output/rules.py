@@ -19,12 +19,18 @@ from service.api.outcome import ToldPicture
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.browser.page import Display
-from service.harmony.header import CHANNELS
+from service.harmony.header import CHANNELS, ROLES
 from service.markup.chat import Chat
 from store.turn import Messages, Picture
 
-_NOBODY = ("assistant", "all")
-"""Recipients that are no tools: the model itself, and Harmony's name for everybody."""
+_NOBODY = (*ROLES, "all")
+"""Recipients that are no tools: the model itself, whom it talks to, and Harmony's name for everybody."""
+
+_SEPARATORS = re.compile(r"[/:]+")
+"""The signs that models write at times between a namespace and a name, in the place of a dot."""
+
+_NAMESPACE = re.compile(rf"^(?:(?:{FUNCTIONS}|function|tools?)\.)+")
+"""The namespace of a client's functions, also doubled, and what models take for it at times."""
 
 
 class AfterCompaction(msgspec.Struct, frozen=True):
@@ -174,17 +180,18 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         """Whom a message is addressed to: a callee that may be called, the name of a tool that is undeclared or may not
         be called, or None for nobody.
 
-        Seen in the wild: the namespace missing or doubled, a glued content type (`get_weatherjson`), and the name in
-        the channel's place. A bare name in the channel's place counts only if it is a callee's.
+        Seen in the wild: the namespace missing, doubled or misspelt (`functions/get_weather`), a glued content type
+        (`get_weatherjson`), and the name in the channel's place. A bare name in the channel's place counts only if it
+        is a callee's.
         """
         misplaced = channel if recipient is None and channel not in CHANNELS else None
-        meant = recipient or misplaced
-        if meant is None or meant in _NOBODY:
-            return None
+        meant = _SEPARATORS.sub(".", recipient or misplaced or "")
         found = self._callee(meant) or self._glued_callee(meant)
         if found is not None:
             return found if found in self.callable else found.recipient
-        return meant if recipient is not None and CALL_NAME.fullmatch(meant) else None
+        if recipient is None or meant in _NOBODY or not CALL_NAME.fullmatch(meant):
+            return None
+        return meant
 
     def _glued_callee(self, meant: str) -> Callee | None:
         """The callee whose name a content type was glued to: `json`, or `code` where the model was trained with it."""
@@ -197,5 +204,5 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
         exact = self.by_recipient.get(meant)
         if exact is not None:
             return exact
-        bare = re.sub(rf"^(?:{FUNCTIONS}\.)+", "", meant)
+        bare = _NAMESPACE.sub("", meant)
         return self.by_recipient.get(bare) or self.by_recipient.get(f"{FUNCTIONS}.{bare}") or self.by_name.get(bare)

@@ -16,6 +16,7 @@ from service.api.items import (
     McpApprovalRequestItem,
     McpApprovalResponseItem,
     McpCallItem,
+    duplicate,
 )
 from service.errors import InvalidRequest
 from service.responses.output.rules import Rules
@@ -113,13 +114,6 @@ def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> 
                 raise not_waiting(id)
             said[id] = item
     return [Pending(request, place, said.get(id)) for id, (request, place) in requests.items() if id not in made]
-
-
-def duplicate(id: str) -> InvalidRequest:
-    """An item that the conversation has, or the input twice; in OpenAI's words."""
-    return InvalidRequest(
-        f"Duplicate item found with id {id[:100]}. Remove duplicate items from your input and try again.", param="input"
-    )
 
 
 def not_waiting(id: str) -> InvalidRequest:

@@ -32,17 +32,22 @@ class Calls:
         self._ranks: dict[str, int] = {}
         self._outputs: Counter[str] = Counter()
         self._waiting: OrderedDict[str, None] = OrderedDict()
+        self._cut: dict[str, StoredMessage] = {}
         self.unnamed = UnnamedCalls()
 
-    def take_over(self, chain: Iterable[StoredMessage]) -> None:
+    def take_over(self, chain: Iterable[StoredMessage], cut_calls: Iterable[StoredMessage] = ()) -> None:
         """Take over the calls of a chain. A call waits only if nobody but the model spoke since: any before that
-        was answered in its time, and an answer that isn't there has been erased.
+        was answered in its time, and an answer that isn't there has been erased. A cut call that was answered is among
+        the others.
         """
         for message in chain:
             if message.role != "assistant":
                 self._waiting.clear()
             elif message.recipient is not None and message.call_id is not None:
                 self.note_call(message.call_id, self.tool_of(message.recipient))
+        for note in cut_calls:
+            if note.call_id not in self._recipients:
+                self.note_cut(note)
 
     def tool_of(self, recipient: str) -> str:
         """The name under which the tool answers that was called so; the model leaves `functions.` out at times."""
@@ -62,6 +67,16 @@ class Calls:
         self._made[call_id] += 1
         self._count += 1
         self._ranks[call_id] = self._count
+
+    def note_cut(self, note: StoredMessage) -> None:
+        """A call was cut short, by its note."""
+        if note.call_id is not None and note.recipient is not None:
+            self.record(note.call_id, note.recipient)
+            self._cut[note.call_id] = note
+
+    def take_cut(self, call_id: str) -> StoredMessage | None:
+        """The note of a call that was cut short, of which no prompt has anything yet; it is let go of."""
+        return self._cut.pop(call_id, None)
 
     def count_output(self, call_id: str, where: str) -> None:
         """An output was sent. Raises InvalidRequest for more than there are calls; ids are used again at times."""

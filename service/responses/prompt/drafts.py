@@ -45,6 +45,7 @@ from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
 from service.errors import InvalidRequest, brief
 from service.harmony import render, tokens
+from service.harmony.calls import cut_call
 from service.harmony.header import CHANNELS, JSON_TYPE
 from service.harmony.render import Header, developer_text, message_steps
 from service.markup.messages import pictures_note
@@ -70,6 +71,9 @@ BYTES_AN_ITEM = 512
 
 Drafts = list[StoredMessage | Generator[None, None, StoredMessage]]
 """The messages of an item: known ones, and steps in which the others' texts are encoded."""
+
+ClientCall = FunctionCallItem | CustomToolCallItem | ActionCallItem | ToolSearchCallItem
+"""A call of a tool of the client's."""
 
 
 class _Error(msgspec.Struct):
@@ -101,11 +105,13 @@ class Conversion:
         waiting: Sequence[ApprovalRequest] = (),
         begins_at: int = 0,
         pictures: ReadPictures = NO_PICTURES,
+        cut_calls: Sequence[StoredMessage] = (),
         left_out: LeftOut | None = None,
     ) -> None:
-        """`waiting` are the requests for approval that wait in the conversation, the client sent the first item at
-        `begins_at`, `pictures` are those of the items, and an item of a history that can't be shown is `left_out`, or
-        refused for None. Raises InvalidRequest for answers to no request.
+        """`waiting` are the requests for approval that wait in the conversation, and `cut_calls` the notes of its calls
+        that were cut short. The client sent the first item at `begins_at`, `pictures` are those of the items, and an
+        item of a history that can't be shown is `left_out`, or refused for None. Raises InvalidRequest for answers to
+        no request.
         """
         self._begins_at, self._pictures = begins_at, pictures
         self._left_out = left_out
@@ -126,7 +132,7 @@ class Conversion:
         self._room = room
         self._unbroken = 0
         self._calls = Calls(rules)
-        self._calls.take_over(chain)
+        self._calls.take_over(chain, cut_calls)
         self.messages: list[StoredMessage] = []
 
     def messages_of(
@@ -277,7 +283,7 @@ class Conversion:
         answered = Counter(item.call_id for item in self._items if isinstance(item, OUTPUTS))
         for place in range(first, self._turned):
             item = self._items[place]
-            if isinstance(item, CALLS) and item.call_id is not None:
+            if isinstance(item, ClientCall) and item.call_id is not None:
                 if answered[item.call_id]:
                     answered[item.call_id] -= 1
                 elif item.status != "incomplete":
@@ -316,15 +322,15 @@ class Conversion:
             case ReasoningItem():
                 return self._reasoning(item, where)
             case FunctionCallItem():
-                return self._call(item.call_id, self._recipient(item), item.arguments, JSON_TYPE)
+                return self._call(item, self._recipient(item), item.arguments, JSON_TYPE)
             case CustomToolCallItem():
                 return self._custom_call(item)
             case ActionCallItem() | ToolSearchCallItem():
                 return self._action_call(item)
             case FunctionCallOutputItem():
-                return self._with_note(self._output(item.call_id, item.text, where), item.output)
+                return self._with_note(self._output(item, item.call_id, where), item.output)
             case ActionOutputItem():
-                return self._output(item.call_id, item.text, where)
+                return self._output(item, item.call_id, where)
             case ToolSearchOutputItem():
                 return self._search_answer(item, where)
             case CompactionSummaryItem() if not self._may_open(item):
@@ -400,7 +406,13 @@ class Conversion:
     def _recipient(self, item: FunctionCallItem | CustomToolCallItem) -> str:
         return f"{item.namespace or FUNCTIONS}.{item.name}"
 
-    def _call(self, call_id: str, recipient: str, content: str, content_type: str | None) -> Drafts:
+    def _call(self, item: ClientCall, recipient: str, content: str, content_type: str | None) -> Drafts:
+        """A call; of one that was cut short the note, as a history with an open call confuses the model."""
+        call_id = item.call_id or ""
+        if item.status == "incomplete":
+            note = cut_call(call_id, recipient, content, content_type)
+            self._calls.note_cut(note)
+            return [note]
         claimed = self._calls.unnamed.claim(recipient)
         self._calls.note_call(call_id, recipient)
         if claimed is not None:
@@ -413,27 +425,25 @@ class Conversion:
         recipient = self._recipient(item)
         callee = self._rules.by_recipient.get(recipient)
         if callee is not None and callee.kind == "custom" and not callee.wrapped:
-            return self._call(item.call_id, recipient, item.input, None)
+            return self._call(item, recipient, item.input, None)
         content = msgspec.json.encode({"input": item.input}).decode()
-        return self._call(item.call_id, recipient, content, JSON_TYPE)
+        return self._call(item, recipient, content, JSON_TYPE)
 
     def _action_call(self, item: ActionCallItem | ToolSearchCallItem) -> Drafts:
-        """In the form in which the tool is declared. One that is incomplete was never carried out."""
+        """In the form in which the tool is declared."""
         if item.call_id is None or (isinstance(item, ToolSearchCallItem) and not item.is_shown):
             return []
-        recipient = recipient_of(item.tool)
-        if item.status == "incomplete":
-            self._calls.record(item.call_id, recipient)
-            return []
-        return self._call(item.call_id, recipient, item.content, None if item.tool in PLAIN else JSON_TYPE)
+        return self._call(item, recipient_of(item.tool), item.content, None if item.tool in PLAIN else JSON_TYPE)
 
     def _search_answer(self, item: ToolSearchOutputItem, where: str) -> Drafts:
         """The answer to a search, and the note from which later requests know what it found."""
         if item.call_id is None or item.execution == "server":
             return _note_of_loaded(item)
-        return [*self._output(item.call_id, item.text, where), *_note_of_loaded(item)]
+        return [*self._output(item, item.call_id, where), *_note_of_loaded(item)]
 
-    def _output(self, call_id: str, text: str, where: str) -> Drafts:
+    def _output(
+        self, item: FunctionCallOutputItem | ActionOutputItem | ToolSearchOutputItem, call_id: str, where: str
+    ) -> Drafts:
         self._calls.count_output(call_id, where)
         name = self._calls.answer(call_id)
         if name is None and (claimed := self._calls.unnamed.claim()) is not None:
@@ -442,11 +452,13 @@ class Conversion:
             self._calls.record(call_id, name)
         if name is None:
             raise InvalidRequest(
-                f"No tool call found for function call output with call_id {call_id}. It is {where}: send the call too, "
-                "or continue from the response that made it.",
+                f"No tool call found for {item.kind.replace('_', ' ')} with call_id {call_id}. It stands at {where}. "
+                "Send the call too, or continue from the response that made it.",
                 param="input",
             )
-        return self._answer(text, name, call_id=call_id)
+        cut = self._calls.take_cut(call_id)
+        call = [] if cut is None else self._call_draft(name, cut.name or "", cut.content_type, id=call_id)
+        return [*call, *self._answer(item.text, name, call_id=call_id)]
 
     def _name(self, place: int, call_id: str) -> None:
         """Give a call of the client's own history the id by which it is known after all."""
@@ -488,10 +500,6 @@ class Conversion:
         name, asked, told = item.foreign.name, item.asked, item.told
         call = [] if asked is None else self._call_draft(name, asked)
         return call if told is None else [*call, *self._answer(told, name)]
-
-
-CALLS = (FunctionCallItem, CustomToolCallItem, ActionCallItem, ToolSearchCallItem)
-"""The items that an output answers by its id."""
 
 
 def _last_turn_in(items: Sequence[InputItem]) -> int:

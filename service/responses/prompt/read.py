@@ -54,17 +54,18 @@ MAX_TOOLS_BYTES = 1_048_576
 class Read(msgspec.Struct, frozen=True):
     """The members of a request, read.
 
-    `references` are the ids of stored items that `build_prompt` needs. `effort` and `format` are those in force, after
-    all updates among the items. `earlier` is the history that the client keeps itself, `opener` opens what is sealed,
-    and `bounds` are those of pictures, None where images, and tools that OpenAI runs, are refused, in stored items too.
-    `pictures` are those of its items, and `gathered` has the images whose pictures are still to be fetched, and the
-    kinds that are left out.
+    `references` are the ids of stored items that `build_prompt` needs, and `ids` those that the items came with.
+    `effort` and `format` are those in force, after all updates among the items. `earlier` is the history that the
+    client keeps itself, `opener` opens what is sealed, and `bounds` are those of pictures, None where images, and tools
+    that OpenAI runs, are refused, in stored items too. `pictures` are those of its items, and `gathered` has the images
+    whose pictures are still to be fetched, and the kinds that are left out.
     """
 
     tools: Tools
     chosen: Chosen
     items: list[InputItem]
     references: tuple[str, ...]
+    ids: set[str]
     effort: Effort
     format: AnswerFormat
     rules: Rules
@@ -127,6 +128,7 @@ def read_request(
         chosen=chosen,
         items=items,
         references=tuple(gathered.references),
+        ids=gathered.ids,
         effort=gathered.effort or standing.effort or request.effort,
         format=form,
         rules=_rules(request, tools, chosen, form, compacting=gathered.trigger is not None),

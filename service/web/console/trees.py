@@ -14,7 +14,7 @@ import re
 from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from time import monotonic
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -30,6 +30,7 @@ from service.web.routes.conversations import read_filter
 from service.web.routing import FILTER, PageQuery, Query, Router
 from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
+from store.history import elsewhere
 from store.history.history import ConversationHistoryStore
 from store.history.listing import SHARDS_AT_ONCE, ScoredDigits, Tree, TreeListing, by_shard
 from store.history.tree_turns import Node, TreeTurns, away_from, shown_of, turns_of, under_way
@@ -74,7 +75,24 @@ class Excerpt(msgspec.Struct, frozen=True):
     metadata: dict[str, str]
     input: str
     output: str
+    approvals: list["ApprovalAnswer"] = []
 
+
+class ApprovalAnswer(msgspec.Struct, frozen=True):
+    """The answer to a request for the approval of a call, by the id of that."""
+
+    request: str
+    approve: bool
+    reason: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The answer for people."""
+        return "Approved" if self.approve else f"Denied: {self.reason}" if self.reason else "Denied"
+
+
+MOST_APPROVALS = 100
+"""The most answers of one turn that are told."""
 
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -83,14 +101,30 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
     """The excerpt of a turn with this response and these input items, both JSON. Raises msgspec's errors for JSON that
     is no response.
     """
-    found = msgspec.json.decode(response, type=_Response)
+    found, told = msgspec.json.decode(response, type=_Response), _ITEMS.decode(items)
+    approvals = list(islice(_approvals(told, found.output), MOST_APPROVALS))
     return Excerpt(
         model=found.model,
         usage=found.usage or Usage(),
         metadata=found.metadata or {},
-        input=_first_words(_ITEMS.decode(items)),
+        input=_first_words(told) or ", ".join(dict.fromkeys(each.words for each in approvals))[:EXCERPT_CHARS],
         output=_answer(found.output),
+        approvals=approvals,
     )
+
+
+def _approvals(items: list[msgspec.Raw], output: list[msgspec.Raw]) -> Iterator[ApprovalAnswer]:
+    """The answers to requests for approval among input items, and those that a client left out, by the calls made."""
+    answered = set[object]()
+    for raw in (*items, *output):
+        if b'"approval_request_id"' not in bytes(raw):
+            continue
+        item = _object(msgspec.json.decode(raw))
+        request, reason = item.get("approval_request_id"), item.get("reason")
+        if isinstance(request, str) and request not in answered:
+            answered.add(request)
+            why = " ".join(reason[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS] if isinstance(reason, str) else None
+            yield ApprovalAnswer(request, item.get("type") == "mcp_call" or item.get("approve") is True, why)
 
 
 def _first_words(items: list[msgspec.Raw]) -> str:
@@ -143,7 +177,7 @@ _KINDS_OF_PARTS = {"input_image": "[image]", "input_file": "[file]"}
 def _call(item: dict[str, Any]) -> str:
     """How a call is shown: by its name and what it passes."""
     type, name = item.get("type"), item.get("name")
-    if not isinstance(type, str) or not type.endswith("_call"):
+    if not isinstance(type, str) or not type.endswith(("_call", "mcp_approval_request")):
         return ""
     action = _object(item.get("action"))
     passed = (item.get(each) for each in ("arguments", "input", "code"))
@@ -181,6 +215,8 @@ class ShownTurn(msgspec.Struct):
     parent: str | None = None
     depth: int | None = None
     used_at: int | None = None
+    approvals: list[ApprovalAnswer] = []
+    """The answers to requests for approval that its input gives."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -232,10 +268,17 @@ class TreePage(msgspec.Struct):
 
 
 class ArchivedTree(msgspec.Struct):
-    """A tree in the archive: the id of its root, also where that was deleted, and of the newest end of its branches."""
+    """A tree in the archive: the id of its root, also where that was deleted, and of the newest end of its branches;
+    when both were made, how many turns it has there, and whether some of it is in memory, too.
+    """
 
     id: str
     end: str
+    created_at: int
+    newest_at: int
+    turns: int
+    turns_complete: bool
+    in_memory: bool
 
 
 class ArchivedTreePage(msgspec.Struct):
@@ -315,6 +358,7 @@ def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
     """The turn, with what is shown of it where that is known."""
     if excerpt is not None:
         turn.model, turn.input, turn.output = excerpt.model, excerpt.input, excerpt.output
+        turn.approvals = excerpt.approvals
         turn.input_tokens, turn.output_tokens = excerpt.usage.input_tokens, excerpt.usage.output_tokens
     return turn
 
@@ -682,8 +726,15 @@ async def list_archived_trees(request: Received, query: PageQuery) -> object:
     if query.after is not None and not _ARCHIVED.fullmatch(query.after):
         raise invalid_value("after", query.after, "Give the 'after' of the page before.")
     found = await request.service.store.elsewhere.trees(request.tenant, query.after or "", query.limit)
-    trees = [ArchivedTree(name_of(root), name_of(end)) for root, end in found.trees]
-    return request.with_room(ArchivedTreePage(trees, bool(found.after), found.after or None))
+    return request.with_room(
+        ArchivedTreePage(list(map(_archived_tree, found.trees)), bool(found.after), found.after or None)
+    )
+
+
+def _archived_tree(tree: elsewhere.ArchivedTree) -> ArchivedTree:
+    times = tree.began // US, tree.ended // US
+    turns = tree.turns - (kind_of(tree.root) == "items")
+    return ArchivedTree(name_of(tree.root), name_of(tree.end), *times, turns, tree.whole, tree.here)
 
 
 @router.route("GET", "/console/api/trees/{id}")

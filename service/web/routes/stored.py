@@ -23,12 +23,14 @@ from service.background.control import steer as steer_response
 from service.background.follow import find
 from service.errors import invalid_value
 from service.responses.output.fold import unfold
+from service.responses.service import Service
 from service.spans import Fact, Span, conversation
 from service.web.event_stream import EventStream
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, show
 from service.web.routes.input_items import page_of
 from service.web.routing import Query, Router
+from store.errors import NotCancellable, NotFound, NotTerminal
 from store.turn import Found
 
 router = Router("Responses")
@@ -66,12 +68,22 @@ async def retrieve(request: Received, query: RetrieveQuery, response_id: str) ->
     if after is not None:
         raise invalid_value("starting_after", after, "It is only allowed with stream=true.")
     with fetching() as span:
-        response = await find(service.jobs, request.tenant, response_id)
+        response = await _found(service, request.tenant, response_id)
         if span.kept:
             span.note(fetch_facts(response))
     response = await show(request, response, wanted)
     answer = request.with_room(request.exchange.dialect.answer(response))
     return await unless_known(request.exchange.scope["headers"], answer)
+
+
+async def _found(service: Service, tenant: str, id: str) -> bytes:
+    """A stored response as JSON, or one in the foreground that is made here. Raises NotFound, StoreUnavailable."""
+    try:
+        return await find(service.jobs, tenant, id)
+    except NotFound:
+        if (made := service.running.as_it_stands(tenant, id)) is None:
+            raise
+        return msgspec.json.encode(made)
 
 
 async def _stream(request: Received, response_id: str, after: int | None, obfuscate: bool) -> object:
@@ -107,6 +119,8 @@ async def delete(request: Received, query: DeleteQuery, response_id: str) -> obj
     is forgotten, with every response before and after this one and all forks.
     """
     store, tenant = request.service.store, request.tenant
+    if not await request.service.running.ended(tenant, response_id, stopped=True):
+        raise NotTerminal(response_id)
     if query.tree:
         await store.forget_tree(tenant, response_id)
         await request.note("response.erased", response_id, tree=True)
@@ -120,6 +134,8 @@ async def delete(request: Received, query: DeleteQuery, response_id: str) -> obj
 async def cancel(request: Received, response_id: str) -> object:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
     service = request.service
+    if service.running.as_it_stands(request.tenant, response_id) is not None:
+        raise NotCancellable(response_id, None)
     response = await cancel_response(service, request.tenant, response_id)
     request.process.background.ended(response_id)
     return request.exchange.dialect.answer(response)

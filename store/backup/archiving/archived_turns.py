@@ -32,6 +32,7 @@ from store.history.delete import ERASED, FORGOTTEN, TREE
 from store.history.elsewhere import (
     FROM_ARCHIVE,
     Archived,
+    ArchivedTree,
     ArchivedTrees,
     ArchivedTurn,
     ArchiveReader,
@@ -40,7 +41,16 @@ from store.history.elsewhere import (
     Outdated,
 )
 from store.history.history import ConversationHistoryStore
-from store.keys import SHARD_DIGITS, ShardKeys, TurnKeys, checked_tenant, digits_of, id_of
+from store.ids import TREE_DIGITS
+from store.keys import (
+    SHARD_DIGITS,
+    ShardKeys,
+    TurnKeys,
+    checked_tenant,
+    digits_of,
+    id_of,
+    is_conversation,
+)
 from store.redis.connection import Operation
 
 ASKED_AT_ONCE = 250
@@ -48,6 +58,9 @@ ASKED_AT_ONCE = 250
 
 AWAY_PARTS = 64
 """The most parts of a tree in which to look for branches that Redis doesn't have: some 64 MiB of content."""
+
+LISTING_SECONDS = 2.0
+"""How long trees are listed in one go: on S3 each takes some 50 ms."""
 
 WITH_RESPONSES = 4
 """How many times the bytes of messages of the longest chain of a way are held at once, with responses and pictures."""
@@ -281,27 +294,49 @@ class ArchivedTurns(ArchiveReader):
         return Fate(asked_ms, FENCE_MS, there=bool(root) and not gone, gone=gone, erased=erased)
 
     async def _trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        """The trees of a tenant behind one, given by its shard and its digits; about `most`. Of a tree with more than
-        AWAY_PARTS parts, the first ones are looked through.
+        """The trees of a tenant behind one, given by its shard and its digits; about `most`, or what LISTING_SECONDS
+        have. Of a tree with more than AWAY_PARTS parts, the first ones are looked through.
         """
-        found: list[tuple[str, str]] = []
-        for number in range(int(after[:SHARD_DIGITS] or "0", 16), self._keyspace.shards):
+        found: list[ArchivedTree] = []
+        begin, tree, last = int(after[:SHARD_DIGITS] or "0", 16), after[SHARD_DIGITS:], ""
+        until = monotonic() + LISTING_SECONDS
+        for number in range(begin, self._keyspace.shards):
+            if number > begin + 1 and monotonic() > until:  # each page looks further than the one before
+                return ArchivedTrees(found, f"{number - 1:02x}{'f' * TREE_DIGITS}")
             folder = f"v1/{number:02x}/t.{checked_tenant(tenant)}/"
-            at = f"{folder}{after[SHARD_DIGITS:]}0" if after else ""  # 0 follows the slash: behind all of its parts
+            at = f"{folder}{tree}0" if tree else ""  # 0 follows the slash: behind all of its parts
             while page := await self._archive.list(folder, after=at, limit=1):
-                if len(found) >= most:
-                    return ArchivedTrees(found, after)
-                after = f"{number:02x}{page[0].key.removeprefix(folder).partition('/')[0]}"
-                at = f"{folder}{after[SHARD_DIGITS:]}0"
-                found += await self._keeping.look(tenant, after, self._ends)
-            after = ""
+                if last and (len(found) >= most or monotonic() > until):
+                    return ArchivedTrees(found, last)
+                tree = page[0].key.removeprefix(folder).partition("/")[0]
+                last, at = f"{number:02x}{tree}", f"{folder}{tree}0"
+                found += await self._trees_at(tenant, last)
+            tree = ""
         return ArchivedTrees(found)
 
-    async def _ends(self, scan: Scan) -> list[tuple[str, str]]:
-        await scan.some(AWAY_PARTS)
-        roots = [id for id, entry in scan.index.entries.items() if entry.parent is None]
-        ends = {root: scan.index.ends(root, ()) for root in roots}
-        return [(digits_of(root), digits_of(some[0])) for root, some in ends.items() if some]
+    async def _trees_at(self, tenant: str, digits: str) -> list[ArchivedTree]:
+        """The trees to which some digits lead, but for those that were deleted or erased: one, or none."""
+        keys = self._keyspace.keys(tenant, digits)
+        asked_ms = await self._now(keys)
+        told = await self._keeping.look(tenant, digits, self._describe)
+        erased = await self._marks.erased_until(tenant) if told else 0
+        found: list[ArchivedTree] = []
+        for tree in told:
+            last = self._keyspace.keys(tenant, tree.end)
+            if tree.ended > erased and not await self._is_gone(last, tree.root, asked_ms, remains=False):
+                here = await self._server.command("ZSCORE", keys.shard.trees, f"{tenant}/{tree.root}")
+                found.append(tree._replace(here=here is not None))
+        return found
+
+    async def _describe(self, scan: Scan) -> list[ArchivedTree]:
+        whole, entries = await scan.some(AWAY_PARTS), scan.index.entries
+        found: list[ArchivedTree] = []
+        for root in [id for id, entry in entries.items() if entry.parent is None]:
+            if ends := scan.index.ends(root, ()):
+                turns = sum(not is_conversation(id) for id in scan.index.within(root))
+                times = entries[root].created, entries[ends[0]].created
+                found.append(ArchivedTree(digits_of(root), digits_of(ends[0]), *times, turns, whole, here=False))
+        return found
 
     async def _looked_for(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> Way | None:
         keys = self._keyspace.keys(tenant, digits)

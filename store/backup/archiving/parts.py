@@ -300,22 +300,23 @@ class Index:
         entry = self.entries.get(id)
         return id in self.gone or (entry is not None and entry.deleted)
 
-    def ends(self, root: str, here: Collection[str]) -> list[str]:
-        """The ids of turns of a tree that are there and not among those `here`, and that no other such turn continues;
-        those that came last first.
-        """
+    def within(self, root: str) -> list[str]:
+        """The ids of the turns of a tree that are there, in the order in which they came."""
         within = {root: True}
-        away: list[str] = []
-        continued = set[str | None]()
         for id, entry in self.entries.items():
             way, at = [id], entry.parent
             while at is not None and at not in within and at in self.entries and len(way) <= len(self.entries):
                 way.append(at)
                 at = self.entries[at].parent
             within.update(dict.fromkeys((each for each in way if each != root), within.get(at or "", False)))
-            if within[id] and id not in here and not self.is_gone(id):
-                away.append(id)
-                continued.add(entry.parent)
+        return [id for id in self.entries if within[id] and not self.is_gone(id)]
+
+    def ends(self, root: str, here: Collection[str]) -> list[str]:
+        """The ids of turns of a tree that are there and not among those `here`, and that no other such turn continues;
+        those that came last first.
+        """
+        away = [id for id in self.within(root) if id not in here]
+        continued = {self.entries[id].parent for id in away}
         return [id for id in reversed(away) if id not in continued]
 
     def numbers(self, ids: Iterable[str]) -> list[int]:

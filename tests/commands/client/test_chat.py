@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.commands.client.printing import excerpt, harmless
+from service.commands.client.printing import excerpt, harmless, transcript
 from tests.support.service.commands import said
 from tests.support.service.process import ServiceProcess
 from tests.support.service.terminal import CTRL_C, at_a_terminal
@@ -28,6 +28,14 @@ def test_who_goes_back_forks_and_who_forks_comes_back() -> None:
     assert chat(ADA, BOB, WHO, "/fork 1", WHO).splitlines()[-2:] == ["Your name is Bob.", "Your name is Ada."]
     tree = chat(ADA, WHO, "/back", "Count to 2.", "/tree").splitlines()[-3:]
     assert tree == [f"  1  {ADA}", f"  | 2  {WHO}", "* 3  Count to 2."]
+
+
+def test_requests_for_approval_and_their_answers_are_lines_to_read() -> None:
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": None}
+    request = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "add", "arguments": "{}"}
+    items = [request, answer, answer | {"reason": "Not today"}, answer | {"approve": True}]
+    said = [line.partition(": ")[2] for line in transcript(items)]
+    assert said == ["add({})", "denied", "denied: Not today", "approved"]
 
 
 @pytest.mark.usefixtures("service")

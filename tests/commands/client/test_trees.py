@@ -61,8 +61,12 @@ def test_conversations_are_listed_by_what_was_said_last(service: ServiceProcess)
     assert [tree["newest"]["id"] for tree in listed] == [second, other]
     assert "shows more" not in said("ls", "--model", "none")
     nothing = run("ls", "--since", "1h", "--status", "failed")
-    assert (nothing.stdout, nothing.stderr) == ("", "no conversation is so\n")
+    assert (nothing.stdout, nothing.stderr) == (
+        "",
+        "no conversation in memory is so; `harmonium ls --archived` lists those that left it\n",
+    )
     assert run("ls", "--metadata", "x").exit_code == 2
+    assert run("ls", "--archived", "--model", "none").exit_code == 2
     client = service.client()
     marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
     client.responses.create(model="gpt-oss-20b", input="Count to 4.", previous_response_id=marked)

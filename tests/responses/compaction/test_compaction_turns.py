@@ -112,10 +112,11 @@ def test_a_summary_that_could_not_be_sealed_fails_the_response(monkeypatch: pyte
 @pytest.mark.parametrize(
     "said", ["<|channel|>analysis<|message|>Hm.<|return|>", "<|channel|>commentary to=functions.f<|message|>{}<|call|>"]
 )
-def test_without_a_summary_there_is_no_answer(said: str) -> None:
-    machine, response, generations = made(said, FINAL)
+@pytest.mark.parametrize("rules", [MADE.rules, msgspec.structs.replace(MADE.rules.first, after_compaction=None)])
+def test_without_a_summary_the_response_fails(said: str, rules: Rules) -> None:
+    machine, response, generations = made(said, FINAL, rules=rules)
 
-    assert (response.status, response.incomplete_details.reason) == ("incomplete", "no_output")
+    assert (response.status, response.error.message) == ("failed", "The model wrote no summary of the conversation.")
     assert (response.output, machine.messages, len(generations)) == ([], [], 1)
 
 

@@ -63,6 +63,14 @@ MALFORMED = {
         f"{THINKING}<|end|><|start|>functions.lookup<|message|>{{}}<|call|>",
         [BOTH[0], *CALLED],
     ),
+    "the recipient in the role, misspelt": (
+        f"{THINKING}<|end|><|start|>functions/lookup<|message|>{{}}<|call|>",
+        [BOTH[0], *CALLED],
+    ),
+    "the message mark behind a misspelt recipient is missing": (
+        "<|channel|>commentary to=functions/lookup <|constrain|>json{}<|call|>",
+        CALLED,
+    ),
     "the recipient without its to=": ("<|channel|>commentary functions.lookup<|message|>{}<|call|>", CALLED),
     "a call without a channel": (" to=functions.lookup<|message|>{}<|call|>", CALLED),
     "the channel is doubled": (f" to=functions.lookup{'<|channel|>commentary' * 2}<|message|>{{}}<|call|>", CALLED),
@@ -105,6 +113,16 @@ RECIPIENTS = {
     "functions.lookup": ("call", "lookup", "{}"),
     "lookup": ("call", "lookup", "{}"),
     "functions.lookupjson": ("call", "lookup", "{}"),
+    "functions/lookup": ("call", "lookup", "{}"),
+    "functions:lookup": ("call", "lookup", "{}"),
+    "functions::lookup": ("call", "lookup", "{}"),
+    "functions/functions.lookup": ("call", "lookup", "{}"),
+    "function.lookup": ("call", "lookup", "{}"),
+    "tools/lookup": ("call", "lookup", "{}"),
+    "functions/lookupjson": ("call", "lookup", "{}"),
+    "functions/patch": ("custom", "patch", "{}"),
+    "crm/find": ("call", "find", "{}"),
+    "functions/other": ("mcp", "functions", "other", "{}"),
     "crm.find": ("call", "find", "{}"),
     "find": ("call", "find", "{}"),
     "functions.patch": ("custom", "patch", "{}"),
@@ -135,8 +153,20 @@ def test_a_recipient_decides_on_any_channel(channel: str) -> None:
 def test_a_recipient_that_nobody_can_be_is_none(channel: str) -> None:
     expected = {"analysis": "reasoning", "final": "final_answer"}.get(channel, channel)
 
-    for name in ("assistant", "some<thing", "x" * 129):
-        assert items(f"<|channel|>{channel} to={name}<|message|>Hi<|end|>") == [(expected, "Hi")]
+    for name in ("assistant", "user", "all", "some<thing", "x" * 129):
+        for text in (
+            f"<|channel|>{channel} to={name}<|message|>Hi<|end|>",
+            f" to={name}<|channel|>{channel}<|message|>Hi<|end|>",
+        ):
+            assert items(text) == [(expected, "Hi")]
+            (message,) = sampled(text).messages
+            assert (message.recipient, message.channel) == (None, channel)
+
+
+def test_a_call_by_a_misspelt_recipient_is_kept_as_it_should_be_spelt() -> None:
+    for text in ("<|channel|>commentary to=functions/lookup", "<|channel|>functions/lookup"):
+        (message,) = sampled(f"{text}<|message|>{{}}<|call|>").messages
+        assert message.recipient == "functions.lookup"
 
 
 @pytest.mark.parametrize(("recipient", "name"), [("find", "find"), ("crm.find", "find")])

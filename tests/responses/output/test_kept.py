@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.harmony.calls import CUT_CALL
 from service.harmony.tokens import CALL, END, START, unpack
 from service.responses.output.machine import Ending
 from tests.responses.output.test_items import short
@@ -39,13 +40,14 @@ def test_a_call_is_kept_with_the_mark_of_a_call(stop: str) -> None:
 
 
 @pytest.mark.parametrize("ending", [Ending.LENGTH, Ending.ABORT, Ending.ERROR, Ending.TIMEOUT])
-def test_a_call_cut_short_is_shown_and_not_kept(ending: Ending) -> None:
+def test_a_call_cut_short_is_shown_and_leaves_a_note(ending: Ending) -> None:
     machine = sampled('<|channel|>commentary to=functions.lookup<|message|>{"q', ending)
 
     assert [(short(item), as_json(item)["status"]) for item in machine.output] == [
         (("call", "lookup", '{"q'), "incomplete")
     ]
-    assert machine.messages == []
+    (note,) = machine.messages
+    assert (note.role, note.tokens, note.name, note.recipient) == (CUT_CALL, b"", '{"q', "functions.lookup")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_a_malformed_message_is_kept_as_openai_harmony_renders_it(oracle: Oracle
 def test_every_kept_message_is_well_formed(ids: list[int], ending: Ending) -> None:
     machine = samples.machine()
     run(machine, [ids], ending)
-    for message in machine.messages:
+    for message in [each for each in machine.messages if each.role != CUT_CALL]:
         kept = unpack(message.tokens).tolist()
         assert kept.count(START) == 1
         if message.role == "assistant":

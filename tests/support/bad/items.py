@@ -45,7 +45,13 @@ ITEMS: Table = {
     "an unknown role": items(VALUE, "input[0].role", "robot", {**USER, "role": "robot"}),
     "a number for content": items(TYPE, "input[0].content", "5", {**USER, "content": 5}),
     # functions
-    "an output without a call": items(None, "input", "call_1", USER, OUTPUT),
+    "an output without a call": items(
+        None, "input", "No tool call found for function call output with call_id call_1.", USER, OUTPUT
+    ),
+    "an output of a custom tool without a call": items(
+        *(None, "input", "No tool call found for custom tool call output with call_id call_1."),
+        *(USER, {**OUTPUT, "type": "custom_tool_call_output"}),
+    ),
     "a call without an output": items(None, "input", "call_1", USER, CALL),
     "a call with a wild name": items(VALUE, "input[0].name", "<|start|>", {**CALL, "name": "<|start|>"}),
     "an empty call id": items(VALUE, "input[0].call_id", "256", {**OUTPUT, "call_id": ""}),
@@ -64,7 +70,9 @@ ITEMS: Table = {
     "a reference to an item of nobody": items(
         VALUE, "input[1].id", "No item", USER, {"type": "item_reference", "id": f"msg_{UNKNOWN[5:]}00000000"}
     ),
-    "an item referred to twice": items(VALUE, "input[1].id", "once", {"id": "msg_1"}, {"id": "msg_1"}),
+    "an item referred to twice": items(
+        None, "input", "Duplicate item found with id msg_1.", {"id": "msg_1"}, {"id": "msg_1"}
+    ),
     "a reference of no id": items(VALUE, "input[0].id", "256", {"type": "item_reference", "id": ""}),
 }
 

@@ -181,7 +181,7 @@ SENT: Table = {
     "a client's search without its id": items(
         *(MISSING, "input[0].call_id", "client"), {**SEARCHED, "call_id": None, "execution": "client"}
     ),
-    "what no search found": items(None, "input", "No tool call found", FOUND),
+    "what no search found": items(None, "input", "No tool call found for tool search output with call_id", FOUND),
     "a found tool of an unknown type": found(VALUE, "input[1].tools[0].type", "telepathy", {"type": "telepathy"}),
     "more found tools than there is room for": found(
         VALUE, "tools", "at most 512", *({**FUNCTION, "name": f"f{number}"} for number in range(512))

@@ -18,8 +18,8 @@ WEATHER = {
 }
 
 
-def said(service: ServiceProcess, text: str, parent: str | None = None, *, key: str = "none", **options: Any) -> str:
-    """Ask for a response; its id."""
+def said(service: ServiceProcess, text: Any, parent: str | None = None, *, key: str = "none", **options: Any) -> str:
+    """Ask for a response, by words or items; its id."""
     return service.client(key).responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
 
 

@@ -13,16 +13,19 @@ from service.web.console.trees import (
     CUT_AT_ONCE,
     EXCERPT_CHARS,
     PIECE_CHARS,
+    ApprovalAnswer,
     Box,
     Look,
     Search,
     Wanted,
+    excerpt_of,
     read_cursor,
 )
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
+from tests.support.waiting import wait_until
 
 UNKNOWN = "resp_" + "0" * 46 + "aa"
 TENANT = "default"
@@ -70,6 +73,38 @@ def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
     usage = client.responses.retrieve(leaf).usage
     assert usage is not None
     assert (newest["input_tokens"], newest["output_tokens"]) == (usage.input_tokens, usage.output_tokens)
+
+
+ASKED = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+DENIED = ASKED | {"approval_request_id": "mcpr_2", "approve": False}
+WORDS = {"role": "user", "content": "Go on."}
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([ASKED], "Approved"),
+        ([DENIED], "Denied"),
+        ([DENIED | {"reason": "Not\n today."}], "Denied: Not today."),
+        ([ASKED, DENIED], "Approved, Denied"),
+        ([ASKED, WORDS], "Go on."),
+        ([ASKED | {"approve": 7, "reason": 7}], "Denied"),
+        ([ASKED | {"approval_request_id": 7}], ""),
+    ],
+)
+def test_answers_to_requests_for_approval_are_told_and_are_the_words_of_a_turn_that_has_no_others(
+    items: list[dict[str, Any]], words: str
+) -> None:
+    assert excerpt_of(b"{}", msgspec.json.encode(items)).input == words
+
+
+def test_each_request_is_answered_once_also_by_its_call_where_a_client_left_the_answer_out() -> None:
+    made: dict[str, Any] = {"type": "mcp_call", "name": "add", "arguments": "{}"}
+    items = [made | {"approval_request_id": "mcpr_0"}, made | {"approval_request_id": None}, DENIED]
+    output = [made | {"approval_request_id": "mcpr_2"}, ASKED]
+    told = excerpt_of(msgspec.json.encode({"output": output}), msgspec.json.encode(items)).approvals
+    answers = [("mcpr_0", True), ("mcpr_2", False), ("mcpr_1", True)]
+    assert told == [ApprovalAnswer(request, approve) for request, approve in answers]
 
 
 def test_a_tree_is_retrieved_by_any_id_within_it(own: Served) -> None:
@@ -124,6 +159,28 @@ def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
 def test_what_a_list_does_not_take_is_refused_by_name(service: Served, query: str, param: str) -> None:
     answer = service.http().get(f"{TREES}?{query}")
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 60.0])
+def test_the_archives_trees_of_all_shards_are_listed_wherever_a_page_ends(
+    beside: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr("store.backup.archiving.archived_turns.LISTING_SECONDS", seconds)
+    service = beside(shards=4, archive_after_seconds=0)
+    ids = {said(service.client(), f"Count to {number}.") for number in range(2, 12)}
+
+    def listed(limit: int) -> list[str]:
+        found, query = list[str](), dict[str, str | int]()
+        while True:
+            page = service.http().get("/console/api/archived_trees", params={"limit": limit} | query).json()
+            found += [tree["id"] for tree in page["data"]]
+            if not page["has_more"]:
+                return found
+            query = {"after": page["after"]}
+
+    wait_until(lambda: set(listed(100)) == ids, 20, "not all is archived")
+    for limit in (1, 2, 3, 4):
+        assert sorted(listed(limit)) == sorted(ids)
 
 
 def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:

@@ -103,7 +103,8 @@ async def stored(inside: Any, id: str) -> Json:
 async def test_an_answer_is_cut_and_the_next_response_goes_on_from_it(settings: Settings, store: bool) -> None:
     paused, answers = Paused(opened("One, two")), Answers()
     async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
-        await ws.ask("Count.", store=store, instructions="Be kind.", metadata={"a": "b"}, stream_id="a")
+        asked = [{"type": "additional_tools", "tools": [LOOKUP]}, {"role": "user", "content": "Count."}]
+        await ws.ask(asked, store=store, instructions="Be kind.", metadata={"a": "b"}, stream_id="a")
         frames = [await ws.next()]
         id = frames[0]["response"]["id"]
         await paused.reached.wait()

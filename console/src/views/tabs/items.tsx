@@ -3,13 +3,26 @@ import { type ComponentChildren, createContext } from "preact";
 import { useContext, useState } from "preact/hooks";
 import { bytesOf } from "../../api";
 import { save } from "../../export";
-import type { Item, Part } from "../../wire";
+import { toTurn } from "../../state";
+import { type ApprovalAnswer, type Item, type Part, type Turn, wordsFor } from "../../wire";
 import { useDoing } from "../loading";
 import { Link, Markdown } from "../markdown";
 import { Code, Failure, Line, Text, count, size } from "../text";
 
 /** What answers a request for an approval, where somebody can. */
 export const Approving = createContext<((request: string, approve: boolean) => void) | null>(null);
+
+/** The answers to requests for approval by the ids of these, each with the turn that gives it. */
+type Answers = Map<string, (ApprovalAnswer & { turn: string })[]>;
+export const Answered = createContext<Answers>(new Map());
+
+/** The answers that the turns of a tree give. */
+export function answersIn(turns: Turn[]): Answers {
+  const found: Answers = new Map();
+  for (const turn of turns)
+    for (const answer of turn.approvals ?? []) found.set(answer.request, [...(found.get(answer.request) ?? []), { ...answer, turn: turn.id }]);
+  return found;
+}
 
 const pretty = (value: unknown): string => JSON.stringify(value, null, 2);
 const textIn = (value: unknown): string => (typeof value === "string" ? value : "");
@@ -147,6 +160,15 @@ function ItemView({ item, output }: { item: Item; output: Item | undefined }) {
   }
   if (type === "reasoning") return <Reasoning item={item} />;
   if (type === "mcp_approval_request") return <Approval item={item} />;
+  if (type === "mcp_approval_response")
+    return (
+      <section class="item user">
+        <h2>answer</h2>
+        <div class="said">
+          <Text text={wordsFor({ approve: item["approve"] === true, reason: textIn(item["reason"]) })} />
+        </div>
+      </section>
+    );
   const { name, passed, result } = callOf(item, output);
   return (
     <Call name={name} passed={passed} status={item.status ?? ""} result={result}>
@@ -219,16 +241,27 @@ function Call({ name, passed, status, result, children }: Called & { status: str
 
 function Approval({ item }: { item: Item }) {
   const answer = useContext(Approving);
+  const given = useContext(Answered).get(item.id ?? "") ?? [];
   return (
-    <section class="item call approval">
-      <h2>Approve this call?</h2>
+    <section class={given.length ? "item call approval answered" : "item call approval"}>
+      {given.length ? (
+        given.map((each) => (
+          <h2 key={each.turn}>
+            <a href={toTurn(each.turn)}>
+              <Line text={wordsFor(each)} />
+            </a>
+          </h2>
+        ))
+      ) : (
+        <h2>Approve this call?</h2>
+      )}
       <p>
         <code>
           <Line text={`${textIn(item["server_label"])} · ${item.name}`} />
         </code>
       </p>
       <Code text={laidOut(item.arguments ?? "")} />
-      {answer && (
+      {answer && !given.length && (
         <p>
           <button class="main" onClick={() => answer(item.id ?? "", true)}>
             Approve
