@@ -162,7 +162,7 @@ def test_a_sub_agent_is_sent_tasks_and_what_it_finds_is_read(redis_url: str, tmp
         codex.run("resume", "--last", "Use functions.exec: text('vio' + 'let')")
     finally:
         service.stop()
-    first, second = re.findall(r"(?s)Sender: /root/look\nPayload:\n(.*?)<\|", last)
+    first, second = re.findall(r"(?s)Sender: \S*/look\nPayload:\n(.*?)<\|", last)
     assert ("cobalt" in first, "indigo" in second) == (True, True)
     assert any("Take your time." in shown(each) and "cobalt" in shown(each) for each in engine.generations)
     assert "violet" in shown(engine.generations[-1])
