@@ -90,13 +90,13 @@ def not_served(param: str, value: object, advice: str) -> InvalidRequest:
 
 
 def context_length_exceeded(limit: int, tokens: int | None) -> InvalidRequest:
-    """The prompt leaves no room for an answer. `tokens` is its length where all of it was counted. Clients read the first
-    words, of OpenAI, and shorten what they send; see service/web/dialect.py.
+    """The prompt leaves no room for an answer. `tokens` is its length where all of it was counted. Clients read the
+    first words, of OpenAI, and shorten what they send; see service/web/dialect.py.
     """
     size = f"{tokens} tokens" if tokens is not None else f"more than {limit} tokens"
     return InvalidRequest(
-        f"This model's maximum context length is {limit} tokens, and the prompt has {size}. Send less input, or continue "
-        "from an earlier response.",
+        f"This model's maximum context length is {limit} tokens, and the prompt has {size}. Send less input, or "
+        "continue from an earlier response.",
         code="context_length_exceeded",
         param="input",
     )

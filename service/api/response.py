@@ -93,6 +93,8 @@ class FunctionCall(msgspec.Struct, tag="function_call", tag_field="type"):
     arguments: str
     status: ItemStatus
     namespace: str | msgspec.UnsetType = msgspec.UNSET
+    encrypted_function_args: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """The names of arguments that are encrypted: none, and there where the function's declaration wishes for some."""
 
 
 class CustomToolCall(msgspec.Struct, tag="custom_tool_call", tag_field="type"):

@@ -20,7 +20,7 @@ from msgspec import Raw
 from service.api.chat import APART
 from service.api.content import MAX_PARTS
 from service.api.items import BYTES_A_STEP
-from service.api.read import ITEMS_A_STEP, message_of
+from service.api.read import ITEMS_A_STEP, READERS, message_of
 from service.api.request import CreateRequest
 from service.api.response import CustomToolCall, FunctionCall, Message
 from service.decoding import ABSENT, decode_list
@@ -212,7 +212,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
                 others, text = yield from _texts(sent.output)
                 yield from transcript.add("output", str(answered[place]), *others, text)
             else:
-                yield from _add(transcript, sent, calls)
+                yield from _add(transcript, sent, item, calls)
         calls.refuse_open()
         said = yield from transcript.end()
     except (_UnseenError, InvalidRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -258,8 +258,10 @@ def _speaks(item: _Item) -> bool:
     return item.type in (None, "message") and item.role == "assistant"
 
 
-def _add(transcript: _Transcript, item: _Item, calls: _Calls) -> Generator[None, None, None]:
-    """Add an item that is no output, in steps."""
+def _add(transcript: _Transcript, item: _Item, raw: Raw, calls: _Calls) -> Generator[None, None, None]:
+    """Add an item that is no output, in steps. One that is left out of the prompt, or that nobody but its sender knows
+    the form of, is its JSON.
+    """
     kind = item.type or "message"
     if kind == "message" and item.role == "assistant":
         others, text = yield from _texts(item.content)
@@ -275,6 +277,8 @@ def _add(transcript: _Transcript, item: _Item, calls: _Calls) -> Generator[None,
     elif kind == "custom_tool_call":
         calls.note(item.call_id)
         yield from transcript.add(kind, _name(item), (yield from _text(item.input)))
+    elif kind not in READERS or kind == "agent_message":
+        yield from transcript.add(kind, bytes(raw))
     else:
         raise _UnseenError
 
@@ -302,7 +306,8 @@ def _texts(content: Raw) -> Generator[None, None, tuple[list[str | bytes], str]]
             joined += ["".join(said), _other(part)]
             said = []
         else:
-            raise _UnseenError
+            joined += ["".join(said), bytes(raw)]
+            said = []
     return joined, "".join(said)
 
 

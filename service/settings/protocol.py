@@ -116,8 +116,9 @@ class ProtocolSettings(Part):
     prompts_dir: Folder = ""
     """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
     unsupported: Literal["leave-out", "refuse"] = "leave-out"
-    """Treatment of images in the input, and of tools that OpenAI runs, such as web_search: `leave-out` has a text in
-    the place of an image for a model that doesn't see, and names both in a header and in the log; `refuse`, a 400."""
+    """Treatment of what a model can't be shown: tools that others run, such as web_search, images for a model that
+    doesn't see, and what can't be read of a history. `leave-out` names it in a header and in the log, and has a line
+    in the place of an image or a file; `refuse`, a 400."""
     pictures: Annotated[dict[str, Any], BeforeValidator(parse_pictures)] = {}
     """Bounds of pictures, comma-separated, such as bytes=10MiB,pixels=50000000,request=50,conversation=200: the most
     bytes and pixels of a picture, and the most pictures of a request and of a prompt. One that is left out is 5 MiB,

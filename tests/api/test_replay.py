@@ -16,6 +16,7 @@ from service.errors import InvalidRequest
 from service.harmony.messages import text_of
 from service.responses.output import sealed
 from service.steps import in_one_go
+from tests.support import documents
 from tests.support.declared import OPENAI, declared
 from tests.support.pictures import png, url_of
 from tests.support.responses.requests import ENVELOPES, Json, prompt, read, read_checked
@@ -48,6 +49,8 @@ def test_each_type_that_the_sdks_declare_has_its_fate() -> None:
     assert declared(OPENAI["items"]) <= ITEMS.keys()
     assert declared(OPENAI["parts"]) <= PARTS.keys()
     assert declared(OPENAI["chat"]) <= CHAT_PARTS.keys()
+    page = documents.read("docs/api.md")
+    assert documents.fates_table() in page, "python -m tests.support.documents writes it"
 
 
 @pytest.mark.parametrize("kind", [*ITEMS, "telepathy", "", "a\nb", "x" * 300])

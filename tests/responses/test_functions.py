@@ -157,3 +157,15 @@ async def test_a_model_that_calls_what_is_not_here_is_told_once_and_fails_the_se
     assert [item["type"] for item in bad["output"]] == ["reasoning", "mcp_call", "mcp_call"]
     assert "functions.rhubarb" in bad["error"]["message"]
     assert good["usage"]["input_tokens"] == sum(len(each.prompt) for each in engine.generations[:2])
+
+
+async def test_a_call_whose_arguments_were_to_be_encrypted_says_that_none_is(settings: Settings) -> None:
+    message: Any = {"type": "object", "properties": {"message": {"type": "string", "encrypted": True}}}
+    spawn: Any = {"type": "function", "name": "spawn_agent", "parameters": message, "strict": False}
+    calls = [*called("spawn_agent", '{"message":"Look."}'), *then(called("clock", '{"city":"London"}'))]
+    async with serving(settings, scripted(calls)) as inside:
+        events = await streamed(inside, input="Go.", tools=[spawn, CLOCK])
+    shown = [event["item"] for event in events if "item" in event]
+
+    assert [item.get("encrypted_function_args") for item in events[-1]["response"]["output"]] == [[], None]
+    assert [item["encrypted_function_args"] for item in shown if item["name"] == "spawn_agent"] == [[], []]

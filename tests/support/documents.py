@@ -3,8 +3,8 @@
 A document shows real output with `…` for what differs from one run to the next; `shows` compares the two. Never
 loosen a comparison here because one document is wrong: correct the document.
 
-`python -m tests.support.documents` brings the rows of settings in all documents up to date, the faults that fsck finds,
-and the diagram of states.
+`python -m tests.support.documents` brings the rows of settings in all documents up to date, the fates of what a history
+has, the faults that fsck finds, and the diagram of states.
 """
 
 import re
@@ -14,6 +14,8 @@ from typing import NamedTuple
 from msgspec.structs import astuple
 from pydantic import SecretStr
 
+from service.api.read import ITEMS
+from service.api.replay import BLOCKS, CHAT_PARTS, PARTS
 from service.settings.settings import Settings, allowed_values, description, groups, variable
 from service.settings.sources import SECRETS, file_variable, unit_of, with_unit
 from store.fsck.faults import MEANINGS
@@ -156,7 +158,26 @@ def rewrite_faults() -> None:
     document.write_text(re.sub(pattern, lambda _: table, document.read_text()))
 
 
+def fates_table() -> str:
+    """A row for each kind of item, part and block in a history: what docs/api.md has to hold."""
+    doors = {
+        "item of Responses and Conversations": ITEMS,
+        "part of an item": PARTS,
+        "block of Messages": BLOCKS,
+        "part of Chat Completions": CHAT_PARTS,
+    }
+    rows = [(kind, what, fate.value) for what, kinds in doors.items() for kind, fate in kinds.items()]
+    return "".join(f"| `{kind}` | {what} | {fate} |\n" for kind, what, fate in rows)
+
+
+def with_fates(text: str) -> str:
+    """The text of docs/api.md with that table anew."""
+    pattern = r"(?m)(?<=^\| Kind \| What it is \| In a history \|\n\| --- \| --- \| --- \|\n)(?:^\|.*\n)*"
+    return re.sub(pattern, lambda _: fates_table(), text)
+
+
 if __name__ == "__main__":
+    (ROOT / "docs" / "api.md").write_text(with_fates(read("docs/api.md")))
     rewrite_settings()
     rewrite_faults()
     rewrite_diagram()

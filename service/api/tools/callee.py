@@ -54,7 +54,8 @@ class Callee(msgspec.Struct, frozen=True):
     """A tool that the model may call: a function, or a custom tool, whose input is a text.
 
     `content` is the format that a call's content must match (grammar/tags.py), None where nothing is enforced.
-    With `wrapped` the input of a custom tool stands in the content as the one member, `input`, of a JSON object.
+    With `wrapped` the input of a custom tool stands in the content as the one member, `input`, of a JSON object. With
+    `seals` its declaration wishes for arguments that are encrypted; its calls say that none is.
     The caller runs it, unless it is `hosted`.
     """
 
@@ -63,6 +64,7 @@ class Callee(msgspec.Struct, frozen=True):
     namespace: str | None = None
     content: str | None = None
     wrapped: bool = False
+    seals: bool = False
     hosted: Hosted | None = None
 
     @property

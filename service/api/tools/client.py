@@ -16,7 +16,7 @@ import re
 import shlex
 from collections.abc import Callable, Generator
 from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Meta
@@ -166,7 +166,17 @@ def _function(tool: FunctionTool, where: str, namespace: str | None) -> Declared
     enforced = None if tool.strict is False else schema
     content = _arguments(enforced, f"{where}.parameters", free=None, strict=bool(tool.strict))
     shown = Function(tool.name, tool.description or "", tool.parameters)
-    return Declared(Callee(tool.name, "function", namespace), shown, echo | _given_members(tool), content)
+    callee = Callee(tool.name, "function", namespace, seals=_seals(tool.parameters))
+    return Declared(callee, shown, echo | _given_members(tool), content)
+
+
+def _seals(parameters: Json | None) -> bool:
+    """Whether a parameter is to be encrypted, as those of Codex' agents are. Nothing is, and Codex takes the words for
+    what they are where a call says so by `encrypted_function_args`. Source: openai/codex, pull request 35845.
+    """
+    properties: Any = (parameters or {}).get("properties")
+    members = cast(Json, properties).values() if isinstance(properties, dict) else ()
+    return any(isinstance(each, dict) and cast(Json, each).get("encrypted") is True for each in members)
 
 
 def _custom(tool: CustomTool, where: str, namespace: str | None) -> Declared:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from service.api import events, ids
 from service.api.events import Event
@@ -157,7 +157,8 @@ class FunctionCallEmitter(OwnCallEmitter):
 
     def _item(self, status: ItemStatus) -> FunctionCall:
         namespace = self._callee.namespace or UNSET
-        return FunctionCall(self._id, self._call_id, self._callee.name, self._said, status, namespace)
+        sealed: list[str] | UnsetType = [] if self._callee.seals else UNSET
+        return FunctionCall(self._id, self._call_id, self._callee.name, self._said, status, namespace, sealed)
 
     def _ending(self, status: ItemStatus) -> list[Event]:
         return [events.FunctionCallArgumentsDone(self._id, self._index, self._callee.name, self._said)]
