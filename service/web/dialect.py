@@ -109,7 +109,7 @@ class OpenEncoder(Encoder):
 
 
 _TOO_LONG = re.compile(r"This model's maximum context length is (\d+) tokens, and the prompt has (.*? tokens)\..*")
-_NO_CALL = re.compile(r"No tool call found for function call output with call_id (.*?)\. It is .*")
+_NO_CALL = re.compile(r"No tool call found for [\w ]+ with call_id (.*?)\. It stands at .*")
 _NO_OUTPUT = re.compile(r"No tool output found for function call (.*?)\. Send its output.*")
 
 

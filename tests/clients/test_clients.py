@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients.clients import SCRIPTS, ClientProcess, cases
+from tests.support.clients.clients import FULL, FULL_SCRIPTS, SCRIPTS, ClientProcess, cases
 
 CASES = [
     pytest.param(script, case, id=f"{script.stem}-{case.removeprefix('test_')}")
     for script in SCRIPTS
+    for case in cases(script)
+]
+LARGE = [
+    pytest.param(script, case, id=f"{script.stem}-{case.removeprefix('test_')}", marks=pytest.mark.full)
+    for script in FULL_SCRIPTS
     for case in cases(script)
 ]
 FAULTY = {
@@ -29,6 +34,15 @@ pytestmark = pytest.mark.clients
 @pytest.mark.parametrize(("script", "case"), CASES)
 def test_a_client_gets_what_it_expects(client: Callable[[Path], ClientProcess], script: Path, case: str) -> None:
     wrong = client(script).run(case)
+    if wrong is not None:
+        pytest.fail(wrong, pytrace=False)
+
+
+@pytest.mark.parametrize(("script", "case"), LARGE)
+def test_so_does_one_that_is_large(url: str, tmp_path: Path, script: Path, case: str) -> None:
+    process = ClientProcess(tmp_path, script, url, FULL)
+    wrong = process.run(case)
+    process.stop()
     if wrong is not None:
         pytest.fail(wrong, pytrace=False)
 

@@ -1,6 +1,7 @@
 """The Codex CLI, unchanged, against the service, with the settings that docs/clients.md shows."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients.agents import codex_settings
 from tests.support.clients.clients import PACKAGES, environment
-from tests.support.documents import block
+from tests.support.engine.obedient import obedient, shown
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.scraped import scraped
 from tests.support.waiting import wait_until
 
 SECONDS = 60
-ADDRESS = "http://localhost:8000"
 
 KNOWN = "gpt-6.1-sol"
 """A model in Codex's own catalogue, which it gives other tools: additional ones, and custom ones with grammars."""
@@ -31,10 +33,7 @@ class Codex:
         self._folder = folder / "work"
         self._folder.mkdir()
         self._environment = environment(url, folder)
-        (folder / ".codex").mkdir()
-        config = block("docs/clients.md", "toml").replace(ADDRESS, url).replace(MODEL, model)
-        config += "\nsupports_websockets = true\n" if websockets else ""
-        (folder / ".codex" / "config.toml").write_text(config)
+        codex_settings(folder, url, model, "\nsupports_websockets = true\n" if websockets else "")
 
     def run(self, *arguments: str | Path) -> list[dict[str, Any]]:
         """The events that `codex exec --json` prints."""
@@ -140,3 +139,90 @@ def test_a_service_restarted_amid_a_turn_is_found_again(tmp_path: Path, end: Cal
         assert "Ada" in answer["text"]
     finally:
         service.stop()
+
+
+LOOK = [
+    ("spawn_agent", {"task_name": "look", "fork_turns": "none", "message": "Use functions.exec: text('cob' + 'alt')"}),
+    ("send_message", {"target": "look", "message": "Take your time."}),
+    ("wait_agent", {"timeout_ms": 20_000}),
+    ("followup_task", {"target": "look", "message": "Use functions.exec: text('ind' + 'igo')"}),
+    ("wait_agent", {"timeout_ms": 20_000}),
+]
+TASKS = "\n".join(f"Use collaboration.{name}: {json.dumps(told)}" for name, told in LOOK)
+"""What a parent is asked for. A model of this name has the tools, as Codex' catalogue has it speak to other agents."""
+
+
+def test_a_sub_agent_is_sent_tasks_and_what_it_finds_is_read(redis_url: str, tmp_path: Path) -> None:
+    engine = obedient()
+    service = ServiceBeside(tmp_path / "service", redis_url, engine, model_aliases=KNOWN)
+    try:
+        codex = Codex(service.url, tmp_path, KNOWN)
+        codex.run(TASKS)
+        last = shown(engine.generations[-1])
+        codex.run("resume", "--last", "Use functions.exec: text('vio' + 'let')")
+    finally:
+        service.stop()
+    first, second = re.findall(r"(?s)Sender: \S*/look\nPayload:\n(.*?)<\|", last)
+    assert ("cobalt" in first, "indigo" in second) == (True, True)
+    assert any("Take your time." in shown(each) and "cobalt" in shown(each) for each in engine.generations)
+    assert "violet" in shown(engine.generations[-1])
+
+
+OPENAI_SEALED = "gAAAAABqXw" + "Zm9yZWlnbg" * 30
+"""What OpenAI seals looks like this."""
+
+ELSEWHERE: list[dict[str, Any]] = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "My dog is Rex."}]},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": OPENAI_SEALED},
+    {
+        "type": "reasoning",
+        "id": "rs_2",
+        "summary": [{"type": "summary_text", "text": "A dog."}],
+        "encrypted_content": OPENAI_SEALED,
+    },
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "dogs"}},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello, Rex!"}]},
+    {"type": "ghost_snapshot", "ghost_commit": {"id": "abc", "parent": None}},
+    {"type": "context_compaction", "encrypted_content": OPENAI_SEALED},
+    {"type": "context_compaction"},
+]
+"""Items of a session at OpenAI, as Codex keeps them."""
+
+COMPACTED: dict[str, Any] = {"type": "compaction_summary", "encrypted_content": OPENAI_SEALED}
+"""What stands for all before it. Codex sends it as a compaction, and does nothing about `invalid_encrypted_content`."""
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param(ELSEWHERE, id="whole"),
+        pytest.param(
+            [*ELSEWHERE, COMPACTED],
+            id="compacted",
+            marks=pytest.mark.xfail(strict=True, reason="a compaction of another service is a 400 in each turn"),
+        ),
+    ],
+)
+def test_a_session_that_began_elsewhere_is_resumed(
+    redis_url: str, tmp_path: Path, history: list[dict[str, Any]]
+) -> None:
+    engine = obedient()
+    service = ServiceBeside(tmp_path / "service", redis_url, engine, model_aliases=KNOWN)
+    try:
+        codex = Codex(service.url, tmp_path, KNOWN)
+        codex.run("My cat is Tom.")
+        (kept,) = (tmp_path / ".codex" / "sessions").rglob("*.jsonl")
+        last = json.loads(kept.read_text().splitlines()[-1])
+        more = [
+            {**last, "ordinal": last["ordinal"] + number, "type": "response_item", "payload": item}
+            for number, item in enumerate(history, 1)
+        ]
+        with kept.open("a") as rollout:
+            rollout.writelines(json.dumps(line) + "\n" for line in more)
+        for turn in range(2):
+            codex.run("resume", "--last", f"Use functions.exec: text('turn-' + {turn})")
+    finally:
+        service.stop()
+    prompt = shown(engine.generations[-1])
+    assert [words in prompt for words in ("My cat is Tom.", "My dog is Rex.", "Hello, Rex!", "turn-0")] == [True] * 4
+    assert OPENAI_SEALED not in prompt

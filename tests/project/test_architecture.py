@@ -21,6 +21,7 @@ PASSED_OVER = {
     ".venv",
     ".venv-vllm",
     ".venv-clients",
+    ".venv-clients-full",
     ".venv-open-webui",
     ".venv-phoenix",
     ".venv-peer-smg",

