@@ -454,7 +454,7 @@ class Translation:
             if self.had_enough(message):
                 yield
 
-    def kept(self, raw: Raw, where: str, take: Callable[[Raw, str], None]) -> None:
+    def take_or_leave(self, raw: Raw, where: str, take: Callable[[Raw, str], None]) -> None:
         """Take a block or a call of the model's, or leave it out where it can't be read. Raises InvalidRequest."""
         try:
             take(raw, where)
@@ -464,7 +464,7 @@ class Translation:
             self.left_out.add(kind_of(raw))
             self._lost.append(call_id_in(raw))
 
-    def taken(self, raw: Raw, where: str, read: Callable[[Raw, str], bytes]) -> bytes:
+    def part_or_line(self, raw: Raw, where: str, read: Callable[[Raw, str], bytes]) -> bytes:
         """The JSON of a part, or the line that stands for one which can't be read. Raises InvalidRequest."""
         try:
             return read(raw, where)
@@ -492,7 +492,7 @@ class Translation:
             return bytes(raw)
         parts: list[bytes] = []
         for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
-            parts.append(self.taken(each, f"{where}[{place}]", part))
+            parts.append(self.part_or_line(each, f"{where}[{place}]", part))
             if self.had_enough(each):
                 yield
         return b"[%b]" % b",".join(parts)
@@ -583,7 +583,7 @@ class _Messages(Translation):
         if content not in _EMPTY:
             self.say(Place(where), b"assistant", content, b"commentary" if calls else b"")
         for place, raw in enumerate(calls):
-            self.kept(raw, f"{where}.tool_calls[{place}]", self._call)
+            self.take_or_leave(raw, f"{where}.tool_calls[{place}]", self._call)
         if (called := sent.function_call) is not None:
             self._functions[bytes(called.name)] = id = b'"call_%d"' % len(self.items)
             self.call(Place(f"{where}.function_call", _FUNCTION_CALL), id, bytes(called.name), bytes(called.arguments))

@@ -321,7 +321,7 @@ def _read_tools(raw: Raw, limits: ChatLimits, translation: "_Messages", left_out
     left out. Raises InvalidRequest.
     """
 
-    def told(raw: Raw, where: str) -> Json | None:
+    def read_one(raw: Raw, where: str) -> Json | None:
         kind = decode(raw, Kind, where).type
         if kind in (None, "custom"):
             return _tool(raw, where)
@@ -330,7 +330,7 @@ def _read_tools(raw: Raw, limits: ChatLimits, translation: "_Messages", left_out
         left_out.append(str(kind))
         return None
 
-    read: list[Json] = [tool for tool in read_tools(raw, limits, told)["tools"] if tool is not None]
+    read: list[Json] = [tool for tool in read_tools(raw, limits, read_one)["tools"] if tool is not None]
     deferred = [tool.pop("defer_loading") for tool in read]
     searched = any(not late and _SEARCH.search(str(tool["name"])) for tool, late in zip(read, deferred, strict=True))
     shown = (
@@ -378,7 +378,7 @@ class _Messages(Translation):
         for number, raw in enumerate(blocks):
             at = f"{where}.content[{number}]"
             if self.speaks:
-                self.kept(raw, at, partial(self._spoken, last=number == len(blocks) - 1))
+                self.take_or_leave(raw, at, partial(self._spoken, last=number == len(blocks) - 1))
             elif kind_of(raw) == "tool_result":
                 self._heard(role, parts, where, number)
                 try:
@@ -388,7 +388,7 @@ class _Messages(Translation):
                         raise
                     self.left_out.add("tool_result")
             else:
-                parts.append(self.taken(raw, at, self._part))
+                parts.append(self.part_or_line(raw, at, self._part))
             if self.had_enough(raw):
                 yield
         self._heard(role, parts, where, len(blocks))
@@ -440,7 +440,7 @@ class _Messages(Translation):
 
     def _ran(self, call: _Block, where: str, result: _Block) -> None:
         """Add a call that a server ran, and what came of it."""
-        told = msgspec.json.encode(_shown(result.content, where))
+        told = msgspec.json.encode(_text_of(result.content, where))
         self.call(Place(where, _CALL), bytes(call.id), bytes(call.name), _arguments(call.input, where))
         self.output(Place(where), bytes(call.id), told)
 
@@ -460,7 +460,7 @@ class _Messages(Translation):
             self.found.add(block.tool_name)
             return _text(f"Loaded: {block.tool_name}.")
         if block.type == "browser_state":
-            return _text(_shown(raw, where))
+            return _text(_text_of(raw, where))
         if block.type == "search_result":
             found = decode(raw, _SearchResult, where)
             texts = [decode(each.text, str, f"{where}.content") for each in found.content]
@@ -483,7 +483,7 @@ class _Messages(Translation):
             return [b'{"type":"text","text":%b}' % bytes(source.content)]
         blocks = enumerate(decode_list(source.content, MAX_PARTS, at))
         return [
-            self.taken(raw, f"{at}[{place}]", lambda raw, at: _part(decode(raw, _Block, at), at))
+            self.part_or_line(raw, f"{at}[{place}]", lambda raw, at: _part(decode(raw, _Block, at), at))
             for place, raw in blocks
         ]
 
@@ -505,8 +505,8 @@ def _text(said: str) -> bytes:
     return msgspec.json.encode({"type": "text", "text": said})
 
 
-def _shown(raw: Raw, where: str) -> str:
-    """What a server's tool has answered, as the model is told: its JSON without what is sealed or binary. Raises
+def _text_of(raw: Raw, where: str) -> str:
+    """The answer of a server's tool as the model is told: its JSON without sealed and binary members. Raises
     InvalidRequest for one that is too long.
     """
     _check_size(raw, f"{where}.content")

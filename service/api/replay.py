@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 class Fate(StrEnum):
-    """What becomes of a kind in a history."""
+    """The fate of a kind in a history."""
 
     READ = "read"
     TEXT = "shown as a text"
@@ -112,7 +112,7 @@ def answers(kind: str, role: str = "") -> bool:
 
 
 class New(NamedTuple):
-    """What is new in a request."""
+    """The new part of a request."""
 
     first: int
     """The place of the first item, or message, behind the last one that a model has made."""
@@ -121,7 +121,7 @@ class New(NamedTuple):
 
 
 def new_in(sent: Sequence[Raw]) -> Generator[None, None, New]:
-    """What is new among these items, or messages. Yields now and then."""
+    """The new part of these items, or messages. Yields now and then."""
     answered, read = False, 0
     for place in range(len(sent) - 1, -1, -1):
         kind, role, _ = _peek(sent[place])

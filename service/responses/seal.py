@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from service.responses.output.emitter import Seal
 from service.responses.output.rules import Rules
-from service.responses.output.sealed import MAX_PAYLOAD_BYTES, REASONING, TooLong, Unsealable
+from service.responses.output.sealed import MAX_PAYLOAD_BYTES, REASONING, ForeignSeal, TooLong, Unsealable
 from store.errors import ArchiveUnavailable, StoreUnavailable
 
 TAG = "hs_"
@@ -143,7 +143,7 @@ def _derive(tenant: str, key: bytes) -> _Key:
 def _decode(text: str) -> bytes:
     """The bytes of a seal's text. Raises Unsealable for a text that can't be one."""
     if not text.startswith(TAG) or len(text) > MAX_TEXT_CHARS or not text.isascii():
-        raise Unsealable("it is no sealed content of this service")
+        raise ForeignSeal("it is no sealed content of this service")
     body = text[len(TAG) :].encode()
     try:
         blob = a2b_base64(body.translate(_STANDARD) + b"=" * (-len(body) % 4), strict_mode=True)

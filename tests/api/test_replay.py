@@ -60,13 +60,8 @@ def test_a_broken_item_of_a_history_takes_nothing_with_it_and_is_never_a_refusal
         for place in (1, 2):  # amid the history, and right behind the model's words
             items = [USER, SAID, USER, SAID, USER]
             items.insert(place, item)
-            if kind == "compaction" and isinstance(item.get("encrypted_content"), str):
-                with pytest.raises(InvalidRequest, match="can't be opened"):
-                    shown(*items)
-                continue
             texts, _ = shown(*items)
-            if kind not in ("compaction_summary", "context_compaction"):
-                assert [text for text in texts if text in ("Hi", "Hello.")] == ["Hi", "Hello.", "Hi", "Hello.", "Hi"]
+            assert [text for text in texts if text in ("Hi", "Hello.")] == ["Hi", "Hello.", "Hi", "Hello.", "Hi"]
 
 
 @pytest.mark.parametrize("junk", [None, "hi", 5, [], {}, {"role": "robot", "content": "x"}, {"content": "x"}])
@@ -144,15 +139,17 @@ def test_reasoning_sealed_elsewhere_is_what_can_be_read_beside_it_or_left_out() 
     assert refused.value.code == "invalid_encrypted_content"
 
 
-def test_a_compaction_by_an_old_name_is_read_where_it_opens_and_left_out_where_it_does_not() -> None:
+def test_a_compaction_sealed_elsewhere_is_left_out_and_one_of_ours_that_does_not_open_is_refused() -> None:
     ours = ENVELOPES.seal(sealed.COMPACTION, sealed.compaction("So far."))
-    for kind in ("compaction_summary", "context_compaction"):
+    for kind in ("compaction", "compaction_summary", "context_compaction"):
         texts, left_out = shown(USER, {"type": kind, "encrypted_content": ours}, USER)
         assert (any("So far." in text for text in texts), texts.count("Hi"), left_out) == (True, 1, [])
         assert shown(USER, {"type": kind, "encrypted_content": ELSEWHERE}, USER) == (["Hi", "Hi"], [kind])
-    with pytest.raises(InvalidRequest) as refused:
-        shown({"type": "compaction", "encrypted_content": ELSEWHERE}, USER)
-    assert refused.value.code == "invalid_encrypted_content"
+    broken = ENVELOPES.seal(sealed.REASONING, sealed.reasoning("Hm."))
+    for refuses, content in ((False, broken), (True, ELSEWHERE)):
+        with pytest.raises(InvalidRequest) as refused:
+            shown({"type": "compaction", "encrypted_content": content}, USER, refuses=refuses)
+        assert refused.value.code == "invalid_encrypted_content"
 
 
 def test_what_one_agent_tells_another_is_read_sealed_by_nobody_and_left_out_sealed_elsewhere() -> None:
@@ -162,7 +159,7 @@ def test_what_one_agent_tells_another_is_read_sealed_by_nobody_and_left_out_seal
         ([{"type": "input_text", "text": "Done."}], "Message from /root:\nDone.", []),
         ([head, {"type": "encrypted_content", "encrypted_content": ELSEWHERE}], head["text"], ["encrypted_content"]),
     ):
-        item = {"type": "agent_message", "author": "/root", "recipient": "/root/task", "content": content}
+        item = {"type": "agent_message", "author": "/root", "recipient": "worker", "content": content}
         assert shown(item) == ([text], left_out)
 
 

@@ -178,7 +178,6 @@ def test_tenants_with_the_same_words_share_no_digest() -> None:
         {"type": "mcp_approval_request", "id": "mcpr_1", "name": "n", "arguments": "", "server_label": "s"},
         {"type": "function_call", "call_id": 7, "name": "look", "arguments": ""},
         {"role": "user", "content": [7]},
-        {"role": "user", "content": [{}]},
         {"role": "user", "content": [{"type": "input_text", "text": ""}] * (MAX_PARTS + 1)},
         {"role": "assistant", "content": [{"type": "input_image", "image_url": "https://example.com/a"}]},
         CALLED[2],

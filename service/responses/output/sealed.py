@@ -42,6 +42,10 @@ class Unsealable(Exception):
     """
 
 
+class ForeignSeal(Unsealable):
+    """The text has not the form of a seal of ours: no key of ours ever opens it."""
+
+
 class Opener(Protocol):
     """Opens the seals that a client sends back, for one tenant."""
 

@@ -163,7 +163,7 @@ class Conversion:
         while place < len(items):
             together = self._calls.together(items, place)
             for at in together:
-                yield from self._add(self._shown(items[at], at), ids.input_number(at))
+                yield from self._add(self._draft_of(items[at], at), ids.input_number(at))
                 if self._approving.answered and self._begins_with(items[at], at):
                     self._split = len(self.messages)
             place += len(together)
@@ -289,7 +289,7 @@ class Conversion:
                 elif item.status != "incomplete":
                     self._dropped.add(place)
 
-    def _shown(self, item: InputItem, place: int) -> Drafts:
+    def _draft_of(self, item: InputItem, place: int) -> Drafts:
         """The drafts of an item; none for one of a history that can't be shown. Raises InvalidRequest."""
         try:
             if place not in self._dropped:
@@ -305,13 +305,15 @@ class Conversion:
         self._left_out.add(item.kind)
 
     def _may_open(self, item: InputItem) -> bool:
-        """Whether an item is a compaction that stands for all before it."""
-        if not isinstance(item, CompactionSummaryItem) or self._left_out is None:
-            return isinstance(item, CompactionItem)
+        """Whether an item is a compaction that stands for all before it, or is refused."""
+        if not isinstance(item, CompactionItem):
+            return False
         try:
             sealed.open_compaction(item.encrypted_content, self._opener)
+        except sealed.ForeignSeal:
+            return self._left_out is None
         except sealed.Unsealable:
-            return False
+            return self._left_out is None or not isinstance(item, CompactionSummaryItem)
         return True
 
     def _item(self, item: InputItem, place: int) -> Drafts:
@@ -333,7 +335,7 @@ class Conversion:
                 return self._output(item, item.call_id, where)
             case ToolSearchOutputItem():
                 return self._search_answer(item, where)
-            case CompactionSummaryItem() if not self._may_open(item):
+            case CompactionItem() if not self._may_open(item):
                 self._leave_out(item)
                 return []
             case CompactionItem():

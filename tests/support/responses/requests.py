@@ -7,7 +7,7 @@ import msgspec
 
 from service.api.content import USUAL_BOUNDS
 from service.api.request import CreateRequest, read_create
-from service.responses.output.sealed import Opener, Unsealable
+from service.responses.output.sealed import ForeignSeal, Opener
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
 from service.steps import in_one_go
@@ -32,7 +32,7 @@ class Envelopes:
     def open(self, text: str) -> tuple[str, bytes]:
         kind, separator, payload = text.partition(":")
         if not separator:
-            raise Unsealable("it was not sealed by this service for you, or it was changed")
+            raise ForeignSeal("it is no sealed content of this service")
         return kind, bytes.fromhex(payload)
 
 
