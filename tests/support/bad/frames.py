@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import pack
 from typing import Any
 
-from tests.support.bad.requests import READ
+from tests.support.bad.requests import READ, REPLAYED
 from tests.support.bad.table import CREATE, LIMIT, MISSING, MODEL, STRANGE, TYPE, UNSUPPORTED, VALUE, Bad
 from tests.support.bad.table import UNKNOWN as UNKNOWN_ID
 
@@ -126,7 +126,7 @@ def framed(bad: Bad) -> str | None:
 BODIES: dict[str, BadFrame] = {
     name: BadFrame(sent, bad.code, bad.param, bad.words, bad.status)
     for name, bad in READ.items()
-    if bad.path == CREATE and name not in OTHERWISE and (sent := framed(bad)) is not None
+    if bad.path == CREATE and name not in OTHERWISE | REPLAYED and (sent := framed(bad)) is not None
 }
 """Bad bodies as frames."""
 

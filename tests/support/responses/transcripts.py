@@ -56,7 +56,10 @@ def _ended(machine: Machine, ending: Ending) -> list[str]:
     events += machine.terminal(response)
     usage = as_json(response)["usage"]
     counted = f"{usage['output_tokens']} tokens, {usage['output_tokens_details']['reasoning_tokens']} of reasoning"
-    kept = [f"keeps {notation(unpack(message.tokens))}" for message in machine.messages]
+    kept = [
+        f"keeps {notation(unpack(message.tokens))}" if message.tokens else f"notes {message.role} {message.name}"
+        for message in machine.messages
+    ]
     return [*_shown(events), f"{response.status}: {counted}", *kept]
 
 
