@@ -21,7 +21,6 @@ from tests.support.bad.table import (
     Table,
     chosen,
     get,
-    items,
     tools,
 )
 
@@ -151,9 +150,6 @@ CODES: Table = {
     "files from elsewhere": auto(UNSUPPORTED, "file_ids", "/files", file_ids=["file_1"]),
     "code with a network": auto(
         UNSUPPORTED, "network_policy.type", "no network", network_policy={"type": "allowlist", "allowed_domains": ["a"]}
-    ),
-    "an output of code of no type": items(
-        MISSING, "input[0].outputs[0].type", "type", {"type": "code_interpreter_call", "code": "1", "outputs": [{}]}
     ),
 }
 
