@@ -427,6 +427,8 @@ class _Messages(Translation):
             if data.startswith(SEAL) or not data.startswith(b'"'):  # what is no text is refused with the item
                 item = b'{"type":"reasoning","summary":[],"encrypted_content":%b}' % data
                 self.add(Place(where, _HIDDEN), item)
+            else:
+                self.left_out.add(block.type)
         elif block.type == "tool_use":
             self.call(Place(where, _CALL), bytes(block.id), bytes(block.name), _arguments(block.input, where))
         elif block.type in ("server_tool_use", "mcp_tool_use") and self.replays:
@@ -496,9 +498,12 @@ class _Messages(Translation):
         if content or sealed:
             item = b'{"type":"reasoning","summary":[],"content":[%b]%b}' % (content, sealed)
             self.add(Place(where, _THOUGHT), item)
+        elif signature not in _NO_SIGNATURE:
+            self.left_out.add(block.type)
 
 
 _SAYS_NOTHING = Raw(b'""')
+_NO_SIGNATURE = (b"null", b'""')
 
 
 def _text(said: str) -> bytes:

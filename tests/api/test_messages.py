@@ -114,6 +114,8 @@ def test_a_signature_of_ours_is_sealed_reasoning_and_any_other_is_none() -> None
     foreign = {"type": "redacted_thinking", "data": "Er4B"}
     reasoning = items(HI, {"role": "assistant", "content": [sealed, hidden, nothing, foreign, text("")]}, HI)[1:-1]
     assert [item.get("encrypted_content") for item in reasoning] == ["hs_x", "hs_y"]
+    said = {"role": "assistant", "content": [sealed, nothing, foreign, nothing | {"signature": ""}]}
+    assert list(translate(HI, said, HI).left_out) == ["thinking", "redacted_thinking"]
 
 
 def test_files_have_the_forms_of_items() -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.clients.clients import PACKAGES, environment, node
+from service.api.replay import BLOCKS
+from tests.support import ROOT
+from tests.support.clients.clients import PACKAGES, PYTHON, environment, node
 from tests.support.engine.connected import scripted
 from tests.support.engine.obedient import obedient, shown
 from tests.support.engine.standin import Standin, standing_in
@@ -27,6 +29,13 @@ SECONDS = 60
 CONTEXT_TOKENS = 131_072
 
 pytestmark = pytest.mark.clients
+
+
+def test_each_block_that_the_sdk_declares_has_its_fate() -> None:
+    told = subprocess.run(
+        [PYTHON, "-m", "tests.support.declared"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert set(json.loads(told.stdout)["blocks"]) <= BLOCKS.keys()
 
 
 @pytest.fixture(scope="module")
