@@ -18,7 +18,7 @@ from msgspec import Meta, Raw
 from service.api.content import MAX_PARTS, without_billing
 from service.api.history import MAX_CALLS
 from service.api.items import BYTES_A_STEP
-from service.api.replay import LeftOut, New, call_id_in, in_place_of, kind_of, new_in
+from service.api.replay import LeftOut, New, in_place_of, kind_of, new_in, peek
 from service.api.request import MAX_INT
 from service.api.response import CustomToolCall, FunctionCall, Message, Reasoning, Response, ResponseStatus
 from service.api.tools.read import check_bytes
@@ -416,8 +416,8 @@ class Translation:
         self.left_out = LeftOut()
         self.replays = self.leaves_parts = False
         """Whether the message is of a history, so that it is left out where it can't be read; the same of its parts."""
-        self._lost: list[Any] = []
-        """The ids of calls that are left out, whatever they are: their outputs are as well."""
+        self._lost: set[bytes] = set()
+        """The ids, as JSON, of calls that are left out: their outputs are as well."""
         self._read = self._most = 0
 
     def as_json(self) -> bytes:
@@ -461,8 +461,9 @@ class Translation:
         except InvalidRequest as refusal:
             if not self.replays or refusal.param == "messages":
                 raise
-            self.left_out.add(kind_of(raw))
-            self._lost.append(call_id_in(raw))
+            seen = peek(raw)
+            self.left_out.add(seen.kind)
+            self._lost.add(seen.call)
 
     def part_or_line(self, raw: Raw, where: str, read: Callable[[Raw, str], bytes]) -> bytes:
         """The JSON of a part, or the line that stands for one which can't be read. Raises InvalidRequest."""
@@ -527,7 +528,7 @@ class Translation:
 
     def output(self, place: Place, id: bytes, content: bytes) -> None:
         """Add the output of a call, by the JSON of its members; that of one which is left out is as well."""
-        if self._lost and decode(id, Any) in self._lost:
+        if id in self._lost:
             self.left_out.add("tool_result")
             return
         self.add(place, b'{"type":"function_call_output","call_id":%b,"output":%b}' % (id, content))

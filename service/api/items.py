@@ -593,8 +593,8 @@ class Gathered(msgspec.Struct):
     """Whether the item that is read is of a history: it is left out where it can't be read."""
     leaving_out: LeftOut | None = None
     """The same of its parts, by their kinds; None where such a part is refused."""
-    lost: list[Any] = msgspec.field(default_factory=list[Any])
-    """The ids of calls that are left out, whatever they are: their outputs are as well."""
+    lost: set[bytes] = msgspec.field(default_factory=set[bytes])
+    """The ids, as JSON, of calls that are left out: their outputs are as well."""
     replayed: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])
     """The parts of a history with pictures, the oldest first: they make room for newer ones."""
     replayed_at: set[str] = msgspec.field(default_factory=set[str])

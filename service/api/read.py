@@ -44,7 +44,7 @@ from service.api.items import (
     checked_name,
     foreign_kind,
 )
-from service.api.replay import Fate, New, answers, call_id_in, kind_of, new_in
+from service.api.replay import Fate, New, answers, new_in, peek
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
@@ -583,16 +583,17 @@ def _read_sent(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
     """Read an item that was sent; one of a history is left out where it can't be read, and an output with its call.
     Raises InvalidRequest.
     """
-    if not (gathered.lost and answers(kind_of(raw)) and call_id_in(raw) in gathered.lost):
+    if not gathered.lost or not answers((seen := peek(raw)).type) or seen.call not in gathered.lost:
         try:
             return (yield from _read_item(raw, where, gathered))
         except InvalidRequest as refusal:
             if not gathered.replays or isinstance(refusal, listed.DuplicateItem):
                 raise
+        yield
+        seen = peek(raw)
         gathered.images = []
-        if (call := call_id_in(raw)) is not None:
-            gathered.lost.append(call)
-    gathered.left_out.add(kind_of(raw))
+        gathered.lost.add(seen.call)
+    gathered.left_out.add(seen.kind)
     return listed.LeftOutItem()
 
 

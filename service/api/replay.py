@@ -9,10 +9,13 @@ HARMONIUM_UNSUPPORTED=refuse asks for that. Never leave out what has a readable 
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
+
+from service.decoding import ABSENT, decode
+from service.errors import InvalidRequest
 
 BYTES_A_STEP = 65_536
 """The bytes of JSON that are looked at before others get a turn."""
@@ -56,34 +59,53 @@ class LeftOut:
 
 
 class _Sent(msgspec.Struct):
-    type: Any = None
-    role: Any = None
-    call_id: Any = None
-    id: Any = None
+    type: Raw = ABSENT
+    role: Raw = ABSENT
+    call_id: Raw = ABSENT
+    id: Raw = ABSENT
 
 
 _sent = msgspec.json.Decoder(_Sent)
+_BRIEF_BYTES = 1024
+"""The longest JSON of a type, a role or an id that is looked at."""
 
 
-def _peek(raw: Raw) -> tuple[str, str, Any]:
-    """The type, the role and the call's id of what may be anything: the first two are texts, empty for none."""
+class Peek(NamedTuple):
+    """The members of what may be anything by which it is told apart."""
+
+    type: str
+    """Empty for none."""
+    role: str
+    call: bytes
+    """The JSON of the id of the call that it is, or answers; empty for none."""
+
+    @property
+    def kind(self) -> str:
+        """The type of an item, a block or a part; `unknown` where it has none."""
+        return self.type or ("message" if self.role else UNKNOWN)
+
+
+def peek(raw: Raw) -> Peek:
+    """The look at an item, a message, a block or a part. Nothing else of it is decoded."""
     try:
         sent = _sent.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", "", None
-    kind, role = (each if isinstance(each, str) else "" for each in (sent.type, sent.role))
-    return kind, role, sent.id if sent.call_id is None else sent.call_id
+        return Peek("", "", b"")
+    call = bytes(memoryview(sent.id if sent.call_id == ABSENT else sent.call_id)[: _BRIEF_BYTES + 1])
+    return Peek(_word(sent.type), _word(sent.role), call if call[:1] == b'"' and len(call) <= _BRIEF_BYTES else b"")
+
+
+def _word(raw: Raw) -> str:
+    """A text; empty for anything else."""
+    try:
+        return decode(raw, str) if len(memoryview(raw)) <= _BRIEF_BYTES else ""
+    except InvalidRequest:
+        return ""
 
 
 def kind_of(raw: Raw) -> str:
-    """The type of an item, a block or a part; `unknown` where it has none."""
-    kind, role, _ = _peek(raw)
-    return kind or ("message" if role else UNKNOWN)
-
-
-def call_id_in(raw: Raw) -> Any:
-    """The id of the call that an item or a block is, or answers; None where it has none."""
-    return _peek(raw)[2]
+    """The kind of an item, a block or a part."""
+    return peek(raw).kind
 
 
 def in_place_of(kind: str, name: str | None = None) -> str:
@@ -124,11 +146,13 @@ def new_in(sent: Sequence[Raw]) -> Generator[None, None, New]:
     """The new part of these items, or messages. Yields now and then."""
     answered, read = False, 0
     for place in range(len(sent) - 1, -1, -1):
-        kind, role, _ = _peek(sent[place])
+        kind, role, _ = peek(sent[place])
         if is_the_models(kind, role):
             return New(place + 1, answered)
+        if (size := len(memoryview(sent[place]))) > BYTES_A_STEP:
+            yield
         answered = answered or answers(kind, role) or (role == "user" and _RESULT in bytes(sent[place]))
-        read += len(memoryview(sent[place]))
+        read += size
         if read > BYTES_A_STEP:
             read = 0
             yield

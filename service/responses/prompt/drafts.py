@@ -116,9 +116,10 @@ class Conversion:
         self._begins_at, self._pictures = begins_at, pictures
         self._left_out = left_out
         self._turned = 0 if left_out is None else _last_turn_in(items)
-        for place in _stale_approvals(items, self._turned):
-            self._leave_out(items[place])
-            items = [*items[:place], LeftOutItem(), *items[place + 1 :]]
+        if stale := _stale_approvals(items, self._turned):
+            for place in stale:
+                self._leave_out(items[place])
+            items = [LeftOutItem() if place in stale else item for place, item in enumerate(items)]
         self._rules = rules
         self._items = items
         self._approving = Approving(rules, waiting, items)
