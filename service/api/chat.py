@@ -40,7 +40,14 @@ AS_SENT = (
 )
 """Members that a create request has under the same name."""
 
+_THERE = "HARMONIUM_CHATS=passed-on has the engine's server read it."
 UNSERVED: dict[str, tuple[bytes, str]] = {
+    **dict.fromkeys(("prompt_logprobs", "truncate_prompt_tokens", "thinking_token_budget"), (b"null", _THERE)),
+    **dict.fromkeys(("stop_token_ids", "bad_words", "allowed_token_ids"), (b"[]", _THERE)),
+    **dict.fromkeys(("continue_final_message", "echo", "add_special_tokens"), (b"false", _THERE)),
+    **dict.fromkeys(("return_token_ids", "return_tokens_as_token_ids"), (b"false", _THERE)),
+    "add_generation_prompt": (b"true", _THERE),
+    "min_tokens": (b"0", _THERE),
     "n": (b"1", "One answer is made here. With HARMONIUM_CHATS=passed-on the engine's server may make more."),
     "functions": (b"[]", "Send 'tools' in their place."),
     "function_call": (b'"none"', "Send 'tool_choice' in its place."),

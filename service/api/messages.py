@@ -9,7 +9,7 @@ the answer and aren't served are refused by name. Source: anthropic 2.14, types/
 
 import re
 from base64 import b64encode
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
@@ -99,6 +99,7 @@ class _Format(msgspec.Struct, forbid_unknown_fields=True):
 class _Output(msgspec.Struct, forbid_unknown_fields=True):
     effort: Raw = ABSENT
     format: _Format | None = None
+    task_budget: Raw = ABSENT
 
 
 class _Edit(msgspec.Struct):
@@ -259,6 +260,10 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
     thinking = _display(sent.thinking)
     wanted: Json = {"instructions": APART.join(translation.instructions) or None}
     wanted |= {name: value for name in AS_SENT if (value := getattr(sent, name)) != ABSENT}
+    for where, kind in _hints(sent):
+        if limits.refuses:
+            raise not_served(where, kind, _NOT_HERE)
+        translation.left_out.add(kind)
     wanted |= _settings(sent)
     tools_left_out: list[str] = []
     if sent.tools != ABSENT:
@@ -278,14 +283,22 @@ def _display(sent: _Thinking | None) -> Thinking:
     return "omitted" if sent.display == "omitted" else "shown"
 
 
-def _settings(sent: _Own) -> Json:
-    """The members of a create request that have another form here. Raises InvalidRequest."""
-    wanted: Json = {}
+def _hints(sent: _Own) -> Iterator[tuple[str, str]]:
+    """The places and the kinds of what only has a model see less, or hurry: an answer is as good without. Raises
+    InvalidRequest.
+    """
     at, edits = "context_management.edits", sent.context_management.edits if sent.context_management else ABSENT
     for place, raw in enumerate(decode_list(edits, MAX_EDITS, at)):
         kind = decode(raw, _Edit, f"{at}[{place}]").type
         if not kind.startswith("clear_thinking_"):  # earlier thinking is in no prompt behind its answer anyway
-            raise not_served(f"{at}[{place}].type", kind, _NOT_HERE)
+            yield f"{at}[{place}].type", kind
+    if sent.output_config is not None and sent.output_config.task_budget != ABSENT:
+        yield "output_config.task_budget", "task_budget"
+
+
+def _settings(sent: _Own) -> Json:
+    """The members of a create request that have another form here. Raises InvalidRequest."""
+    wanted: Json = {}
     if sent.stop_sequences != ABSENT:
         wanted["stop"] = decode_list(sent.stop_sequences, MAX_STOPS, "stop_sequences")
     if sent.metadata is not None:

@@ -75,7 +75,7 @@ _PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f
 _STATE = re.compile(rb"[\x20-\x7e]{1,%d}" % MAX_STATE_CHARS)
 
 SESSION_HEADERS = (b"x-session-affinity", b"x-session-id")
-"""The first that is there counts."""
+"""The first that is there counts, before any other `x-…-session-id`: clients name one after themselves."""
 
 MAX_SESSION_CHARS = 256
 
@@ -341,7 +341,8 @@ def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]
 
 def session_of(headers: Mapping[bytes, bytes]) -> str:
     """The session that a request with these lower-case headers belongs to, empty where it doesn't say."""
-    for name in SESSION_HEADERS:
+    named = (name for name in headers if name.startswith(b"x-") and name.endswith(b"-session-id"))
+    for name in (*SESSION_HEADERS, *named):
         if _SESSION.fullmatch(session := headers.get(name, b"")):
             return session.decode()
     return ""

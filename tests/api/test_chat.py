@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from service.api.chat import Chat, ChatLimits, read_chat
+from service.api.chat import UNSERVED, Chat, ChatLimits, read_chat
 from service.api.request import ChatBody, CreateRequest, read_create
 from service.errors import ApiError
 from service.steps import in_one_go
@@ -166,6 +166,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a function that answers nothing": ({"messages": [{"role": "function", "name": "f"}]}, "messages[0].name", "f"),
     "several answers": ({"n": 2}, "n", "HARMONIUM_CHATS"),
+    "a parameter of vLLM's": ({"min_tokens": 5}, "min_tokens", "HARMONIUM_CHATS=passed-on"),
     "a strange member": ({"max_output_tokens": 5}, "max_output_tokens", "Unknown"),
     "two limits": ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens", "or the other"),
     "alternatives of nothing": ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
@@ -208,3 +209,11 @@ def test_a_bad_request_is_refused_in_its_own_words() -> None:
         assert (error.status, error.param) == (400, param), (name, error.message)
         assert words in error.message, (name, error.message)
         assert not re.search(r"input\[|text\.format|instructions", error.message), (name, error.message)
+
+
+def test_what_changes_nothing_may_be_said() -> None:
+    created(**{name: json.loads(harmless) for name, (harmless, _) in UNSERVED.items()})
+    said = {"role": "assistant", "content": "Fine.", "tool_calls": []}
+    assert "phase" not in items(HI, said, HI)[1]
+    strict = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}, "strict": None}}
+    read_checked(created(tools=[{**F, "function": F["function"] | {"strict": None}}], response_format=strict))

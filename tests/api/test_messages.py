@@ -224,6 +224,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "context_management.edits[1].type",
         "clear_tool_uses",
     ),
+    "a budget of a task": (
+        {"output_config": {"task_budget": {"type": "tokens", "total": 20_000}}},
+        "output_config.task_budget",
+        "not served",
+    ),
     "more blocks than there may be items": (
         {"messages": [HI, {"role": "assistant", "content": [text("a")] * 16}, HI]},
         "messages",
@@ -236,8 +241,17 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-HISTORIES = {"a call of the server's", "a result in a result", "a call of a strange name", "a tool of Anthropic's"}
-"""Those that nobody can change: they are refused only where that is asked for."""
+HISTORIES = {
+    *("a call of the server's", "a result in a result", "a call of a strange name", "a tool of Anthropic's"),
+    *("tools that are cleared", "a budget of a task"),
+}
+"""Those that nobody can change, or an answer is as good without: they are refused only where that is asked for."""
+
+
+def test_what_an_answer_is_as_good_without_is_named() -> None:
+    edits, output = BAD["tools that are cleared"][0], BAD["a budget of a task"][0]
+    assert list(translate(**edits, **output).left_out) == ["clear_tool_uses_20250919", "task_budget"]
+    assert not list(translate(output_config={"task_budget": None}).left_out)
 
 
 def test_a_bad_request_is_refused_in_its_own_words() -> None:

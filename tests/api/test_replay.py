@@ -192,6 +192,25 @@ def test_names_are_few_and_fit_into_a_header() -> None:
     assert list(LeftOut(["a\r\nset-cookie: x", "é", "", "x" * 65])) == [UNKNOWN]
 
 
+CUT = '{"path": "a.t'
+"""The arguments of a call that broke off."""
+LONG: Json = {"call_id": "c" * 256}
+
+
+def test_what_other_services_let_pass_is_read_in_its_place() -> None:
+    long = ("a" * 1400, USER), ("b" * 1400, CALL | LONG), ("c" * 1400, OUTPUT | LONG)
+    spoken = {"content": [{"type": "input_text", "text": "Hello."}]}
+    for items, texts in (
+        ([item | {"id": id} for id, item in long], ["Hi", "{}", "done"]),
+        ([USER, CALL, USER, OUTPUT], ["Hi", "{}", "Hi", "done"]),
+        ([USER, CALL | {"arguments": CUT}, OUTPUT], ["Hi", CUT, "done"]),
+        ([USER, SAID | {"type": "message"}, USER], ["Hi", "Hello.", "Hi"]),
+        ([USER, SAID | spoken, USER], ["Hi", "Hello.", "Hi"]),
+    ):
+        for refuses in (False, True):
+            assert shown(*items, refuses=refuses) == (texts, [])
+
+
 # --- Chat Completions and Messages ---
 
 LIMITS = ChatLimits(messages=64, tools=300, tools_bytes=1 << 20)
@@ -226,6 +245,18 @@ def said(*blocks: Any) -> Json:
 
 def heard(*blocks: Any) -> Json:
     return {"role": "user", "content": list(blocks)}
+
+
+def test_what_other_services_let_pass_is_read_in_its_place_by_chat_and_messages() -> None:
+    id = LONG["call_id"]
+    call = {"id": id, "type": "function", "function": {"name": "f", "arguments": CUT}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    output = {"role": "tool", "tool_call_id": id, "content": "done"}
+    assert chat(USER, called, USER, output) == (["Hi", CUT, "Hi", "done"], [])
+    nothing = {"type": "thinking", "thinking": "", "signature": ""}
+    used = {"type": "tool_use", "id": id, "name": "f", "input": {"INVALID_JSON": CUT}}
+    result = {"type": "tool_result", "tool_use_id": id, "content": "done"}
+    assert messages(USER, said(nothing, used), heard(WORD, result))[:2] == (["Hi", CUT, "Hello.", "done"], [])
 
 
 MEMBERS = ["id", "name", "input", "text", "source", "content", "tool_use_id", "thinking", "signature", "data", "title"]

@@ -263,6 +263,22 @@ async def test_who_hangs_up_goes_on_at_once(settings: Settings, *, elsewhere: bo
                 await client.responses.create(model=MODEL, input="Hello.")
 
 
+async def test_who_has_read_the_last_event_goes_on_at_once_and_so_do_twenty(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("As you wish.")])) as inside, inside.client() as client:
+
+        async def ended(**members: Any) -> str:
+            async for event in await client.responses.create(model=MODEL, input="Go on.", stream=True, **members):
+                if event.type == "response.completed":
+                    return event.response.id
+            raise AssertionError
+
+        first = await ended()
+        assert len({*await asyncio.gather(*(ended(previous_response_id=first) for _ in range(20)))}) == 20
+        conversation = await client.conversations.create()
+        for _ in range(5):
+            await ended(conversation=conversation.id)
+
+
 async def test_who_hangs_up_goes_on_in_the_conversation_at_once(settings: Settings) -> None:
     async with serving(settings, talking(TIMES)) as inside, inside.client() as client:
         for _ in range(TIMES):

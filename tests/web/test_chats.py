@@ -10,13 +10,14 @@ from openai import APIError, AsyncOpenAI, InternalServerError
 from openai.types.chat import ChatCompletion
 
 from service.engine.port import EngineError
-from service.harmony.tokens import encode
+from service.harmony.tokens import END, decode, encode
 from service.settings.settings import Settings
 from tests.support.engine.scripted import Die
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 
 PATH = "/v1/messages"
+CHAT = "/v1/chat/completions"
 WEATHER: Any = {
     "name": "get_weather",
     "description": "The weather in a city.",
@@ -301,3 +302,69 @@ async def test_an_error_amid_a_stream_is_raised_by_the_client(remembering: Setti
         with pytest.raises(InternalServerError, match="it is gone"):
             await ask_chat(client)
     assert text_of(given) == "Ahoy"
+
+
+# --- both, as agents use them ---
+
+
+REMINDER = "<system-reminder>A file has changed.</system-reminder>"
+
+
+def following(said: Any) -> list[Any]:
+    """What a client has in its history next: an answer, a reminder, and what came of a call, if there is one."""
+    if "choices" in said:
+        message = said["choices"][0]["message"]
+        outputs = [
+            {"role": "tool", "tool_call_id": call["id"], "content": "rain"} for call in message.get("tool_calls", ())
+        ]
+        return [message, {"role": "system", "content": REMINDER}, *(outputs or HI)]
+    called = (block["id"] for block in said["content"] if block["type"] == "tool_use")
+    results = [{"type": "tool_result", "tool_use_id": id, "content": "rain"} for id in called]
+    heard = {"role": "user", "content": [{"type": "text", "text": REMINDER}, *results]}
+    behind = [heard] if results else [{"role": "system", "content": REMINDER}, *HI]
+    return [{"role": "assistant", "content": said["content"]}, *behind]
+
+
+ONE_CALL: Any = {
+    PATH: {"tools": [WEATHER | {"strict": False}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+    CHAT: {"tools": [{"type": "function", "function": {"name": "get_weather", "strict": False}}]}
+    | {"parallel_tool_calls": False},
+}
+"""A tool that is called once in an answer, in one generation."""
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("path", [PATH, CHAT])
+async def test_reminders_keep_each_prompt_as_the_beginning_of_the_next(
+    remembering: Settings, path: str, store: bool
+) -> None:
+    says = [answer("Hello."), called("get_weather", '{"city":"Paris"}'), answer("Wet."), answer("Bye.")]
+    engine = scripted(*([each] for each in says))
+    history = HI
+    async with serving(remembering, engine) as inside, inside.http() as http:
+        for _ in says:
+            reply = await http.post(path, json=body(history, store=store, **ONE_CALL[path]))
+            history = [*history, *following(reply.json())]
+    prompts = [list(generation.prompt) for generation in engine.generations]
+    for prompt, said, after in zip(prompts[:-1], says[:-1], prompts[1:], strict=True):
+        assert after[: len(prompt) + len(said) - 1] == [*prompt, *said[:-1]]
+
+
+@pytest.mark.parametrize(("path", "reason"), [(PATH, "max_tokens"), (CHAT, "length")])
+async def test_a_call_that_was_cut_is_told_in_whole_characters_and_answered(
+    remembering: Settings, path: str, reason: str
+) -> None:
+    text = "🧭👩‍🚀🜚"
+    cut = '{"city": "' + text
+    begun = [*thought(text), *then([*opened(text), END]), *then(called("get_weather", cut)[:-1])]
+    engine = scripted([begun], [begun], [answer("I see.")])
+    asked = body(max_tokens=len(begun), **ONE_CALL[path], **({"thinking": THINKING} if path == PATH else {}))
+    async with serving(remembering, engine) as inside, inside.http() as http:
+        said = await http.post(path, json=asked)
+        told = (await http.post(path, json=asked | {"stream": True})).text
+        last = await http.post(path, json=asked | {"messages": [*HI, *following(said.json())]})
+    assert len(encode(text)) > len(text)
+    assert ("\ufffd" in told, told.count("🧭"), told.count("🜚")) == (False, 3, 3)
+    assert all(f'_reason":"{reason}"' in each for each in (said.text, told))
+    assert "I see." in last.text
+    assert cut in decode(engine.generations[-1].prompt)

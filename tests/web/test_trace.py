@@ -35,6 +35,11 @@ def test_a_session_that_is_none_is_left_out(session: bytes) -> None:
     assert session_of({b"x-session-id": session}) == ""
 
 
+def test_the_first_header_that_names_a_session_counts() -> None:
+    headers = {b"x-a-client-session-id": b"3", b"x-session-id": b"2", b"x-session-affinity": b"1"}
+    assert [session_of(dict(list(headers.items())[:some])) for some in range(4)] == ["", "3", "2", "1"]
+
+
 async def test_generations_of_a_session_belong_together_unless_the_request_says_more(settings: Settings) -> None:
     engine = scripted([answer("Fine.")])
     async with serving(settings, engine) as inside, inside.http() as http:

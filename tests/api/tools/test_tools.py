@@ -74,6 +74,13 @@ def test_a_schema_that_cannot_be_held_is_free_where_strict_does_not_ask() -> Non
         assert (read.callees, read.echo[0]["strict"]) == ((Callee("f"),), False)
 
 
+def test_true_is_the_schema_of_anything() -> None:
+    anything = {"type": "object", "properties": {"a": True}, "additionalProperties": True}
+    read = declared([{**TOOL, "parameters": anything}])
+    assert '"additionalProperties":true,"properties":{"a":{}}' in (read.callees[0].content or "")
+    assert ("a?: any" in read.section, read.echo[0]["parameters"]) == (True, anything)
+
+
 # --- tools that are added ---
 
 
