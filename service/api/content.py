@@ -39,7 +39,8 @@ MAX_SEGMENTS = 1024
 MAX_BLOCKS = 8192
 """The same of a GIF, whose blocks have 255 bytes at most: 1 ms."""
 
-_BILLING = re.compile(r"(?m)^x-anthropic-billing-header:(?:[ \t]*[\w.-]+=[^;\s]*;?)*[ \t]*(?:\r?\n)*")
+_BILLER = "x-anthropic-billing-header:"
+_BILLING = re.compile(_BILLER + r"(?:[ \t]{0,8}[\w.-]{1,64}=[^;\s]{0,256};?){0,32}[ \t]{0,8}(?:\r?\n){0,8}")
 """The line for a biller at the head of the instructions of Anthropic's command line, with the line breaks behind it.
 Only its own members are in it, so that nothing behind them goes with it.
 """
@@ -53,7 +54,15 @@ def without_billing(instructions: str) -> str:
     """Instructions without the biller's line. The line changes with each request, so no prompt that shows it has a
     cached prefix.
     """
-    return _BILLING.sub("", instructions) if "x-anthropic-billing-header:" in instructions else instructions
+    kept: list[str] = []
+    begin, at = 0, instructions.find(_BILLER)
+    while at != -1:
+        end = at + len(_BILLER)
+        if (at == 0 or instructions[at - 1] == "\n") and (match := _BILLING.match(instructions, at)) is not None:
+            kept.append(instructions[begin:at])
+            begin = end = match.end()
+        at = instructions.find(_BILLER, end)
+    return "".join((*kept, instructions[begin:])) if begin else instructions
 
 
 def text_of(parts: Sequence[dict[str, Any]]) -> str:
@@ -334,6 +343,9 @@ def _decode(data: str, where: str) -> str:
     return text
 
 
+PARTS_A_STEP = 64
+"""The parts that are read before others get a turn."""
+
 MAX_PARTS = 1024
 """The most content parts of one item; all items of a request may have four times as many as there may be items."""
 
@@ -353,6 +365,12 @@ class Part(msgspec.Struct):
     file_url: str | None = None
     file_data: str | None = None
     filename: str | None = None
+    encrypted_content: str | None = None
+
+
+class _Words(msgspec.Struct):
+    type: str
+    text: str
 
 
 Images = list[tuple[dict[str, Any], str]]
@@ -417,10 +435,21 @@ def parts_in_steps(raw: msgspec.Raw, where: str, left_out: LeftOut | None) -> Ge
         except InvalidRequest:
             if left_out is None:
                 raise
-            parts.append(Part(kind_of(part)))
-        if long:
+            parts.append(_broken(part))
+        if long or place % PARTS_A_STEP == PARTS_A_STEP - 1:
             yield
     return parts
+
+
+def _broken(raw: msgspec.Raw) -> Part:
+    """A part with no more than its type and its text, where it has one. A text in its place is one."""
+    for kind in (str, _Words):
+        try:
+            found = decode(raw, kind)
+            return Part("text", found) if isinstance(found, str) else Part(found.type, found.text)
+        except InvalidRequest:
+            pass  # it is of the other kind, or of none
+    return Part(kind_of(raw))
 
 
 def text_part(kind: str, text: str) -> dict[str, Any]:

@@ -117,11 +117,15 @@ class AgentMessageItem(InputItem, tag="agent_message", kw_only=True):
     def text(self) -> str:
         """Its words in a prompt, which say whose they are."""
         said = "".join(part["text"] for part in self.content)
-        return said if self.author in said else f"Message from {self.author}:\n{said}"
+        return f"Message from {self.author or 'an agent'}:\n{said}"
 
 
 class LeftOutItem(InputItem, tag="left_out"):
     """The place of an item of a history that can't be read. It is in no list, and adds nothing to a prompt."""
+
+    sent: str = ""
+    """Its type, as it was sent."""
+    role: str = ""
 
 
 class FunctionCallItem(InputItem, tag="function_call"):
@@ -627,13 +631,17 @@ class Gathered(msgspec.Struct):
         while self._has_too_many(bounds):
             if not self.replayed:
                 raise too_many_pictures(where, bounds)
-            oldest = self.replayed.pop(0)
-            digest = oldest["image_url"].removeprefix(REFERENCE)
-            self.shown -= 1
-            self.uses[digest] -= 1
-            if not self.uses[digest]:
-                del self.pictures[digest]
-            self.leave_out(oldest)
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Leave out the oldest picture of a history; there is one."""
+        oldest = self.replayed.pop(0)
+        digest = oldest["image_url"].removeprefix(REFERENCE)
+        self.shown -= 1
+        self.uses[digest] -= 1
+        if not self.uses[digest]:
+            del self.pictures[digest]
+        self.leave_out(oldest)
 
     def _has_too_many(self, bounds: PictureBounds) -> bool:
         size = sum(len(each.picture.data) for each in self.pictures.values())

@@ -20,7 +20,6 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from service.api import ids
 from service.api import items as listed
 from service.api.content import (
-    MAX_PARTS,
     USUAL_BOUNDS,
     Images,
     Part,
@@ -142,7 +141,7 @@ def _as_sent(item: type[InputItem], checks: Mapping[str, Check] | None = None, *
 class _Message(msgspec.Struct):
     role: Literal["user", "assistant", "system", "developer"]
     content: Raw
-    phase: Literal["commentary", "final_answer"] | None = None
+    phase: str | None = None
 
 
 class _Reasoning(msgspec.Struct):
@@ -165,12 +164,21 @@ def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageIt
         content = [text_part(kind, content)]
     if sent.role in ("system", "developer"):
         content = [part | {"text": without_billing(part["text"])} if "text" in part else part for part in content]
-    return listed.MessageItem(sent.role, content, phase=sent.phase or UNSET)
+    phase = _PHASES.get(sent.phase or "")
+    if phase is None and sent.phase is not None and not gathered.replays:
+        raise invalid_value(f"{where}.phase", sent.phase, f"Give {' or '.join(_PHASES)}.")
+    return listed.MessageItem(sent.role, content, phase=phase or UNSET)
+
+
+_PHASES: dict[str, Literal["commentary", "final_answer"]] = {
+    "commentary": "commentary",
+    "final_answer": "final_answer",
+}
 
 
 def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> listed.ReasoningItem:
-    content = read_parts(sent.content, f"{where}.content")
-    summary = read_parts(sent.summary, f"{where}.summary")
+    content = read_parts(sent.content, f"{where}.content", gathered.leaving_out)
+    summary = read_parts(sent.summary, f"{where}.summary", gathered.leaving_out)
     return listed.ReasoningItem(
         content=[{"type": "reasoning_text", "text": part.text or ""} for part in content],
         summary=[{"type": "summary_text", "text": part.text or ""} for part in summary],
@@ -184,10 +192,8 @@ class _AgentMessage(msgspec.Struct):
     content: Raw
 
 
-class _AgentPart(msgspec.Struct):
-    text: str | None = None
-    encrypted_content: str | None = None
-
+LOOKED_AT_CHARS = 4096
+"""The beginning of a content by which it is told whether it is sealed."""
 
 _SEALED_ELSEWHERE = re.compile(r"(?:gAAAA|hs_)[A-Za-z0-9_-]{60,}={0,2}")
 """The content of a part that another service has sealed; where nothing is sealed, the part has the words themselves."""
@@ -196,13 +202,14 @@ _SEALED_ELSEWHERE = re.compile(r"(?:gAAAA|hs_)[A-Za-z0-9_-]{60,}={0,2}")
 def _agent_message(sent: _AgentMessage, where: str, gathered: Gathered) -> listed.AgentMessageItem:
     """The words of one agent to another, as Codex sends them."""
     texts: list[str] = []
-    for place, raw in enumerate(decode_list(sent.content, MAX_PARTS, f"{where}.content")):
-        part = decode(raw, _AgentPart, f"{where}.content[{place}]")
+    for part in read_parts(sent.content, f"{where}.content", gathered.left_out):
         sealed = part.encrypted_content or ""
-        if _SEALED_ELSEWHERE.fullmatch(sealed):
+        if _SEALED_ELSEWHERE.fullmatch(sealed[:LOOKED_AT_CHARS]):
             gathered.left_out.add("encrypted_content")
         else:
             texts += filter(None, (part.text, sealed))
+    if not texts:
+        raise missing(f"{where}.content", "Nothing of it can be read.")
     return listed.AgentMessageItem(
         author=sent.author, recipient=sent.recipient, content=[text_part("input_text", text) for text in texts]
     )
@@ -585,16 +592,20 @@ def _read_sent(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
     """
     if not gathered.lost or not answers((seen := peek(raw)).type) or seen.call not in gathered.lost:
         try:
-            return (yield from _read_item(raw, where, gathered))
+            item = yield from _read_item(raw, where, gathered)
+            if gathered.lost and not isinstance(item, listed.FunctionCallOutputItem):
+                gathered.lost.discard(peek(raw).call)  # the id is used again
+            return item
         except InvalidRequest as refusal:
             if not gathered.replays or isinstance(refusal, listed.DuplicateItem):
                 raise
         yield
         seen = peek(raw)
         gathered.images = []
-        gathered.lost.add(seen.call)
+        if not answers(seen.type):
+            gathered.lost.add(seen.call)
     gathered.left_out.add(seen.kind)
-    return listed.LeftOutItem()
+    return listed.LeftOutItem(sent=seen.type, role=seen.role)
 
 
 def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False) -> Generator[None, None, InputItem]:
@@ -662,16 +673,23 @@ def resolve(
             raw = stored.get(item.reference)
             if raw is None and item.replayed:
                 gathered.left_out.add(item.kind)
-                resolved.append(listed.LeftOutItem())
+                resolved.append(listed.LeftOutItem(sent=item.kind))
                 continue
             if raw is None:
                 raise invalid_value(f"{where}.id", item.reference, "No item with this id is stored; send it whole.")
             size += len(memoryview(raw))
             if size > MAX_REFERENCED_BYTES:
                 raise too_much_referenced(f"{where}.id", item.reference)
-            known = yield from _read_item(raw, where, gathered, stored=True)
-            if isinstance(known, SENT_WHOLE):
-                raise invalid_value(f"{where}.id", item.reference, f"An item of type {known.kind} is to be sent whole.")
+            try:
+                known = yield from _read_item(raw, where, gathered, stored=True)
+                if isinstance(known, SENT_WHOLE):
+                    advice = f"An item of type {known.kind} is to be sent whole."
+                    raise invalid_value(f"{where}.id", item.reference, advice)
+            except InvalidRequest:
+                if not item.replayed:
+                    raise
+                gathered.left_out.add(item.kind)
+                known = listed.LeftOutItem(sent=item.kind)
             yield
         resolved.append(known)
         parts = _count_parts(parts, known, max_items)

@@ -23,6 +23,9 @@ BYTES_A_STEP = 65_536
 MAX_NAMES = 16
 """The most kinds that an answer names: they stand in a header."""
 
+MAX_NAME_CHARS = 256
+"""The longest name of a file that a line shows."""
+
 UNKNOWN = "unknown"
 """The name of what has no type, or one that no header may have."""
 
@@ -110,7 +113,8 @@ def kind_of(raw: Raw) -> str:
 
 def in_place_of(kind: str, name: str | None = None) -> str:
     """The line that stands for a part which the model can't be shown, with its end."""
-    what = f"A file, {name}," if name else f"A part of the type {kind if _NAME.fullmatch(kind) else UNKNOWN}"
+    named = name and len(name) <= MAX_NAME_CHARS and name.isprintable()
+    what = f"A file, {name}," if named else f"A part of the type {kind if _NAME.fullmatch(kind) else UNKNOWN}"
     return f"[{what} was here. You can't read it; say so if it matters.]\n"
 
 
@@ -120,7 +124,7 @@ def in_place_of(kind: str, name: str | None = None) -> str:
 _MODELS = frozenset({"reasoning", "program", "mcp_list_tools", "mcp_approval_request", "compaction"})
 """The types of items that a model has made, besides its calls, whose types end so."""
 
-_RESULT = b'"tool_result"'
+_RESULT = re.compile(rb'"type"\s*:\s*"tool_result"')
 
 
 def is_the_models(kind: str, role: str = "") -> bool:
@@ -137,7 +141,7 @@ class New(NamedTuple):
     """The new part of a request."""
 
     first: int
-    """The place of the first item, or message, behind the last one that a model has made."""
+    """The place of the first item, or message, behind the last one that a model has made, or that is a reference."""
     answered: bool
     """Whether a tool has answered behind that: what came with its answer was written by nobody."""
 
@@ -147,11 +151,11 @@ def new_in(sent: Sequence[Raw]) -> Generator[None, None, New]:
     answered, read = False, 0
     for place in range(len(sent) - 1, -1, -1):
         kind, role, _ = peek(sent[place])
-        if is_the_models(kind, role):
+        if is_the_models(kind, role) or (kind == "item_reference" and place < len(sent) - 1):
             return New(place + 1, answered)
         if (size := len(memoryview(sent[place]))) > BYTES_A_STEP:
             yield
-        answered = answered or answers(kind, role) or (role == "user" and _RESULT in bytes(sent[place]))
+        answered = answered or answers(kind, role) or (role == "user" and _RESULT.search(sent[place]) is not None)
         read += size
         if read > BYTES_A_STEP:
             read = 0

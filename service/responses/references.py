@@ -306,9 +306,12 @@ class PictureFetcher:
                 )
                 raise InvalidRequest(said, code="invalid_image_url", param=each.where)
         while wanted and gathered.shown + len(wanted) > bounds.request:
-            if not wanted[0].replayed:
+            if gathered.replayed:
+                gathered.make_room()
+            elif wanted[0].replayed:
+                gathered.leave_out(wanted.pop(0).part)
+            else:
                 raise too_many_pictures(wanted[-1].where, bounds)
-            gathered.leave_out(wanted.pop(0).part)
         if not wanted:
             return
         most = min(len({each.part["image_url"] for each in wanted}) * bounds.bytes, MOST_PICTURE_BYTES)

@@ -60,6 +60,9 @@ from store.turn import LISTED_PICTURES, PICTURES, StoredMessage
 LOADED = "loaded_tools"
 """The role of a note of tools that a search found."""
 
+COMPACTIONS_TRIED = 16
+"""The newest compactions of an input among which the last that opens is looked for."""
+
 NO_PICTURES = ReadPictures()
 
 BYTES_A_STEP = 65_536
@@ -150,8 +153,9 @@ class Conversion:
         self._split = len(self.messages)
         for message in earlier:
             yield from self._add(self._earlier(message))
-        compactions = (place for place, item in enumerate(items) if isinstance(item, CompactionItem))
-        first = max((place for place in compactions if self._may_open(items[place])), default=0)
+        compactions = [place for place, item in enumerate(items) if isinstance(item, CompactionItem)]
+        newest = reversed(compactions[-COMPACTIONS_TRIED:])
+        first = next((place for place in newest if self._may_open(items[place])), 0)
         self._drop_unanswered(first)
         for at, item in enumerate(items[:first]):
             self._record(item)
@@ -281,13 +285,15 @@ class Conversion:
 
     def _drop_unanswered(self, first: int) -> None:
         """Leave out the calls from item `first` on that have no output, and behind which the model went on."""
-        answered = Counter(item.call_id for item in self._items if isinstance(item, OUTPUTS))
-        for place in range(first, self._turned):
+        answered: Counter[str | None] = Counter()
+        for place in range(len(self._items) - 1, first - 1, -1):
             item = self._items[place]
-            if isinstance(item, ClientCall) and item.call_id is not None:
+            if isinstance(item, OUTPUTS):
+                answered[item.call_id] += 1
+            elif isinstance(item, ClientCall) and item.call_id is not None:
                 if answered[item.call_id]:
                     answered[item.call_id] -= 1
-                elif item.status != "incomplete":
+                elif item.status != "incomplete" and place < self._turned:
                     self._dropped.add(place)
 
     def _draft_of(self, item: InputItem, place: int) -> Drafts:
@@ -506,14 +512,20 @@ class Conversion:
 
 
 def _last_turn_in(items: Sequence[InputItem]) -> int:
-    """Where the last items begin that the model has made one after another: it went on behind all before them."""
-    made = [is_the_models(item.kind, item.role if isinstance(item, MessageItem) else "") for item in items]
+    """Where the last items begin that the model has made one after another, or its last words where these come later:
+    it went on behind all before them.
+    """
+    roles = [item.role if isinstance(item, MessageItem | LeftOutItem) else "" for item in items]
+    made = [
+        is_the_models(item.sent if isinstance(item, LeftOutItem) else item.kind, role)
+        for item, role in zip(items, roles, strict=True)
+    ]
     place = len(made)
     while place and not made[place - 1]:
         place -= 1
     while place and made[place - 1]:
         place -= 1
-    return place
+    return max(place, *(at for at, role in enumerate(roles) if role == "assistant"), 0)
 
 
 def _stale_approvals(items: Sequence[InputItem], turned: int) -> set[int]:
