@@ -61,6 +61,9 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
 MAX_TOOL_NAME_CHARS = 64
 """The longest name of a tool here. Source: OpenAI's reference of Chat Completions."""
 
+_NOTHING_SAID = b'{"type":"reasoning","summary":[]}'
+"""The item that an assistant's message without anything to show becomes: what comes before it is a history."""
+
 _EMPTY = (b"null", b'""', b"[]")
 """Contents that say nothing."""
 
@@ -113,7 +116,7 @@ class _Message(msgspec.Struct):
     tool_calls: Raw = ABSENT
     tool_call_id: Raw = ABSENT
     name: Raw = ABSENT
-    function_call: _Called | None = None
+    function_call: Raw = ABSENT
     audio: Raw = ABSENT
 
 
@@ -421,8 +424,10 @@ class Translation:
         self.places: list[Place] = []
         self.instructions: list[str] = []
         self.left_out = LeftOut()
-        self.replays = self.leaves_parts = False
-        """Whether the message is of a history, so that it is left out where it can't be read; the same of its parts."""
+        self.replays = self.leaves_parts = self.leaves_lines = False
+        """Whether the message is of a history, so that it is left out where it can't be read; the same of its parts;
+        and whether a line stands for a part, as somebody else than the model or an operator has said it.
+        """
         self._lost: set[bytes] = set()
         """The ids, as JSON, of calls that are left out: their outputs are as well."""
         self._read = self._most = 0
@@ -445,6 +450,8 @@ class Translation:
             where = f"messages[{place}]"
             self.replays = place < new.first
             self.leaves_parts = self.replays or new.answered
+            role, before = peek(message).role, len(self.items)
+            self.leaves_lines = role in ("user", "tool", "function")
             try:
                 sent = decode(message, self.kind, where)
                 if len(memoryview(message)) > BYTES_A_STEP:
@@ -458,6 +465,8 @@ class Translation:
                 if not self.replays or refusal.param == "messages":
                     raise
                 self.left_out.add(kind_of(message))
+            if role == "assistant" and len(self.items) <= before:  # the place of its turn stays known
+                self.add(Place(where), _NOTHING_SAID)
             if self.had_enough(message):
                 yield
 
@@ -481,7 +490,7 @@ class Translation:
                 raise
         kind = kind_of(raw)
         self.left_out.add(kind)
-        return msgspec.json.encode({"type": "text", "text": in_place_of(kind)})
+        return msgspec.json.encode({"type": "text", "text": in_place_of(kind)}) if self.leaves_lines else b""
 
     def message(self, sent: Any, where: str) -> Generator[None, None, None]:
         """Take a message, yielding now and then. Raises InvalidRequest."""
@@ -503,7 +512,7 @@ class Translation:
             parts.append(self.part_or_line(each, f"{where}[{place}]", part))
             if self.had_enough(each):
                 yield
-        return b"[%b]" % b",".join(parts)
+        return b"[%b]" % b",".join(filter(None, parts))
 
     def words(self, raw: Raw, where: str) -> Generator[None, None, list[str]]:
         """The texts of an instruction. Raises InvalidRequest."""
@@ -511,10 +520,16 @@ class Translation:
             return [without_billing(decode(raw, str, where))]
         texts: list[str] = []
         for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
-            part = decode(each, _Part, f"{where}[{place}]")
-            if part.type != "text":
-                raise not_served(f"{where}[{place}].type", part.type, TEXT_ONLY)
-            sent = decode(part.text, str, f"{where}[{place}].text")
+            try:
+                part = decode(each, _Part, f"{where}[{place}]")
+                if part.type != "text":
+                    raise not_served(f"{where}[{place}].type", part.type, TEXT_ONLY)
+                sent = decode(part.text, str, f"{where}[{place}].text")
+            except InvalidRequest:
+                if not self.leaves_parts:
+                    raise
+                self.left_out.add(kind_of(each))
+                continue
             if (text := without_billing(sent)) or not sent:
                 texts.append(text)
             if self.had_enough(each):
@@ -585,16 +600,26 @@ class _Messages(Translation):
                 item = b'{"type":"reasoning","summary":[],"content":%b}' % part
                 self.add(Place(where, {"content": member}), item)
                 break
-        calls = decode_list(sent.tool_calls, MAX_CALLS, f"{where}.tool_calls")
+        try:
+            calls = decode_list(sent.tool_calls, MAX_CALLS, f"{where}.tool_calls")
+        except InvalidRequest:
+            if not self.replays:
+                raise
+            self.left_out.add("tool_calls")
+            calls = []
         if content in _EMPTY and bytes(sent.refusal) not in _EMPTY:
             content = b'[{"type":"refusal","refusal":%b}]' % bytes(sent.refusal)
         if content not in _EMPTY:
             self.say(Place(where), b"assistant", content, b"commentary" if calls else b"")
         for place, raw in enumerate(calls):
             self.take_or_leave(raw, f"{where}.tool_calls[{place}]", self._call)
-        if (called := sent.function_call) is not None:
-            self._functions[bytes(called.name)] = id = b'"call_%d"' % len(self.items)
-            self.call(Place(f"{where}.function_call", _FUNCTION_CALL), id, bytes(called.name), bytes(called.arguments))
+        if sent.function_call != ABSENT:
+            self.take_or_leave(sent.function_call, f"{where}.function_call", self._function_call)
+
+    def _function_call(self, raw: Raw, where: str) -> None:
+        called = decode(raw, _Called, where)
+        self._functions[bytes(called.name)] = id = b'"call_%d"' % len(self.items)
+        self.call(Place(where, _FUNCTION_CALL), id, bytes(called.name), bytes(called.arguments))
 
     def _call(self, raw: Raw, where: str) -> None:
         call = decode(raw, _Call, where)

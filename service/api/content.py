@@ -435,13 +435,13 @@ def parts_in_steps(raw: msgspec.Raw, where: str, left_out: LeftOut | None) -> Ge
         except InvalidRequest:
             if left_out is None:
                 raise
-            parts.append(_broken(part))
+            parts.append(_part_of_broken(part))
         if long or place % PARTS_A_STEP == PARTS_A_STEP - 1:
             yield
     return parts
 
 
-def _broken(raw: msgspec.Raw) -> Part:
+def _part_of_broken(raw: msgspec.Raw) -> Part:
     """A part with no more than its type and its text, where it has one. A text in its place is one."""
     for kind in (str, _Words):
         try:

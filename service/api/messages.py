@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw
@@ -60,6 +60,9 @@ BUDGETS = ((4096, "low"), (16384, "medium"))
 
 MAX_REWRITTEN_BYTES = 1_048_576
 """The longest JSON of a document's text, and of an input: each is written in another form at once, in some 5 ms."""
+
+MAX_PASSAGES = 128
+"""The most blocks of a document's own: they are read in one go."""
 
 MAX_EDITS = 16
 """The most edits of a context."""
@@ -190,7 +193,11 @@ class _Block(msgspec.Struct):
 class _SearchResult(msgspec.Struct):
     title: str
     source: str
-    content: list[_Block]
+    content: Raw = ABSENT
+
+
+class _Passage(msgspec.Struct):
+    text: str
 
 
 class _Broken(msgspec.Struct, forbid_unknown_fields=True):
@@ -251,6 +258,7 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
     if sent.system != ABSENT:
         translation.instructions += yield from translation.words(sent.system, "system")
     yield from translation.take(sent.messages, limits)
+    translation.end()
     if translation.speaks and not counts:
         advice = "An answer begins anew. Let the last message be the user's; 'Go on.' will do."
         raise not_served(f"{translation.last}.role", "assistant", advice)
@@ -405,14 +413,16 @@ class _Messages(Translation):
             if self.had_enough(raw):
                 yield
         self._heard(role, parts, where, len(blocks))
+
+    def end(self) -> None:
+        """Name the calls whose results never came."""
         self.left_out.add_all(block.type for block, _ in self._made.values())
-        self._made.clear()
 
     def _heard(self, role: bytes, parts: list[bytes], where: str, end: int) -> None:
         """Add the parts before the block at `end` as a message, and leave none."""
-        if parts:
-            self.say(Place(where, before=end - len(parts)), role, b"[%b]" % b",".join(parts))
-            parts.clear()
+        if any(parts):
+            self.say(Place(where, before=end - len(parts)), role, b"[%b]" % b",".join(filter(None, parts)))
+        parts.clear()
 
     def _result(self, raw: Raw, where: str) -> Generator[None, None, None]:
         block = decode(raw, _Block, where)
@@ -478,7 +488,8 @@ class _Messages(Translation):
             return _text(_text_of(raw, where))
         if block.type == "search_result":
             found = decode(raw, _SearchResult, where)
-            texts = [decode(each.text, str, f"{where}.content") for each in found.content]
+            passages = decode_list(found.content, MAX_PARTS, f"{where}.content")
+            texts = [decode(each, _Passage, f"{where}.content").text for each in passages]
             return _text("\n".join((f"[Search result: {found.title} ({found.source})]", *texts, "")))
         if block.type == "document":
             if decode(block.citations, _Citations | None, f"{where}.citations") not in _UNCITED:
@@ -496,7 +507,7 @@ class _Messages(Translation):
         at = f"{where}.source.content"
         if bytes(memoryview(source.content)[:1]) == b'"':
             return [b'{"type":"text","text":%b}' % bytes(source.content)]
-        blocks = enumerate(decode_list(source.content, MAX_PARTS, at))
+        blocks = enumerate(decode_list(source.content, MAX_PASSAGES, at))
         return [
             self.part_or_line(raw, f"{at}[{place}]", lambda raw, at: _part(decode(raw, _Block, at), at))
             for place, raw in blocks
@@ -528,22 +539,16 @@ def _text_of(raw: Raw, where: str) -> str:
     InvalidRequest for one that is too long.
     """
     _check_size(raw, f"{where}.content")
-    answer = _readable(decode(raw, Any, f"{where}.content"), MAX_DEPTH)
-    return answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
+    if bytes(memoryview(raw)[:1]) == b'"':
+        return decode(raw, str, f"{where}.content")
+    return _OPAQUE.sub(b"", bytes(raw)).decode(errors="replace")
 
 
-def _readable(value: Any, depth: int) -> Any:
-    if isinstance(value, list):
-        return [_readable(each, depth - 1) for each in cast(list[Any], value)] if depth else []
-    if not isinstance(value, dict):
-        return value
-    members = cast(Json, value).items()
-    kept = ((name, each) for name, each in members if "encrypted" not in name and name not in _OPAQUE)
-    return {name: _readable(each, depth - 1) for name, each in kept} if depth else {}
-
-
-_OPAQUE = ("data", "signature", "file_id", "cache_control")
-"""The members of a tool's answer that say nothing to a model."""
+_OPAQUE = re.compile(
+    rb'"(?:encrypted_\w{1,32}|data|signature|file_id)"\s{0,8}:\s{0,8}"[^"\\]*"\s{0,8},?|'
+    rb',\s{0,8}"(?:encrypted_\w{1,32}|data|signature|file_id)"\s{0,8}:\s{0,8}"[^"\\]*"(?=\s{0,8}\})'
+)
+"""The members of a tool's answer, in JSON, that say nothing to a model: what is sealed, or base64."""
 
 
 def _arguments(raw: Raw, where: str) -> bytes:

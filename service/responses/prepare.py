@@ -8,7 +8,7 @@ take minutes, and needn't hold megabytes meanwhile.
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,12 +19,14 @@ from service import spans
 from service.api.approval import Answers
 from service.api.containers import container_of
 from service.api.content import USUAL_BOUNDS
+from service.api.ids import response_of
 from service.api.items import (
     AdditionalToolsItem,
     CodeInterpreterCallItem,
     ConfigurationUpdateItem,
     ForeignItem,
     InputItem,
+    ItemReference,
     MessageItem,
     ToolSearchCallItem,
 )
@@ -335,9 +337,7 @@ class _Preparation:
                 history,
                 context_tokens,
                 date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
-                resolved=await stored_items(service.store, self.caller.tenant, read.references)
-                if read.references
-                else {},
+                resolved=await self._look_up(read) if read.references else {},
                 waiting=self.parent.waiting,
                 cut_calls=self.parent.cut_calls,
                 keeps_thoughts=self.model.speech is not None,
@@ -346,6 +346,16 @@ class _Preparation:
         if prompt.rules.answers is not None:
             await _refuse_used(Approvals(service.store), self.caller, prompt.rules.answers)
         return prompt
+
+    async def _look_up(self, read: Read) -> Mapping[str, msgspec.Raw]:
+        """The stored items that it refers to, once the responses have ended that they are of. Raises InvalidRequest,
+        StoreUnavailable.
+        """
+        tenant = self.caller.tenant
+        for id in dict.fromkeys(filter(None, map(response_of, read.references))):
+            await self.service.running.ended(tenant, id)
+        replayed = [item.reference for item in read.items if isinstance(item, ItemReference) and item.replayed]
+        return await stored_items(self.service.store, tenant, read.references, replayed)
 
     async def _template_prompt(
         self, speech: Speech, read: Read, created_at: float

@@ -61,9 +61,10 @@ _id = msgspec.json.Decoder(_Item)
 
 
 async def stored_items(
-    store: ConversationHistoryStore, tenant: str, references: Sequence[str]
+    store: ConversationHistoryStore, tenant: str, references: Sequence[str], replayed: Collection[str] = ()
 ) -> Mapping[str, msgspec.Raw]:
-    """The items that are stored under these ids, as JSON; one that isn't there is left out, whoever's it is.
+    """The items that are stored under these ids, as JSON; one that isn't there is left out, whoever's it is. Of too
+    many responses the oldest are left out as far as their items are all of a history, and so `replayed`.
 
     Raises InvalidRequest for items of too many responses, and for more than MAX_REFERENCED_BYTES of them,
     StoreUnavailable.
@@ -73,6 +74,10 @@ async def stored_items(
         response_id = ids.response_of(reference)
         if response_id is not None:
             wanted.setdefault(response_id, set()).add(reference)
+    replayed = frozenset(replayed)
+    older = [id for id, names in wanted.items() if names <= replayed]
+    for id in older[: max(len(wanted) - MAX_RESPONSES, 0)]:
+        del wanted[id]
     if len(wanted) > MAX_RESPONSES:
         raise InvalidRequest(
             f"The items that 'input' refers to belong to {len(wanted)} responses, at most {MAX_RESPONSES} are allowed. "

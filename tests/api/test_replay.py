@@ -1,6 +1,7 @@
 """A history that a client sends back is never refused: each kind is read, shown as a text, or left out and named."""
 
 import json
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -106,6 +107,9 @@ def test_a_call_that_cannot_be_shown_takes_its_output_along_and_a_stale_half_of_
         ([USER, OUTPUT, SAID, USER], ["function_call_output"]),
         ([USER, CALL, OUTPUT, OUTPUT, SAID, USER], ["function_call_output"]),
         ([USER, CALL, USER, SAID, USER], ["function_call"]),
+        ([USER, CALL, SAID, USER], ["function_call"]),
+        ([USER, OUTPUT, CALL, SAID, USER], ["function_call_output", "function_call"]),
+        ([USER, CALL, USER, {"role": "assistant", "phase": 5}, USER], ["message", "function_call"]),
         (
             [USER, {**CALL, "call_id": ""}, {**OUTPUT, "call_id": ""}, SAID, USER],
             ["function_call", "function_call_output"],
@@ -155,9 +159,17 @@ def test_a_compaction_sealed_elsewhere_is_left_out_and_one_of_ours_that_does_not
 def test_what_one_agent_tells_another_is_read_sealed_by_nobody_and_left_out_sealed_elsewhere() -> None:
     head = {"type": "input_text", "text": "Message Type: NEW_TASK\nSender: /root\nPayload:\n"}
     for content, text, left_out in (
-        ([head, {"type": "encrypted_content", "encrypted_content": "Count ☃."}], f"{head['text']}Count ☃.", []),
+        (
+            [head, {"type": "encrypted_content", "encrypted_content": "Count ☃."}],
+            f"Message from /root:\n{head['text']}Count ☃.",
+            [],
+        ),
         ([{"type": "input_text", "text": "Done."}], "Message from /root:\nDone.", []),
-        ([head, {"type": "encrypted_content", "encrypted_content": ELSEWHERE}], head["text"], ["encrypted_content"]),
+        (
+            [head, {"type": "encrypted_content", "encrypted_content": ELSEWHERE}],
+            f"Message from /root:\n{head['text']}",
+            ["encrypted_content"],
+        ),
     ):
         item = {"type": "agent_message", "author": "/root", "recipient": "worker", "content": content}
         assert shown(item) == ([text], left_out)
@@ -184,6 +196,23 @@ def test_approvals_of_which_nothing_came_are_left_out_behind_the_models_next_wor
     assert shown(USER, answer, SAID, USER)[1] == ["mcp_approval_response"]
     with pytest.raises(InvalidRequest, match="waits for an answer"):
         shown(USER, SAID, answer)
+
+
+def test_an_id_that_comes_again_and_references_to_what_is_gone_end_no_session() -> None:
+    assert shown(USER, CALL | {"name": "<|x|>"}, OUTPUT, SAID, USER, CALL, OUTPUT)[0][-2:] == ["{}", "done"]
+    assert shown(USER, CALL, OUTPUT | {"output": 5}, OUTPUT, SAID, USER)[0] == ["Hi", "{}", "done", "Hello.", "Hi"]
+    assert shown(USER, {"type": "item_reference", "id": "msg_gone"}, USER) == (["Hi", "Hi"], ["item_reference"])
+    with pytest.raises(InvalidRequest, match="No item"):
+        shown(USER, {"type": "item_reference", "id": "msg_gone"})
+
+
+def test_what_is_large_in_a_history_is_looked_at_briefly() -> None:
+    lists = [[]] * 400_000
+    large = [{"type": "x", "id": lists}, {"type": lists}, {"role": lists}, {"type": "x", "call_id": lists}]
+    line = {"role": "system", "content": "x-anthropic-billing-header:" + " " * 100_000}
+    began = process_time()
+    assert shown(USER, *large, SAID, line)[1] == ["x", UNKNOWN]
+    assert process_time() - began < 2
 
 
 def test_names_are_few_and_fit_into_a_header() -> None:
@@ -294,6 +323,32 @@ def test_what_servers_ran_is_shown_with_what_came_of_it_and_without_what_is_seal
         assert messages(USER, said(WORD, call), USER)[:2] == (["Hi", "Hello.", "Hi"], [used])
         with pytest.raises(InvalidRequest, match=used):
             messages(USER, said(WORD, call, result), USER, refuses=True)
+
+
+def test_a_turn_of_the_models_without_words_parts_the_history_from_what_is_new() -> None:
+    asked = heard(
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+    )
+    for content in (
+        [],
+        "",
+        None,
+        [{"type": "text", "text": ""}],
+        [{"type": "telepathy"}],
+        [{"type": "redacted_thinking", "data": "x"}],
+    ):
+        texts, *_ = messages(asked, {"role": "assistant", "content": content}, USER)
+        assert ("can't read it" in texts[0], texts[1:]) == (True, ["Hi"]), content
+    pdf = {"role": "user", "content": [{"type": "file", "file": {"file_data": "JVBERi0xLjcK"}}]}
+    for content in ("", None):
+        assert chat(pdf, {"role": "assistant", "content": content}, USER)[1] == ["input_file"]
+
+
+def test_a_server_that_pauses_its_turn_gives_the_result_in_the_next() -> None:
+    call = {"type": "server_tool_use", "id": "s1", "name": "look", "input": {}}
+    result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [WORD]}
+    texts, left_out, *_ = messages(USER, said(call), said(result, WORD), USER)
+    assert (texts[1], "Hello." in texts[2], left_out) == ("{}", True, [])
 
 
 def test_documents_and_found_passages_are_texts() -> None:

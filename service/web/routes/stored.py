@@ -82,7 +82,7 @@ async def _found(service: Service, tenant: str, id: str) -> bytes:
         return await find(service.jobs, tenant, id)
     except NotFound:
         if (made := service.running.as_it_stands(tenant, id)) is None:
-            raise
+            return await find(service.jobs, tenant, id)  # it may have ended meanwhile
         return msgspec.json.encode(made)
 
 
