@@ -17,7 +17,7 @@ from service.api.tools.read import Tools
 from service.decoding import Json, Kind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_served
 
-MAX_ALLOWED = 512
+MAX_ALLOWED = 128
 """The most tools that an `allowed_tools` may name."""
 
 _MODES = ("none", "auto", "required")

@@ -149,12 +149,12 @@ KINDS: dict[str, Builder] = {
     "a grammar that counts": lambda word: {
         "tools": [custom("c", "lark", f'start: a\na: (("{word}" "b"?)~1..15 "c")~1..15 \n')]
     },
-    "a choice among 512 tools": lambda word: {
+    "a choice among 128 of 512 tools": lambda word: {
         "tools": [function(f"{word}_{n}", shape({})) for n in range(512)],
         "tool_choice": {
             "type": "allowed_tools",
             "mode": "required",
-            "tools": [{"type": "function", "name": f"{word}_{n}"} for n in range(512)],
+            "tools": [{"type": "function", "name": f"{word}_{n}"} for n in range(128)],
         },
     },
     "a seal of a megabyte that is none": lambda word: {

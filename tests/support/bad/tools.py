@@ -83,8 +83,8 @@ CHOICES: Table = {
     "too many allowed tools": chosen(
         VALUE,
         "tool_choice.tools",
-        "512",
-        {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}] * 513},
+        "128",
+        {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}] * 129},
         FUNCTION,
     ),
 }
