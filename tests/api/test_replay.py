@@ -69,7 +69,11 @@ def test_a_broken_item_of_a_history_takes_nothing_with_it_and_is_never_a_refusal
 def test_what_is_no_item_at_all_is_left_out_as_well_and_refused_where_that_is_asked_for(junk: Any) -> None:
     texts, left_out = shown(USER, junk, SAID, USER)
     assert (texts, len(left_out)) == (["Hi", "Hello.", "Hi"], 1)
-    for refused in ([USER, SAID, junk, USER], [USER, junk]):
+    for refused in (
+        [USER, SAID, junk, USER],
+        [USER, junk],
+        [junk, {"role": "assistant", "content": [{"type": "weird"}]}],
+    ):
         with pytest.raises(InvalidRequest):
             shown(*refused)
     with pytest.raises(InvalidRequest):

@@ -22,7 +22,7 @@ from types import MappingProxyType
 import msgspec
 
 from service.api.approval import Answers, ApprovalRequest
-from service.api.items import CompactionTriggerItem, Gathered, InputItem
+from service.api.items import CompactionTriggerItem, Gathered, InputItem, LeftOutItem, ReasoningItem
 from service.api.read import resolve
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.errors import InvalidRequest, context_length_exceeded
@@ -269,8 +269,15 @@ def _length(messages: Sequence[bytes]) -> int:
 
 
 def _refuse_nothing(chain: Sequence[StoredMessage], read: Read, items: Sequence[InputItem]) -> None:
-    if not chain and not read.earlier and all(isinstance(item, CompactionTriggerItem) for item in items):
-        raise InvalidRequest("'input' is empty: give at least one item.", code="invalid_value", param="input")
+    if not chain and not read.earlier and all(map(_says_nothing, items)):
+        advice = "give at least one item" + (" that can be read." if items else ".")
+        raise InvalidRequest(f"'input' is empty: {advice}", code="invalid_value", param="input")
+
+
+def _says_nothing(item: InputItem) -> bool:
+    if isinstance(item, ReasoningItem):
+        return not (item.content or item.summary or item.encrypted_content)
+    return isinstance(item, CompactionTriggerItem | LeftOutItem)
 
 
 def in_prompt(messages: Sequence[StoredMessage], *, all_thoughts: bool = False) -> list[StoredMessage]:
