@@ -94,6 +94,7 @@ async def test_they_are_open_without_a_key_and_say_nothing_that_is_secret(settin
 
 BEYOND_SCHEMAS = (
     ("invalid_value", r"conversation(\.id)?"),
+    ("missing_required_parameter", r"input\[0\]\.content"),  # something of it can be read
     ("missing_required_parameter", "model|input"),  # one of several must be there
     ("missing_required_parameter", r"input\[0\]\.(id|call_id)"),  # likewise; and a client's search has one
     ("missing_required_parameter", r"previous_input_messages\[0\]\.(role|content)"),

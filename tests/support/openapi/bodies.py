@@ -227,13 +227,29 @@ CallName = named(items.CALL_NAME.pattern)
 REPLAYED: Json = {"id": Any, "status": Any}
 """What clients send with an item as they were given it, and nobody reads."""
 
+
+class AgentPart(Struct, kw_only=True):
+    """A part of the words of one agent to another: a text, or one in the place of what is sealed."""
+
+    type: str
+    text: str | None = None
+    encrypted_content: str | None = None
+
+
 CALLED: Json = {"call_id": CallId, "name": CallName, "namespace": CallName, "status": Any}
 
 MEMBERS: dict[str, tuple[tuple[str, ...], Json]] = {
-    "message": (("role", "content"), {"role": Literal["user", "system", "developer"], "content": Said}),
+    "message": (
+        ("role", "content"),
+        {
+            "role": Literal["user", "system", "developer"],
+            "content": Said,
+            "phase": Literal["commentary", "final_answer"] | None,
+        },
+    ),
     "agent_message": (
         ("author", "recipient", "content"),
-        {"content": some(shown(inputs._AgentPart, "AgentPart"), content.MAX_PARTS) | None},
+        {"content": some(AgentPart, content.MAX_PARTS) | None},
     ),
     "function_call": (("call_id", "name"), CALLED),
     "function_call_output": (("call_id", "output"), {"call_id": CallId, "output": Said}),
