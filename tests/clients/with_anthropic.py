@@ -85,8 +85,8 @@ def test_refusals_are_errors_of_the_client():
     assert (wrong.body["error"]["type"], bool(wrong.request_id)) == ("invalid_request_error", True)
     nowhere = refused(NotFoundError, **asked("hello") | {"model": "nothing"})
     assert nowhere.body["error"]["type"] == "not_found_error"
-    tool = refused(APIStatusError, **asked("hello", tools=[{"type": "web_search_20250305", "name": "web_search"}]))
-    assert "tools[0].type" in tool.body["error"]["message"]
+    tool = refused(APIStatusError, **asked("hello", tools=[{"name": "look"}]))
+    assert "tools[0].input_schema" in tool.body["error"]["message"]
 
 
 def test_the_models_are_listed_and_found():
