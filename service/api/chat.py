@@ -15,10 +15,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Raw
 
-from service.api.content import MAX_PARTS, without_billing
+from service.api.content import MAX_PARTS, in_place_of, without_billing
 from service.api.history import MAX_CALLS
 from service.api.items import BYTES_A_STEP
-from service.api.replay import LeftOut, New, in_place_of, kind_of, new_in, peek
+from service.api.replay import LeftOut, NewPart, kind_of, new_in, peek
 from service.api.request import MAX_INT
 from service.api.response import CustomToolCall, FunctionCall, Message, Reasoning, Response, ResponseStatus
 from service.api.tools.read import check_bytes
@@ -445,15 +445,16 @@ class Translation:
             raise missing("messages", "Give at least one message.")
         if len(memoryview(raw)) > BYTES_A_STEP:
             yield
-        leading, new = True, New(0, False) if limits.refuses else (yield from new_in(messages))
+        leading, new = True, NewPart(0, False) if limits.refuses else (yield from new_in(messages))
         for place, message in enumerate(messages):
             where = f"messages[{place}]"
             self.replays = place < new.first
             self.leaves_parts = self.replays or new.answered
-            role, before = peek(message).role, len(self.items)
-            self.leaves_lines = role in ("user", "tool", "function")
+            before = len(self.items)
             try:
                 sent = decode(message, self.kind, where)
+                role = sent.role
+                self.leaves_lines = role in ("user", "tool", "function")
                 if len(memoryview(message)) > BYTES_A_STEP:
                     yield
                 leading = leading and sent.role in ("system", "developer") and place < len(messages) - 1
@@ -464,7 +465,9 @@ class Translation:
             except InvalidRequest as refusal:
                 if not self.replays or refusal.param == "messages":
                     raise
-                self.left_out.add(kind_of(message))
+                seen = peek(message)
+                role = seen.role
+                self.left_out.add(seen.kind)
             if role == "assistant" and len(self.items) <= before:  # the place of its turn stays known
                 self.add(Place(where), _NOTHING_SAID)
             if self.had_enough(message):

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from service.api.replay import UNKNOWN, LeftOut, in_place_of, kind_of
+from service.api.replay import UNKNOWN, LeftOut, kind_of, name_of
 from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
 from service.markup.messages import ShownPicture
@@ -63,6 +63,13 @@ def without_billing(instructions: str) -> str:
             begin = end = match.end()
         at = instructions.find(_BILLER, end)
     return "".join((*kept, instructions[begin:])) if begin else instructions
+
+
+def in_place_of(kind: str, name: str | None = None) -> str:
+    """The line that stands for a part which the model can't be shown, with its end."""
+    named = name and len(name) <= MAX_FILE_NAME_CHARS and name.isprintable()
+    what = f"A file, {name}," if named else f"A part of the type {name_of(kind)}"
+    return f"[{what} was here. You can't read it; say so if it matters.]\n"
 
 
 def text_of(parts: Sequence[dict[str, Any]]) -> str:
@@ -443,13 +450,11 @@ def parts_in_steps(raw: msgspec.Raw, where: str, left_out: LeftOut | None) -> Ge
 
 def _part_of_broken(raw: msgspec.Raw) -> Part:
     """A part with no more than its type and its text, where it has one. A text in its place is one."""
-    for kind in (str, _Words):
-        try:
-            found = decode(raw, kind)
-            return Part("text", found) if isinstance(found, str) else Part(found.type, found.text)
-        except InvalidRequest:
-            pass  # it is of the other kind, or of none
-    return Part(kind_of(raw))
+    try:
+        found: str | _Words = decode(raw, str | _Words)
+    except InvalidRequest:
+        return Part(kind_of(raw))
+    return Part("text", found) if isinstance(found, str) else Part(found.type, found.text)
 
 
 def text_part(kind: str, text: str) -> dict[str, Any]:

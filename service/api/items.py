@@ -554,7 +554,7 @@ MAX_REFERENCED_BYTES = 8_388_608
 """The most bytes of stored items that one request may refer to: the default limit of a body."""
 
 
-class Elsewhere(NamedTuple):
+class PictureElsewhere(NamedTuple):
     """The part of an image whose picture is at a URL of http, the place of that, and whether the part is of a history:
     then it leaves its line where the picture can't be had.
     """
@@ -578,7 +578,7 @@ class Gathered(msgspec.Struct):
     pictures: ReadPictures = msgspec.field(default_factory=ReadPictures)
     images: Images = msgspec.field(default_factory=Images)
     """The parts of images whose pictures are still to be read."""
-    elsewhere: list[Elsewhere] = msgspec.field(default_factory=list[Elsewhere])
+    elsewhere: list[PictureElsewhere] = msgspec.field(default_factory=list[PictureElsewhere])
     parts: list[Part] | None = None
     """The parts of the item that is read, where they were read before it."""
     shown: int = 0

@@ -30,7 +30,7 @@ from service.api.chat import (
 )
 from service.api.content import MAX_PARTS
 from service.api.items import BYTES_A_STEP
-from service.api.replay import BLOCKS, Fate, kind_of
+from service.api.replay import BLOCKS, ReplayFate, kind_of
 from service.api.request import MAX_INT, MAX_STOPS, MAX_USER_CHARS
 from service.api.response import FunctionCall, Message, Reasoning, Response
 from service.decoding import ABSENT, Json, Kind, decode, decode_list, shown_raw
@@ -78,8 +78,6 @@ _BLOCKS = "Send blocks of type 'text', 'image', 'document', 'tool_use', 'tool_re
 _SEARCH = re.compile(r"tool_?search", re.IGNORECASE)
 """A name that a client's own search for tools has: tools with `defer_loading` are told of once it has found them."""
 
-MAX_DEPTH = 16
-"""How deep what a server's tool has answered is looked at; what lies deeper is left out."""
 _FAILED = b'{"type":"text","text":"Error: "}'
 """The part before the result of a tool that failed."""
 
@@ -456,7 +454,7 @@ class _Messages(Translation):
             self.call(Place(where, _CALL), bytes(block.id), bytes(block.name), _arguments(block.input, where))
         elif block.type in ("server_tool_use", "mcp_tool_use") and self.replays:
             self._made[bytes(block.id)] = block, where
-        elif BLOCKS.get(block.type) is Fate.TEXT and bytes(block.tool_use_id) in self._made and self.replays:
+        elif BLOCKS.get(block.type) is ReplayFate.TEXT and bytes(block.tool_use_id) in self._made and self.replays:
             self._ran(*self._made.pop(bytes(block.tool_use_id)), block)
         elif block.type == "compaction" and self.replays:
             self._compacted(block, where)

@@ -34,16 +34,16 @@ from service.api.items import (
     BYTES_A_STEP,
     FOREIGN,
     MAX_REFERENCED_BYTES,
-    Elsewhere,
     Execution,
     Gathered,
     InputItem,
+    PictureElsewhere,
     Status,
     checked_call_id,
     checked_name,
     foreign_kind,
 )
-from service.api.replay import Fate, New, answers, new_in, peek
+from service.api.replay import NewPart, ReplayFate, answers, new_in, peek
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
@@ -518,8 +518,8 @@ READERS: dict[str, Reader] = {
 }
 """The types of items that are read, and their readers."""
 
-ITEMS: Mapping[str, Fate] = dict.fromkeys(READERS, Fate.READ) | {
-    kind: Fate.LEFT_OUT for kind, foreign in FOREIGN.items() if not (foreign.asked or foreign.told)
+ITEMS: Mapping[str, ReplayFate] = dict.fromkeys(READERS, ReplayFate.READ) | {
+    kind: ReplayFate.LEFT_OUT for kind, foreign in FOREIGN.items() if not (foreign.asked or foreign.told)
 }
 """The fates of the types of items."""
 
@@ -572,7 +572,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
         yield
     items: list[InputItem] = []
     read = parts = 0
-    new = New(0, False) if gathered.bounds is None else (yield from new_in(sent))
+    new = NewPart(0, False) if gathered.bounds is None else (yield from new_in(sent))
     for place, item in enumerate(sent, 1):
         gathered.replays = place <= new.first
         gathered.leaving_out = gathered.left_out if gathered.replays or new.answered else None
@@ -655,7 +655,7 @@ def _read_pictures(gathered: Gathered, *, stored: bool) -> Generator[None, None,
         if found is not None:
             gathered.take(found, part, where, bounds)
         elif not stored:
-            gathered.elsewhere.append(Elsewhere(part, where, gathered.leaving_out is not None))
+            gathered.elsewhere.append(PictureElsewhere(part, where, gathered.leaving_out is not None))
 
 
 def resolve(

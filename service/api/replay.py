@@ -23,21 +23,23 @@ BYTES_A_STEP = 65_536
 MAX_NAMES = 16
 """The most kinds that an answer names: they stand in a header."""
 
-MAX_NAME_CHARS = 256
-"""The longest name of a file that a line shows."""
-
 UNKNOWN = "unknown"
 """The name of what has no type, or one that no header may have."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
-class Fate(StrEnum):
+class ReplayFate(StrEnum):
     """The fate of a kind in a history."""
 
     READ = "read"
     TEXT = "shown as a text"
     LEFT_OUT = "left out, and named"
+
+
+def name_of(kind: str) -> str:
+    """The name of a kind, which may be any text that a client sent, as a header and a prompt may have it."""
+    return kind if _NAME.fullmatch(kind) else UNKNOWN
 
 
 class LeftOut:
@@ -50,7 +52,7 @@ class LeftOut:
     def add(self, kind: str) -> None:
         """Add a kind, which may be any text that a client sent."""
         if len(self._names) < MAX_NAMES:
-            self._names[kind if _NAME.fullmatch(kind) else UNKNOWN] = None
+            self._names[name_of(kind)] = None
 
     def add_all(self, kinds: Iterable[str]) -> None:
         """Add several kinds."""
@@ -111,13 +113,6 @@ def kind_of(raw: Raw) -> str:
     return peek(raw).kind
 
 
-def in_place_of(kind: str, name: str | None = None) -> str:
-    """The line that stands for a part which the model can't be shown, with its end."""
-    named = name and len(name) <= MAX_NAME_CHARS and name.isprintable()
-    what = f"A file, {name}," if named else f"A part of the type {kind if _NAME.fullmatch(kind) else UNKNOWN}"
-    return f"[{what} was here. You can't read it; say so if it matters.]\n"
-
-
 # --- what is new ---
 
 
@@ -137,7 +132,7 @@ def answers(kind: str, role: str = "") -> bool:
     return kind.endswith("_output") or role in ("tool", "function")
 
 
-class New(NamedTuple):
+class NewPart(NamedTuple):
     """The new part of a request."""
 
     first: int
@@ -146,13 +141,13 @@ class New(NamedTuple):
     """Whether a tool has answered behind that: what came with its answer was written by nobody."""
 
 
-def new_in(sent: Sequence[Raw]) -> Generator[None, None, New]:
+def new_in(sent: Sequence[Raw]) -> Generator[None, None, NewPart]:
     """The new part of these items, or messages. Yields now and then."""
     answered, read = False, 0
     for place in range(len(sent) - 1, -1, -1):
         kind, role, _ = peek(sent[place])
         if is_the_models(kind, role) or (kind == "item_reference" and place < len(sent) - 1):
-            return New(place + 1, answered)
+            return NewPart(place + 1, answered)
         if (size := len(memoryview(sent[place]))) > BYTES_A_STEP:
             yield
         answered = answered or answers(kind, role) or (role == "user" and _RESULT.search(sent[place]) is not None)
@@ -160,21 +155,21 @@ def new_in(sent: Sequence[Raw]) -> Generator[None, None, New]:
         if read > BYTES_A_STEP:
             read = 0
             yield
-    return New(0, answered)
+    return NewPart(0, answered)
 
 
 # --- what becomes of each kind ---
 
-READ, TEXT, LEFT_OUT = Fate
+READ, TEXT, LEFT_OUT = ReplayFate
 
-PARTS: Mapping[str, Fate] = {
+PARTS: Mapping[str, ReplayFate] = {
     **dict.fromkeys(("input_text", "output_text", "text", "refusal", "input_image", "input_file"), READ),
     **dict.fromkeys(("summary_text", "reasoning_text"), TEXT),
     **dict.fromkeys(("input_audio", "input_video", "computer_screenshot", "encrypted_content"), LEFT_OUT),
 }
 """The content parts of items. A part with a text is shown as that, and any other one leaves a line."""
 
-BLOCKS: Mapping[str, Fate] = {
+BLOCKS: Mapping[str, ReplayFate] = {
     **dict.fromkeys(("text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"), READ),
     **dict.fromkeys(("server_tool_use", "mcp_tool_use", "web_search_tool_result", "web_fetch_tool_result"), TEXT),
     **dict.fromkeys(("code_execution_tool_result", "bash_code_execution_tool_result", "mcp_tool_result"), TEXT),
@@ -184,7 +179,7 @@ BLOCKS: Mapping[str, Fate] = {
 }
 """The blocks of Messages."""
 
-CHAT_PARTS: Mapping[str, Fate] = {
+CHAT_PARTS: Mapping[str, ReplayFate] = {
     **dict.fromkeys(("text", "refusal", "image_url", "file"), READ),
     **dict.fromkeys(("input_audio", "video_url"), LEFT_OUT),
 }

@@ -20,8 +20,8 @@ from service.api.conversation import Omitted
 from service.api.items import (
     BYTES_A_STEP,
     MAX_REFERENCED_BYTES,
-    Elsewhere,
     Gathered,
+    PictureElsewhere,
     duplicate,
     too_many_pictures,
 )
@@ -301,7 +301,7 @@ class PictureFetcher:
         """Take the pictures of a request that are elsewhere, which are in memory as long as its `resources`. Those of
         other hosts leave their line, or are refused for a model that `sees`. Raises InvalidRequest, and ApiError 503.
         """
-        bounds, wanted = gathered.bounds or USUAL_BOUNDS, list[Elsewhere]()
+        bounds, wanted = gathered.bounds or USUAL_BOUNDS, list[PictureElsewhere]()
         for each in gathered.elsewhere:
             if _is_allowed(each.part["image_url"], bounds):
                 wanted.append(each)
@@ -328,7 +328,7 @@ class PictureFetcher:
                 raise unavailable("This process fetches too many pictures. Try again in a moment.") from None
             keep(await self._fetch_all(wanted, gathered, bounds))
 
-    async def _fetch_all(self, wanted: Sequence[Elsewhere], gathered: Gathered, bounds: PictureBounds) -> int:
+    async def _fetch_all(self, wanted: Sequence[PictureElsewhere], gathered: Gathered, bounds: PictureBounds) -> int:
         """Fetch pictures one after another, each URL once; the bytes of them all. Raises InvalidRequest."""
         found = dict[str, Picture]()
         domains = () if ANY_HOST in bounds.urls else bounds.urls

@@ -65,7 +65,7 @@ class Fate(NamedTuple):
     erased: int
 
 
-class ArchivedTree(NamedTuple):
+class TreeInArchive(NamedTuple):
     """A tree in an archive: the digits of its root, and of the newest end of its branches; when both were made, in µs
     since 1970; how many turns it has, and whether these are all; and whether the store has some of it, too.
     """
@@ -84,7 +84,7 @@ class ArchivedTrees(NamedTuple):
     more; empty where there are none.
     """
 
-    trees: Sequence[ArchivedTree] = ()
+    trees: Sequence[TreeInArchive] = ()
     after: str = ""
 
 

@@ -11,7 +11,7 @@ from service.api.chat import ChatLimits, read_chat
 from service.api.content import IMAGE
 from service.api.messages import read_messages
 from service.api.read import ITEMS, READERS
-from service.api.replay import BLOCKS, CHAT_PARTS, MAX_NAMES, PARTS, UNKNOWN, Fate, LeftOut
+from service.api.replay import BLOCKS, CHAT_PARTS, MAX_NAMES, PARTS, UNKNOWN, LeftOut, ReplayFate
 from service.api.request import ChatBody, read_create
 from service.errors import InvalidRequest
 from service.harmony.messages import text_of
@@ -32,7 +32,7 @@ BROKEN: tuple[Any, ...] = (None, "", 5, [], {}, [None], [{}], "x")
 
 
 def shown(*items: Any, refuses: bool = False) -> tuple[list[str], list[str]]:
-    """What the prompt shows of items, and the kinds that are left out."""
+    """The texts that a prompt shows of items, and the kinds that are left out."""
     given = read(input=list(items), refuses=refuses)
     made = prompt(input=list(items), given=given, refuses=refuses)
     return [text_of(message) for message in made.messages if message.tokens], list(given.gathered.left_out)
@@ -81,16 +81,16 @@ def test_what_is_no_item_at_all_is_left_out_as_well_and_refused_where_that_is_as
 
 
 def test_a_part_that_cannot_be_read_leaves_its_line_and_its_neighbours_stay() -> None:
-    for kind, fate in ({**PARTS, "telepathy": Fate.LEFT_OUT}).items():
-        if fate is Fate.READ:
+    for kind, fate in ({**PARTS, "telepathy": ReplayFate.LEFT_OUT}).items():
+        if fate is ReplayFate.READ:
             continue
-        part = {"type": kind, **({"text": "words"} if fate is Fate.TEXT else {"data": "AAAA"})}
+        part = {"type": kind, **({"text": "words"} if fate is ReplayFate.TEXT else {"data": "AAAA"})}
         near = [{"type": "input_text", "text": "before "}, part, {"type": "input_text", "text": "behind"}]
         texts, left_out = shown({"role": "user", "content": near}, SAID, USER)
         assert texts[0].startswith("before "), kind
         assert texts[0].endswith("behind"), kind
-        assert ("words" in texts[0], left_out) == ((True, []) if fate is Fate.TEXT else (False, [kind])), kind
-        assert ("You can't read it" in texts[0]) == (fate is not Fate.TEXT and kind != "encrypted_content"), kind
+        assert ("words" in texts[0], left_out) == ((True, []) if fate is ReplayFate.TEXT else (False, [kind])), kind
+        assert ("You can't read it" in texts[0]) == (fate is not ReplayFate.TEXT and kind != "encrypted_content"), kind
 
 
 def test_a_file_that_is_no_text_is_refused_while_it_is_new_and_leaves_a_line_afterwards_or_from_a_tool() -> None:

@@ -38,7 +38,7 @@ async def turns(name):
 
 
 async def turn(runner, session, city):
-    """What the agent says to a question."""
+    """The answer of the agent to a question."""
     asked = types.Content(role="user", parts=[types.Part(text=f"What is the weather in {city}? Use the tool.")])
     events = runner.run_async(session_id=session, new_message=asked, **WHO)
     parts = [part async for event in events if event.content for part in event.content.parts]

@@ -149,7 +149,7 @@ LOOK = [
     ("wait_agent", {"timeout_ms": 20_000}),
 ]
 TASKS = "\n".join(f"Use collaboration.{name}: {json.dumps(told)}" for name, told in LOOK)
-"""What a parent is asked for. A model of this name has the tools, as Codex' catalogue has it speak to other agents."""
+"""The question to a parent. A model of this name has the tools, as Codex' catalogue has it speak to other agents."""
 
 
 def test_a_sub_agent_is_sent_tasks_and_what_it_finds_is_read(redis_url: str, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ ELSEWHERE: list[dict[str, Any]] = [
 """Items of a session at OpenAI, as Codex keeps them."""
 
 COMPACTED: dict[str, Any] = {"type": "compaction_summary", "encrypted_content": OPENAI_SEALED}
-"""What stands for all before it. Codex sends it as a compaction, and does nothing about `invalid_encrypted_content`."""
+"""The item that stands for all before it. Codex sends a compaction in its place, and never recovers from a refusal."""
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ REMINDER = "<system-reminder>A file has changed.</system-reminder>"
 
 
 def following(said: Any) -> list[Any]:
-    """What a client has in its history next: an answer, a reminder, and what came of a call, if there is one."""
+    """The next messages of a client's history: an answer, a reminder, and what came of a call, if there is one."""
     if "choices" in said:
         message = said["choices"][0]["message"]
         outputs = [

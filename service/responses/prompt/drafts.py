@@ -317,11 +317,14 @@ class Conversion:
             return False
         try:
             sealed.open_compaction(item.encrypted_content, self._opener)
-        except sealed.ForeignSeal:
-            return self._left_out is None
-        except sealed.Unsealable:
-            return self._left_out is None or not isinstance(item, CompactionSummaryItem)
+        except sealed.Unsealable as error:
+            return not self._may_leave_out(item, error)
         return True
+
+    def _may_leave_out(self, item: CompactionItem, error: sealed.Unsealable) -> bool:
+        """Whether a compaction that can't be opened is left out; else it is refused."""
+        foreign = isinstance(error, sealed.ForeignSeal) or isinstance(item, CompactionSummaryItem)
+        return foreign and self._left_out is not None
 
     def _item(self, item: InputItem, place: int) -> Drafts:
         where = f"input[{self._begins_at + place}]"
@@ -342,9 +345,6 @@ class Conversion:
                 return self._output(item, item.call_id, where)
             case ToolSearchOutputItem():
                 return self._search_answer(item, where)
-            case CompactionItem() if not self._may_open(item):
-                self._leave_out(item)
-                return []
             case CompactionItem():
                 return self._compaction(item, place, where)
             case AgentMessageItem():
@@ -403,6 +403,9 @@ class Conversion:
         try:
             opened = sealed.open_compaction(item.encrypted_content, self._opener)
         except sealed.Unsealable as error:
+            if self._may_leave_out(item, error):
+                self._leave_out(item)
+                return []
             raise _unsealable(where, item.encrypted_content, error) from None
         short = self._fitting(compaction_messages(opened, limit=self._room))
         return [*short, *(draft for each in calls for draft in self._call_of(each))]

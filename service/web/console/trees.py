@@ -731,7 +731,7 @@ async def list_archived_trees(request: Received, query: PageQuery) -> object:
     )
 
 
-def _archived_tree(tree: elsewhere.ArchivedTree) -> ArchivedTree:
+def _archived_tree(tree: elsewhere.TreeInArchive) -> ArchivedTree:
     times = tree.began // US, tree.ended // US
     turns = tree.turns - (kind_of(tree.root) == "items")
     return ArchivedTree(name_of(tree.root), name_of(tree.end), *times, turns, tree.whole, tree.here)

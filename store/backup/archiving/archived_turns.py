@@ -32,13 +32,13 @@ from store.history.delete import ERASED, FORGOTTEN, TREE
 from store.history.elsewhere import (
     FROM_ARCHIVE,
     Archived,
-    ArchivedTree,
     ArchivedTrees,
     ArchivedTurn,
     ArchiveReader,
     AwayBranches,
     Fate,
     Outdated,
+    TreeInArchive,
 )
 from store.history.history import ConversationHistoryStore
 from store.ids import TREE_DIGITS
@@ -297,7 +297,7 @@ class ArchivedTurns(ArchiveReader):
         """The trees of a tenant behind one, given by its shard and its digits; about `most`, or what LISTING_SECONDS
         have. Of a tree with more than AWAY_PARTS parts, the first ones are looked through.
         """
-        found: list[ArchivedTree] = []
+        found: list[TreeInArchive] = []
         begin, tree, last = int(after[:SHARD_DIGITS] or "0", 16), after[SHARD_DIGITS:], ""
         until = monotonic() + LISTING_SECONDS
         for number in range(begin, self._keyspace.shards):
@@ -314,13 +314,13 @@ class ArchivedTurns(ArchiveReader):
             tree = ""
         return ArchivedTrees(found)
 
-    async def _trees_at(self, tenant: str, digits: str) -> list[ArchivedTree]:
+    async def _trees_at(self, tenant: str, digits: str) -> list[TreeInArchive]:
         """The trees to which some digits lead, but for those that were deleted or erased: one, or none."""
         keys = self._keyspace.keys(tenant, digits)
         asked_ms = await self._now(keys)
         told = await self._keeping.look(tenant, digits, self._describe)
         erased = await self._marks.erased_until(tenant) if told else 0
-        found: list[ArchivedTree] = []
+        found: list[TreeInArchive] = []
         for tree in told:
             last = self._keyspace.keys(tenant, tree.end)
             if tree.ended > erased and not await self._is_gone(last, tree.root, asked_ms, remains=False):
@@ -328,14 +328,14 @@ class ArchivedTurns(ArchiveReader):
                 found.append(tree._replace(here=here is not None))
         return found
 
-    async def _describe(self, scan: Scan) -> list[ArchivedTree]:
+    async def _describe(self, scan: Scan) -> list[TreeInArchive]:
         whole, entries = await scan.some(AWAY_PARTS), scan.index.entries
-        found: list[ArchivedTree] = []
+        found: list[TreeInArchive] = []
         for root in [id for id, entry in entries.items() if entry.parent is None]:
             if ends := scan.index.ends(root, ()):
                 turns = sum(not is_conversation(id) for id in scan.index.within(root))
                 times = entries[root].created, entries[ends[0]].created
-                found.append(ArchivedTree(digits_of(root), digits_of(ends[0]), *times, turns, whole, here=False))
+                found.append(TreeInArchive(digits_of(root), digits_of(ends[0]), *times, turns, whole, here=False))
         return found
 
     async def _looked_for(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> Way | None:

@@ -29,7 +29,7 @@ class Kind:
     command_in: str = "command"
     """The argument of the tool that is the command."""
     more: dict[str, str] = field(default_factory=dict[str, str])
-    """What else its tool is told."""
+    """The rest of the arguments of its tool."""
     environment: Callable[[str], dict[str, str]] = lambda _: {}
     """Its variables, for the address of a service."""
     prepare: Callable[[Path, str], None] = lambda *_: None
@@ -67,7 +67,7 @@ class Agent:
         )
 
     def turn(self, asked: str) -> str:
-        """What it prints for a turn."""
+        """The text that it prints for a turn."""
         process = self.start(asked)
         try:
             said, errors = process.communicate(timeout=SECONDS)
@@ -122,7 +122,7 @@ def _qwen(asked: str, again: bool) -> list[str | Path]:
 
 
 GITHUB = "COPI" + "LOT"
-"""What the variables of GitHub's begin with."""
+"""The beginning of the variables of GitHub's command line."""
 
 KINDS = {
     "codex": Kind(_codex, "functions.exec_command", "cmd", prepare=codex_settings),

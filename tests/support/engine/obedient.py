@@ -26,7 +26,7 @@ def obedient() -> ScriptedEngine:
 
 
 def said(generation: Generation) -> list[int]:
-    """What it says to a prompt: the next of the calls that were asked for last, or what tools have said since."""
+    """The answer to a prompt: the next of the calls that were asked for last, or what tools have said since."""
     wishes, outputs, calls = list[tuple[str, str]](), list[str](), 0
     for message in shown(generation).split("<|start|>"):
         header, _, content = message.partition("<|message|>")
