@@ -55,10 +55,10 @@ def _answer(text: str) -> list[int]:
 
 
 def _call(name: str, told: str) -> list[int]:
-    """A call with JSON as arguments, or with a text as a custom tool's input."""
+    """A call with JSON as arguments, whatever its client wrote behind it, or with a text as a custom tool's input."""
     header = [CHANNEL, *encode(f"commentary to={name}")]
     try:
-        json.loads(told)
+        _, end = json.JSONDecoder().raw_decode(told)
     except ValueError:
         return [*header, MESSAGE, *encode(told), CALL]
-    return [*header, *encode(" "), CONSTRAIN, *encode("json"), MESSAGE, *encode(told), CALL]
+    return [*header, *encode(" "), CONSTRAIN, *encode("json"), MESSAGE, *encode(told[:end]), CALL]
