@@ -22,11 +22,11 @@ from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
 from service.responses.prompt.read import NOTHING_SET
-from service.responses.recognise import Seen, recognises, seen_of
+from service.responses.recognise import Seen, recognises, seen_of, speaker_of
 from service.responses.refusals import unstored_parent
 from service.responses.remembered import Remembered
 from service.responses.running import ELSEWHERE_SECONDS
-from service.responses.service import Service
+from service.responses.service import Caller, Service
 from service.shares import aside
 from service.steps import in_steps
 from store.errors import NotContinuable, ParentNotFound, StoreUnavailable
@@ -84,6 +84,12 @@ class Parent:
         """Whether messages of the conversation are left out, or were erased."""
         self.standing = standing
         self._chain = chain
+
+    def disarm(self) -> None:
+        """Let go of all that acts: whoever is known by words alone runs nothing in the conversation's container, and
+        answers none of its requests for approval.
+        """
+        self.container, self.waiting = None, []
 
     def notes(self, role: str) -> list[StoredMessage]:
         """The notes of this role in the conversation so far. Ask before its history is taken."""
@@ -163,15 +169,15 @@ class Continuation(NamedTuple):
 
 
 async def continuation_of(
-    service: Service, tenant: str, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
+    service: Service, caller: Caller, request: CreateRequest, resources: AsyncExitStack, recall: Recall | None
 ) -> Continuation:
     """A request with its parent, kept as long as its `resources`: the one that it names, or the one by whose words it
     begins, or none. Raises ApiError, StoreError.
     """
-    seen = None
+    tenant, seen, speaker = caller.tenant, None, speaker_of(request, caller.key, caller.user)
     if service.settings.chats == "remembered" and recognises(request):
         with _passing_over(request):
-            seen = await in_steps(seen_of(await service.seals.of(tenant), request.input))
+            seen = await in_steps(seen_of(await service.seals.of(tenant), speaker, request.input))
     if seen is None:
         parent, joined = await _named_parent(service, tenant, request, resources, recall)
         return Continuation(request, parent, joined)
@@ -179,12 +185,13 @@ async def continuation_of(
     if seen.ends:
         with _passing_over(request):
             known = await _recognise(service, tenant, seen, together, resources, recall)
+    parent, place = known or (Parent(Chain(), remembers=recall is not None), 0)
+    said = seen.said if seen.claims < place else b""
     if known is None:
-        return Continuation(request, Parent(Chain(), remembers=recall is not None), said=seen.said, together=together)
-    parent, place = known
+        return Continuation(request, parent, said=said, together=together)
     rest = await in_steps(seen.rest(place, parent.calls()))
     request = msgspec.structs.replace(request, previous_response_id=parent.id, input=rest, begins_at=place)
-    return Continuation(request, parent, recognised=True, said=seen.said, together=together)
+    return Continuation(request, parent, recognised=True, said=said, together=together)
 
 
 @contextmanager
@@ -235,12 +242,12 @@ async def _named_parent(
 async def _recognise(
     service: Service, tenant: str, seen: Seen, together: str, resources: AsyncExitStack, recall: Recall | None
 ) -> tuple[Parent, int] | None:
-    """The response by whose words a history begins, and the place of the first item behind them. Raises
-    StoreUnavailable.
+    """The response by whose words a history begins, without what acts, and the place of the first item behind them.
+    Raises StoreUnavailable.
     """
     with spans.current.get().child("store.recognise") as span:
         known = None
-        found = await service.store.recognise(tenant, together, [digest for digest, _ in seen.ends])
+        found = await service.store.recognise(tenant, together, [digest for digest, _ in seen.ends], forks=seen.is_named)
         if found is not None:
             number, id = found
             async with AsyncExitStack() as kept:
@@ -252,6 +259,7 @@ async def _recognise(
                     parent = None
                 if parent is not None and not parent.cut:
                     resources.push_async_exit(kept.pop_all())
+                    parent.disarm()
                     known = parent, seen.ends[number][1]
         share = known[1] / len(seen.items) if known is not None else 0.0
         service.metrics.recognised_ratio.observe(share)

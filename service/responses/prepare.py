@@ -144,7 +144,7 @@ async def prepare(
     if parent is None:
         if request.prompt is not None:
             request = await apply_template(request, request.prompt, service.settings.prompts_dir)
-        continuation = await continuation_of(service, caller.tenant, request, resources, recall)
+        continuation = await continuation_of(service, caller, request, resources, recall)
         request, parent = continuation.request, continuation.parent
     span = spans.current.get()
     with span.child("prompt") as making:

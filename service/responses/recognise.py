@@ -1,11 +1,15 @@
 """The conversation that a request with its whole history continues, recognised by what it says.
 
-    items ─▶ visible ones ─▶ a digest after each ─▶ those at ends of turns ─▶ the store ─▶ parent, and the rest
+    who asks ─▶ items ─▶ visible ones ─▶ a digest after each ─▶ those at ends of turns ─▶ the store ─▶ parent, and the rest
 
 The visible transcript is what a client of any protocol shows: texts of messages, calls as names and arguments, outputs
-as texts. Reasoning and calls that ran here aren't in it, and neither are the instructions. A digest rolls over it from
-a secret of the tenant's, so nobody else can make one, and a turn is stored with the digest after its last item. A match
+as texts. Reasoning and calls that ran here aren't in it. A digest rolls over it from a secret of the tenant's, the user
+and the instructions, so nobody else can make one, and a turn is stored with the digest after its last item. A match
 is never fuzzy: an edited history matches up to its edit, and a shortened one matches nothing. Never log a text here.
+
+Words alone prove nothing, as anybody can say them: so of several turns with the same words none is found, only a user
+whom the request names finds a turn that was continued before, and a turn in which its client gave calls as ones that
+ran here has no digest.
 """
 
 import re
@@ -75,6 +79,10 @@ class Seen(NamedTuple):
     items: Sequence[Raw]
     answered: Mapping[int, int]
     """The place among the calls of the one that an item is the output of."""
+    claims: int
+    """The place of the last item that its client gives as a call that ran here, -1 where there is none."""
+    is_named: bool
+    """Whether its user is named, so that nobody else has these words."""
 
     def rest(self, place: int, calls: Sequence[str]) -> Generator[None, None, Raw]:
         """The items from this one on, behind a conversation whose calls have these ids; a client may have others.
@@ -93,6 +101,17 @@ class Seen(NamedTuple):
                 raw = raw if members["call_id"] == id else msgspec.json.encode(members | {"call_id": id})
             items.append(raw)
         return Raw(b"[%b]" % b",".join(items))
+
+
+class Speaker(NamedTuple):
+    """The user for whom a request with a whole history asks, as far as it says so, and by which instructions."""
+
+    key: str
+    """The id of the key that asks, empty where the registry has none."""
+    names: tuple[str, ...]
+    """The names of the user that the request has, and its front end's header; empty ones where nobody is named."""
+    cache_key: str
+    instructions: str
 
 
 class _Item(msgspec.Struct):
@@ -177,11 +196,19 @@ def recognises(request: CreateRequest) -> bool:
     return all(each is None for each in named) and request.previous_input_messages == ABSENT and request.generate
 
 
-def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
+def speaker_of(request: CreateRequest, key: str, user: str) -> Speaker:
+    """The user for whom a request asks, by the id of its key and the name that a front end's header has."""
+    names = (user, request.safety_identifier or "", request.user or "")
+    return Speaker(key, names, request.prompt_cache_key or "", request.instructions or "")
+
+
+def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None, Seen | None]:
     """The visible transcript of an input, yielding now and then; None for one with an item that has no visible form, or
     that is refused when it is read.
     """
-    transcript = _Transcript(blake2b(opener.seal("transcript", b"").encode(), digest_size=SAID_BYTES).digest())
+    secret = blake2b(opener.seal("transcript", b"").encode(), digest_size=SAID_BYTES).digest()
+    begun = yield from _roll(secret, speaker.key, *speaker.names, speaker.cache_key, speaker.instructions)
+    transcript = _Transcript(begun)
     try:
         one = bytes(memoryview(raw)[:1]) == b'"'
         items = [Raw(message_of(bytes(raw)))] if one else decode_list(raw, MAX_ITEMS, "input")
@@ -190,7 +217,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
         ends: list[tuple[bytes, int]] = []
         calls = _Calls()
         answered: dict[int, int] = {}
-        beginning, models, read = b"", False, 0
+        beginning, models, read, claims = b"", False, 0, -1
         for place, item in enumerate(items):
             read += len(memoryview(item))
             if place % ITEMS_A_STEP == ITEMS_A_STEP - 1 or read > BYTES_A_STEP:
@@ -198,6 +225,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
                 yield
             sent = _decode(item)
             if sent.type in INVISIBLE:
+                claims = claims if sent.type == "reasoning" else place
                 continue
             if len(memoryview(item)) > PIECE_BYTES:
                 yield
@@ -217,7 +245,7 @@ def seen_of(opener: Sealer, raw: Raw) -> Generator[None, None, Seen | None]:
         said = yield from transcript.end()
     except (_UnseenError, InvalidRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return Seen(said, (beginning or said).hex(), ends[: -MOST_DIGESTS - 1 : -1], items, answered)
+    return Seen(said, (beginning or said).hex(), ends[: -MOST_DIGESTS - 1 : -1], items, answered, claims, any(speaker.names))
 
 
 def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:

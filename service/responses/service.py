@@ -69,14 +69,15 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """On whose behalf a request is made: the tenant, and of the headers that came with it the W3C trace and the
-    session, empty where there is none; the id of its key in the registry, empty where that has none, and what the
-    registry has of its project.
+    """On whose behalf a request is made: the tenant, and of the headers that came with it the W3C trace, the session
+    and the user that a front end names, empty where there is none; the id of its key in the registry, empty where that
+    has none, and what the registry has of its project.
     """
 
     tenant: str
     trace: tuple[tuple[str, str], ...] = ()
     session: str = ""
+    user: str = ""
     key: str = ""
     project: Project | None = None
     scopes: tuple[str, ...] = ()

@@ -79,6 +79,9 @@ SESSION_HEADERS = (b"x-session-affinity", b"x-session-id")
 
 MAX_SESSION_CHARS = 256
 
+USER_HEADERS = (b"x-openwebui-user-id", b"x-librechat-user-id", b"x-user-id")
+"""The headers in which front ends with one key name their users; the first that is there counts."""
+
 _SESSION = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_SESSION_CHARS)
 
 _FIRST = ("http.response.start", "websocket.http.response.start", "websocket.accept")
@@ -120,7 +123,8 @@ class Exchange:
         """The caller of a response that it asks for. A span of ours comes between the client's and the engine's."""
         key, trace = self.entry.key, self.span.headers or trace_headers(self.headers)
         id, scopes = ("", ()) if key is None else (key.id, key.scopes)
-        return Caller(self.tenant, trace, session_of(self.headers), id, self.entry.project, scopes)
+        session, user = session_of(self.headers), user_of(self.headers)
+        return Caller(self.tenant, trace, session, user, id, self.entry.project, scopes)
 
     async def reserve(
         self, limiter: Limiter, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
@@ -337,6 +341,14 @@ def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]
     if _STATE.fullmatch(state):
         passed.append(("tracestate", state.decode()))
     return tuple(passed)
+
+
+def user_of(headers: Mapping[bytes, bytes]) -> str:
+    """The user of a front end for whom a request with these lower-case headers asks, empty where none is named."""
+    for name in USER_HEADERS:
+        if _SESSION.fullmatch(user := headers.get(name, b"")):
+            return user.decode()
+    return ""
 
 
 def session_of(headers: Mapping[bytes, bytes]) -> str:

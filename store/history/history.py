@@ -158,10 +158,13 @@ class ConversationHistoryStore:
     def _shard_of(self, together: str) -> int:
         return crc32(together.encode()) % self.keyspace.shards
 
-    async def recognise(self, tenant: str, together: str, digests: Sequence[bytes]) -> tuple[int, str] | None:
-        """The first of these digests that is what a turn has `said`, by its place, and the id of the newest turn that
-        has; None where none is. Turns are looked for in the shard of ids that are `together`, and those that can't be
-        continued are passed over. It doesn't count as use, and `chain` still decides.
+    async def recognise(
+        self, tenant: str, together: str, digests: Sequence[bytes], *, forks: bool
+    ) -> tuple[int, str] | None:
+        """The first of these digests that is what one turn alone has `said`, by its place, and the id of the turn; None
+        where none is. Turns are looked for in the shard of ids that are `together`, and those that can't be continued
+        are passed over; without `forks`, those that something continues, too. It doesn't count as use, and `chain`
+        still decides.
 
         Raises ValueError for more than MOST_DIGESTS or one of another length, StoreUnavailable.
         """
@@ -174,6 +177,7 @@ class ConversationHistoryStore:
             self.keyspace.all_shards()[self._shard_of(together)],
             tenant=checked_tenant(tenant),
             digests=b"".join(digests),
+            forks=forks,
             idle_us=self.caps.idle_us,
         )
         return (int(detail[0]), id_of(detail[1].decode())) if word == b"ok" else None

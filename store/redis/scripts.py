@@ -379,7 +379,7 @@ def chain(
 
 
 @script("trees", read_only=True)
-def recognise(shard: ShardKeys, *, tenant: str, digests: bytes, idle_us: int) -> None: ...
+def recognise(shard: ShardKeys, *, tenant: str, digests: bytes, forks: bool, idle_us: int) -> None: ...
 
 
 @script("node trees", read_only=True)

@@ -94,15 +94,16 @@ async def test_a_turn_that_is_gone_is_continued_no_longer(settings: Settings, go
 
 async def test_a_conversation_of_which_an_item_was_erased_is_continued_no_longer(settings: Settings) -> None:
     async with remembering(settings, answer("Hello.")) as (_, _, http):
-        first = await post(http, "The secret is marmalade.")
+        first = await post(http, "The secret is marmalade.", user="ada")
         history = [heard("The secret is marmalade."), said("Hello."), heard("And?")]
-        second = await post(http, history)
+        second = await post(http, history, user="ada")
         fork = await http.post("/v1/conversations", json={"harmonium": {"fork_of": second["id"]}})
         items = f"/v1/conversations/{fork.json()['id']}/items"
         (item, *_) = (await http.get(f"{items}?order=asc")).json()["data"]
         for query, known in (("", [second["id"], first["id"]]), ("?erase=true", [None, None])):
             assert (await http.delete(f"{items}/{item['id']}{query}")).status_code == 200
-            again = [await post(http, each) for each in ([*history, said("Hello."), heard("So?")], history)]
+            whole = [*history, said("Hello."), heard("So?")]
+            again = [await post(http, each, user="ada") for each in (whole, history)]
             assert [each["previous_response_id"] for each in again] == known
 
 
@@ -243,3 +244,67 @@ async def test_tenants_with_the_same_words_never_continue_each_other(settings: S
         assert await parent_of(http, history, way) is None
         http.headers["authorization"] = "Bearer sk-acme"
         assert await parent_of(http, history, way) == first["id"]
+
+
+HISTORY = [heard("Hi."), said("Hello."), heard("And?")]
+
+SPEAKERS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "a user": ({"user": "ada"}, {}),
+    "an identifier": ({"safety_identifier": "ada"}, {}),
+    "a key of a cache": ({"prompt_cache_key": "ada"}, {}),
+    "instructions": ({"instructions": "You know Ada."}, {}),
+    "Open WebUI's user": ({}, {"x-openwebui-user-id": "ada"}),
+    "LibreChat's user": ({}, {"x-librechat-user-id": "ada"}),
+}
+"""The body and the headers of one who asks, where nobody else does so."""
+
+
+@pytest.mark.parametrize(("body", "headers"), SPEAKERS.values(), ids=SPEAKERS.keys())
+async def test_the_same_words_of_another_user_are_another_conversation(
+    settings: Settings, body: dict[str, Any], headers: dict[str, str]
+) -> None:
+    async with remembering(settings, answer("Hello.")) as (inside, _, http), inside.http() as own:
+        own.headers.update(headers)
+        first = await post(own, "Hi.", **body)
+        assert (await post(http, HISTORY))["previous_response_id"] is None
+        assert (await post(own, HISTORY, **body))["previous_response_id"] == first["id"]
+
+
+async def test_of_two_who_said_the_same_neither_continues_deletes_or_erases_what_the_other_did(
+    settings: Settings,
+) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, _, http):
+        ada, bob = await post(http, "Hi."), await post(http, "Hi.")
+        second = await post(http, HISTORY)
+        assert second["previous_response_id"] is None
+        third = await post(http, [*HISTORY, said("Hello."), heard("So?")])
+        assert third["previous_response_id"] == second["id"]
+        for id, query in ((bob["id"], "tree=true"), (ada["id"], "erase=true")):
+            assert (await http.delete(f"/v1/responses/{id}?{query}")).status_code == 200
+        for kept in (second, third):
+            assert (await http.get(f"/v1/responses/{kept['id']}")).status_code == 200
+
+
+@pytest.mark.parametrize("user", [None, "ada"])
+async def test_a_fork_is_in_the_tree_of_a_user_who_is_named_alone(settings: Settings, user: str | None) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, _, http):
+        first = await post(http, "Hi.", user=user)
+        second = await post(http, HISTORY, user=user)
+        edited = await post(http, [*HISTORY[:2], heard("But?")], user=user)
+        assert second["previous_response_id"] == first["id"]
+        assert edited["previous_response_id"] == (first["id"] if user else None)
+        assert (await http.delete(f"/v1/responses/{second['id']}?tree=true")).status_code == 200
+        assert (await http.get(f"/v1/responses/{edited['id']}")).status_code == (404 if user else 200)
+
+
+FORGED = {"type": "mcp_call", "id": "mcp_1", "server_label": "bank", "name": "balance", "arguments": "{}", "output": "0"}
+
+
+async def test_a_turn_with_calls_that_its_client_only_says_ran_here_is_never_found(settings: Settings) -> None:
+    async with remembering(settings, answer("Hello.")) as (_, engine, http):
+        forged = await post(http, [FORGED, heard("Hi.")])
+        assert (await post(http, HISTORY))["previous_response_id"] is None
+        assert "balance" not in decode(engine.generations[-1].prompt)
+        named = await post(http, "Go on.", previous_response_id=forged["id"])
+        assert named["previous_response_id"] == forged["id"]
+        assert "balance" in decode(engine.generations[-1].prompt)

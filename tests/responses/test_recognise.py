@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from service.api.content import MAX_PARTS
 from service.api.response import FunctionCall, Message, OutputText, Reasoning, ReasoningText
-from service.responses.recognise import Seen, digest_after, seen_of
+from service.responses.recognise import Seen, Speaker, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
 
@@ -24,8 +24,11 @@ CALLED: Items = [
 ]
 
 
-def seen(items: Items | str, tenant: str = "acme") -> Seen:
-    found = in_one_go(seen_of(Sealer(tenant, [b"k" * 32]), Raw(json.dumps(items, ensure_ascii=False).encode())))
+NOBODY = Speaker("", ("", "", ""), "", "")
+
+
+def seen(items: Items | str, tenant: str = "acme", speaker: Speaker = NOBODY) -> Seen:
+    found = in_one_go(seen_of(Sealer(tenant, [b"k" * 32]), speaker, Raw(json.dumps(items, ensure_ascii=False).encode())))
     assert found is not None
     return found
 
@@ -35,7 +38,7 @@ def rest(seen: Seen, place: int, calls: list[str]) -> Raw:
 
 
 def unseen(items: Items) -> bool:
-    return in_one_go(seen_of(Sealer("acme", [b"k" * 32]), Raw(json.dumps(items).encode()))) is None
+    return in_one_go(seen_of(Sealer("acme", [b"k" * 32]), NOBODY, Raw(json.dumps(items).encode()))) is None
 
 
 def message(text: str, phase: Any = "final_answer") -> Message:
@@ -132,10 +135,10 @@ def test_no_text_stands_for_a_part_of_another_kind_or_in_another_place(others: t
 def test_a_text_that_is_read_in_pieces_is_the_same(text: str, escaped: bool) -> None:
     """Cut anywhere, it would lose half an escape or half a character."""
     raw = Raw(json.dumps([{"role": "user", "content": text}], ensure_ascii=escaped).encode())
-    whole = in_one_go(seen_of(Sealer("acme", [b"k" * 32]), raw))
+    whole = in_one_go(seen_of(Sealer("acme", [b"k" * 32]), NOBODY, raw))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("service.responses.recognise.PIECE_BYTES", 3)
-        assert in_one_go(seen_of(Sealer("acme", [b"k" * 32]), raw)) == whole
+        assert in_one_go(seen_of(Sealer("acme", [b"k" * 32]), NOBODY, raw)) == whole
 
 
 def test_an_output_belongs_to_its_call_and_not_to_its_id() -> None:

@@ -144,10 +144,11 @@ async def test_thinking_that_comes_back_is_the_reasoning_that_was_sampled(rememb
 
 
 async def test_a_history_is_the_next_turn_of_its_conversation(inside: Inside, http: httpx.AsyncClient) -> None:
-    first = await ask(http, [{"role": "user", "content": "My name is Ada."}], system="Be kind.", thinking=THINKING)
+    said: Any = {"system": "Be kind.", "metadata": {"user_id": "ada"}}
+    first = await ask(http, [{"role": "user", "content": "My name is Ada."}], **said, thinking=THINKING)
     for content in (first["content"], [first["content"][-1]], text(first)):
         more: Any = [{"role": "assistant", "content": content}, {"role": "user", "content": "What is my name?"}]
-        given = folded(await stream(http, [{"role": "user", "content": "My name is Ada."}, *more], system="Be brief."))
+        given = folded(await stream(http, [{"role": "user", "content": "My name is Ada."}, *more], **said))
         stored = (await http.get(f"/v1/responses/{given['id'].replace('msg_', 'resp_')}")).json()
         assert stored["previous_response_id"] == first["id"].replace("msg_", "resp_")
         assert "Ada" in text(given)

@@ -20,7 +20,7 @@ local function inherited(tenant, digits, parent, pin)
     from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
   else
     local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
-      'chain_messages', 'chain_bytes', 'chain_held')
+      'chain_messages', 'chain_bytes', 'chain_held', 'said')
     if not above[1] or gone(tenant, above[1], idle_us)
       or (above[3] and not holds(key('pins', tenant, parent), pin)) then
       return nil, { 'missing' }
@@ -30,7 +30,7 @@ local function inherited(tenant, digits, parent, pin)
       return nil, { 'long' }
     end
     from = { deleted = above[3], root = above[1], depth = above[2] + 1, messages = above[6], bytes = above[7],
-      held = above[8] or 0 }
+      held = above[8] or 0, said = above[9] }
   end
   if max_bytes > 0 and from.held + room > max_bytes then
     return nil, { 'large' }
@@ -59,11 +59,10 @@ local function not_to_add(known, root)
   end
 end
 
--- Write the turn's blobs and its node; a job takes so many bytes more. Its parent has one child more, and is no leaf. It began
--- at `score`, or earlier where it was `created` before.
-local function add_node(tenant, parent, from, score, job_bytes, created)
+-- Write the turn's blobs and its node; a job takes so many bytes more. Its parent has one child more, and is no leaf.
+local function add_node(tenant, parent, from, score, job_bytes)
   local held = held_for(tenant, from.depth, #messages_blob, #response_blob) + job_bytes
-    + (say(tenant, digits, said, created or score) and WORDS_BYTES or 0)
+    + (say(tenant, digits, said) and WORDS_BYTES or 0)
   local made = show(tenant, digits, pictures)
   redis.call('MSET', messages, messages_blob, response, response_blob)
   redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
@@ -73,6 +72,9 @@ local function add_node(tenant, parent, from, score, job_bytes, created)
   if has_path(from.depth) then
     local path = path_from(tenant, parent)
     redis.call('HSET', node, 'path', path)
+  end
+  if from.said and continuable == '1' then
+    note_continued(tenant, parent)
   end
   place_tree(tenant, from.root, score)
   count(tenant, 'responses', 1)

@@ -24,7 +24,7 @@
 -- A node's fields: parent, root, depth (a root has 1), children, status, continuable, digest, created and
 -- touched (µs), messages_bytes, response_bytes, held (held.lua), chain_messages, chain_bytes and chain_held (the sums of
 -- messages, of their bytes and of `held` from the root, as they were when the turn was added); at some depths path
--- (walk.lua); once deleted, `deleted` with the token of the call that did it; `erased` when its messages were too, and
+-- (walk.lua); said and continued (said.lua); once deleted, `deleted` with the token of the call that did it; `erased` when its messages were too, and
 -- `has_erased` on the root of a tree with such a turn, and `redactions`, how often a part of them was (redact.lua); `named`
 -- on the root of a tree that ever had a conversation; `pictures` (pictures.lua); and those of a background response (submit.lua).
 

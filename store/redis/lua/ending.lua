@@ -19,8 +19,8 @@
 local function ending_of(tenant, digits)
   local turn = { tenant = tenant, digits = digits, node = key('node', tenant, digits), job = key('job', tenant, digits) }
   turn.mode, turn.root, turn.parent, turn.depth, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation,
-    turn.created, turn.chain_held = unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held',
-      'digest', 'status', 'joins', 'created', 'chain_held'))
+    turn.chain_held = unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held',
+      'digest', 'status', 'joins', 'chain_held'))
   turn.written, turn.log_bytes, turn.snapshot_bytes, turn.steers =
     unpack(redis.call('HMGET', turn.job, 'last', 'log_bytes', 'snapshot_bytes', 'steers'))
   turn.kept = turn.mode == 'stream' or turn.fleeting
@@ -45,14 +45,18 @@ end
 local function end_job(turn, ended)
   local tenant, digits, node = turn.tenant, turn.digits, turn.node
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
-  local above_messages, above_bytes = 0, 0
+  local above_messages, above_bytes, above_said = 0, 0, nil
   if turn.parent ~= '' then
-    above_messages, above_bytes = unpack(redis.call('HMGET', key('node', tenant, turn.parent), 'chain_messages', 'chain_bytes'))
+    above_messages, above_bytes, above_said = unpack(redis.call('HMGET', key('node', tenant, turn.parent), 'chain_messages',
+      'chain_bytes', 'said'))
   end
   spend(tenant, ended.spent)
   local score, held = next_score(clock), held_for(tenant, tonumber(turn.depth), #ended.messages, #ended.response)
-  if not turn.fleeting and say(tenant, digits, ended.said, turn.created) then
+  if not turn.fleeting and say(tenant, digits, ended.said) then
     held = held + WORDS_BYTES
+  end
+  if above_said and not turn.fleeting and ended.continuable == '1' then
+    note_continued(tenant, turn.parent)
   end
   local made = show(tenant, digits, ended.pictures)
   redis.call('MSET', messages, ended.messages, response, ended.response)

@@ -47,7 +47,7 @@ local function is_strange(tenant, digits, name)
   local index, field = said_in(tenant, name)
   if index then
     local named = is('hash', index) and redis.call('HGET', index, field)
-    return named and not has_words(tenant, digits_of(named), field)
+    return named and not count_of(named) and not has_words(tenant, digits_of(named), field)
   end
   local place, member = place_of(tenant, digits, name)
   if not score_in(place, member) then
@@ -305,15 +305,16 @@ local function rightly_listed(turn)
   return turn.listed_score and (not created or turn.listed_score == created)
 end
 
--- Whether the index of words names a turn that has some, and that may have them.
+-- Whether the index of words names a turn that has some, and that may have them, or counts it.
 local function rightly_said(turn)
   local said = turn.fields.said
   if not said then
     return true
   end
   local index, name = entry_of(turn.tenant, said)
-  return #said == WORDS_LENGTH and not turn.fields.deleted and is('hash', index)
-    and redis.call('HGET', index, name) == bytes_of(turn.digits)
+  local entry = is('hash', index) and redis.call('HGET', index, name)
+  return #said == WORDS_LENGTH and not turn.fields.deleted and entry
+    and (entry == bytes_of(turn.digits) or count_of(entry) ~= nil)
 end
 
 -- Of a picture how many turns show it, -1 for no number, and the length of its bytes, 0 where it is missing.

@@ -4,9 +4,10 @@
 --
 -- Arguments: tenant   whose turns they are
 --            digests  the digests of the words (store/turn.py), the longest words first, in one string
+--            forks    1 if a turn that another one continues may be found, else 0
 -- Result:    {'ok', the place of the digest, from 0 on, the turn's digits} | {'missing'}
--- Invariant: nothing changes, not even the order of use. A turn that may not be continued is not found; a name in the index
---            decides nothing, the whole digest in the node does.
+-- Invariant: nothing changes, not even the order of use. A turn that may not be continued is not found, and neither is one of
+--            several with the same words; a name in the index decides nothing, the whole digest in the node does.
 
 local function digest_at(at)
   return string.sub(digests, (at - 1) * WORDS_LENGTH + 1, at * WORDS_LENGTH)
@@ -17,14 +18,14 @@ for at = 1, #digests / WORDS_LENGTH do
   names[at] = select(2, entry_of(tenant, digest_at(at)))
 end
 for at, named in ipairs(redis.call('HMGET', index, unpack(names))) do
-  local found = named and digits_of(named)
-  local said, root, continuable, deleted, erased
+  local found = named and not count_of(named) and digits_of(named)
+  local said, root, continuable, deleted, erased, continued
   if found then
-    said, root, continuable, deleted, erased = unpack(redis.call('HMGET', key('node', tenant, found), 'said', 'root',
-      'continuable', 'deleted', 'erased'))
+    said, root, continuable, deleted, erased, continued = unpack(redis.call('HMGET', key('node', tenant, found), 'said',
+      'root', 'continuable', 'deleted', 'erased', 'continued'))
   end
   if said and said == digest_at(at) and continuable == '1' and not deleted and not erased
-    and not gone(tenant, root, idle_us) then
+    and (forks == '1' or not continued) and not gone(tenant, root, idle_us) then
     return { 'ok', at - 1, found }
   end
 end

@@ -60,7 +60,7 @@ function repairs.list(turn)
   end
 end
 
--- A turn whose words the index has of another one, which has them, has none.
+-- A turn whose words the index has of another one, which has them, too, is counted with that.
 function repairs.said(turn)
   local said = turn.fields.said
   local index, name = entry_of(turn.tenant, said)
@@ -68,8 +68,10 @@ function repairs.said(turn)
     return -- the key goes in the next round
   end
   local named = redis.call('HGET', index, name)
-  if #said ~= 32 or turn.fields.deleted or (named and has_words(turn.tenant, digits_of(named), name)) then
+  if #said ~= WORDS_LENGTH or turn.fields.deleted then
     silence(turn)
+  elseif named and has_words(turn.tenant, digits_of(named), name) then
+    redis.call('HSET', index, name, '#2')
   else
     redis.call('HSET', index, name, bytes_of(turn.digits))
   end

@@ -57,13 +57,13 @@ local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
 local before = 0
 if parent ~= '' then
   local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'chain_messages',
-    'chain_bytes', 'chain_held')
+    'chain_bytes', 'chain_held', 'said')
   before = above[1] and tree_use(above[1]) or 0
   if before == 0 then
     return { 'missing' }
   end
   from = { root = above[1], depth = above[2] + 1, deleted = above[3], messages = above[4], bytes = above[5],
-    held = above[6] or 0 }
+    held = above[6] or 0, said = above[7] }
 end
 if source ~= '' then
   if not has_archive() or now_ms > asked_ms + fence_ms then
@@ -82,7 +82,7 @@ if (max_responses > 0 and deleted == '' and responses_now >= max_responses)
   return { 'full' }
 end
 
-add_node(tenant, parent, from, exact(used), 0, exact(created))
+add_node(tenant, parent, from, exact(used), 0)
 place_tree(tenant, from.root, exact(math.max(before, used)))
 redis.call('HSET', node, 'created', exact(created))
 if background ~= '' then

@@ -1,11 +1,13 @@
 --- include held
 -- Shared by the scripts that add turns, change them or take them away: which turn of a tenant ends with which words.
--- Invariant: `said` of a node is the digest of all that was said up to the end of the turn (store/turn.py), and the hash
--- said:TENANT has its first bytes with the digits of the turn, as bytes. A turn has `said` where that names it, and only there:
--- so of turns with the same words the newest alone has it. A turn that was deleted, or lost a message or an item, has none.
+-- Invariant: `said` of a node is the digest of all that was said up to the end of the turn (store/turn.py). The hash said:TENANT
+-- has, under the first bytes of that, the digits of the turn, as bytes; or '#' and how many turns said so, where another one
+-- did, too, since the first of them: then nobody can tell whose turn is meant, and none is found until the last has gone.
+-- A turn that was deleted, or lost a message or an item, has no `said`.
 
 local WORDS_BYTES = 92 -- what both take, as held.lua counts: 88 in Valkey 9, and 97 in Redis 7
 local WORDS_LENGTH = 16 -- of a digest, as store/turn.py has it
+local DIGITS_BYTES = 16 -- of an entry that names a turn
 
 local function bytes_of(digits)
   return (string.gsub(digits, '%x%x', function(two)
@@ -24,33 +26,41 @@ local function entry_of(tenant, said)
   return shard_key('said:' .. tenant), string.sub(said, 1, 8)
 end
 
--- Whether a turn that began at `created` has these words from now on, as no newer one has them. One that had them has none.
-local function say(tenant, digits, said, created)
+-- How many turns an entry counts; nil for one that names its only turn.
+local function count_of(entry)
+  return #entry < DIGITS_BYTES and tonumber(string.sub(entry, 2)) or nil
+end
+
+-- A turn has these words from now on; whether it takes WORDS_BYTES more for them.
+local function say(tenant, digits, said)
   if said == '' then
     return false
   end
+  local node, own = key('node', tenant, digits), bytes_of(digits)
   local index, name = entry_of(tenant, said)
-  local named = redis.call('HGET', index, name)
-  local before = named and digits_of(named)
-  if before and before ~= digits then
-    local node = key('node', tenant, before)
-    local its, since, held = unpack(redis.call('HMGET', node, 'said', 'created', 'held'))
-    if its and (tonumber(since) or 0) > tonumber(created) then
-      return false
-    elseif its then
-      redis.call('HDEL', node, 'said')
-      note_held(tenant, before, held or 0, (held or 0) - WORDS_BYTES)
-    end
+  local entry, known = redis.call('HGET', index, name), redis.call('HGET', node, 'said')
+  if not entry or entry == own then
+    redis.call('HSET', index, name, own)
+  elseif not known then
+    redis.call('HSET', index, name, '#' .. (count_of(entry) or 1) + 1)
   end
-  redis.call('HSET', index, name, bytes_of(digits))
-  redis.call('HSET', key('node', tenant, digits), 'said', said)
-  return true
+  redis.call('HSET', node, 'said', said)
+  return not known
+end
+
+-- A turn with words has a child that can be continued: whoever says the same words may be another one.
+local function note_continued(tenant, digits)
+  redis.call('HSET', key('node', tenant, digits), 'continued', '1')
 end
 
 -- A turn that had these words has none from now on; its node says so, or goes.
 local function unsay(tenant, digits, said)
   local index, name = entry_of(tenant, said)
-  if redis.call('HGET', index, name) == bytes_of(digits) then
+  local entry = redis.call('HGET', index, name)
+  local left = entry and (count_of(entry) or 1) - 1
+  if left == 0 then
     redis.call('HDEL', index, name)
+  elseif left then
+    redis.call('HSET', index, name, '#' .. left)
   end
 end

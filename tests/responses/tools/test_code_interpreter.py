@@ -11,6 +11,7 @@ from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
 from tests.support.responses.samples import harmony
 from tests.support.sandbox.sandboxes import bare
+from tests.support.service.background import changed
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import asking
@@ -81,6 +82,19 @@ async def test_variables_outlive_a_response_of_one_conversation(settings: Settin
 
     assert {call.container_id for call in (*ran(first), *ran(second))} == {ran(first)[0].container_id}
     assert [call.outputs[0].logs for call in ran(second)] == ["21\n", "22\n"]
+
+
+async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalSandbox) -> None:
+    engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("It is gone.")])
+    remembered = changed(settings, chats="remembered")
+    async with serving(remembered, engine, sandbox=sandbox) as service, service.client() as client:
+        first = await ask(client, input="Keep 20.")
+        history: Any = [("user", "Keep 20."), ("assistant", "Kept."), ("user", "Say it.")]
+        second = await ask(client, input=[{"role": role, "content": text} for role, text in history], include=OUTPUTS)
+
+    assert (second.previous_response_id, second.output_text) == (first.id, "It is gone.")
+    assert "NameError" in ran(second)[0].outputs[0].logs
+    assert ran(second)[0].container_id != ran(first)[0].container_id
 
 
 async def test_a_container_may_be_named_without_a_stored_history(settings: Settings, sandbox: LocalSandbox) -> None:

@@ -37,8 +37,10 @@ async def say(
     return id
 
 
-async def found(store: ConversationHistoryStore, *digests: bytes, tenant: str = TENANT) -> tuple[int, str] | None:
-    return await store.recognise(tenant, KEY, digests or [DIGEST])
+async def found(
+    store: ConversationHistoryStore, *digests: bytes, tenant: str = TENANT, forks: bool = True
+) -> tuple[int, str] | None:
+    return await store.recognise(tenant, KEY, digests or [DIGEST], forks=forks)
 
 
 async def test_the_first_digest_that_is_known_is_the_one_that_is_found(store: ConversationHistoryStore) -> None:
@@ -82,18 +84,43 @@ async def test_a_turn_that_lost_something_is_found_no_more(
 
 
 async def test_what_can_t_be_a_digest_is_refused(store: ConversationHistoryStore) -> None:
-    assert await store.recognise(TENANT, KEY, []) is None
+    assert await store.recognise(TENANT, KEY, [], forks=True) is None
     assert await found(store, *map(words, range(MOST_DIGESTS))) is None
     for digests in ([b"short"], list(map(words, range(MOST_DIGESTS + 1)))):
         with pytest.raises(ValueError, match="digests must be 64 or fewer, each of 16 bytes"):
-            await store.recognise(TENANT, KEY, digests)
+            await store.recognise(TENANT, KEY, digests, forks=True)
     with pytest.raises(ValueError, match="has 5 bytes, and must have 16"):
         Turn(store.new_id(), None, Status.COMPLETED, (), b"{}", said=b"short")
 
 
-async def test_of_turns_with_the_same_words_the_newest_is_the_one_that_began_last(jobs: Jobs) -> None:
-    await submit(jobs)
+async def test_of_turns_with_the_same_words_none_is_found_until_all_of_them_are_gone(
+    store: ConversationHistoryStore,
+) -> None:
+    first, second = await say(store), await say(store)
+    assert await found(store) is None
+    await store.forget(TENANT, second)
+    assert await found(store) is None
+    await store.forget(TENANT, first)
+    third = await say(store)
+    assert await found(store) == (0, third)
+    await store.append(TENANT, with_words(turn(third, text=third), DIGEST))  # a retry
+    assert await found(store) == (0, third)
+
+
+async def test_a_turn_that_is_continued_is_found_as_a_fork_alone(jobs: Jobs) -> None:
+    store, root = jobs.history, await say(jobs.history)
+    await say(store, words(1), parent=root, status=Status.FAILED)
+    await submit(jobs, parent=root)
+    assert await found(store, forks=False) == (0, root)
     (job,) = (await jobs.claim(0, 1)).jobs
-    newer = await say(jobs.history)
-    await jobs.finish(job.lease, with_words(turn(job.lease.id), DIGEST), Entry(9, b"the end"))
-    assert await found(jobs.history) == (0, newer)
+    await jobs.finish(job.lease, turn(job.lease.id, root), Entry(9, b"the end"))
+    assert (await found(store, forks=False), await found(store)) == (None, (0, root))
+
+
+async def test_a_turn_that_is_continued_in_the_foreground_is_found_as_a_fork_alone(
+    store: ConversationHistoryStore,
+) -> None:
+    root = await say(store)
+    child = await say(store, words(1), parent=root)
+    assert (await found(store, forks=False), await found(store)) == (None, (0, root))
+    assert await found(store, words(1), DIGEST, forks=False) == (0, child)

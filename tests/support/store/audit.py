@@ -6,7 +6,7 @@ another.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import msgspec
@@ -174,12 +174,15 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
         if stored != expected:
             wrong.append(f"{name} are {stored}, not {expected}")
     named = {
-        (tenant, digits.hex()): name
-        for key, tenant in _orders(own, "said").items()
-        for name, digits in own[key].items()
+        (tenant, name): entry for key, tenant in _orders(own, "said").items() for name, entry in own[key].items()
     }
-    spoken = {turn: node["said"].encode("latin-1")[:SAID_NAME] for turn, node in nodes.items() if "said" in node}
-    if named != spoken:
+    spoken = defaultdict[tuple[str, bytes], list[bytes]](list)
+    for (tenant, digits), node in nodes.items():
+        if "said" in node:
+            spoken[tenant, node["said"].encode("latin-1")[:SAID_NAME]].append(bytes.fromhex(digits))
+    if named.keys() != spoken.keys() or any(
+        named[words] != b"#%d" % len(turns) and [named[words]] != turns for words, turns in spoken.items()
+    ):
         wrong.append(f"the index of what was said has {named}, not {spoken}")
     leaves, listed = _ordered(own, "leaves"), _ordered(own, "conversations")
     if leaves != {leaf: float(nodes[leaf]["touched"]) for leaf in _leaves(nodes) - tombstones}:

@@ -41,7 +41,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "chain": lambda store, id: store.chain(TENANT, id),
     "pin": lambda store, id: store.pin(TENANT, id, store.token()),
     "append": lambda store, id: store.append(TENANT, turn(store.new_id(id), id)),
-    "recognise": lambda store, id: store.recognise(TENANT, "key", [bytes(16)]),
+    "recognise": lambda store, id: store.recognise(TENANT, "key", [bytes(16)], forks=True),
     "unpin": lambda store, id: store.unpin(TENANT, id, "pin"),
     "get": lambda store, id: store.get(TENANT, id),
     "find": lambda store, id: store.find(TENANT, id),
