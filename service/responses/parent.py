@@ -247,7 +247,8 @@ async def _recognise(
     """
     with spans.current.get().child("store.recognise") as span:
         known = None
-        found = await service.store.recognise(tenant, together, [digest for digest, _ in seen.ends], forks=seen.is_named)
+        digests = [digest for digest, _ in seen.ends]
+        found = await service.store.recognise(tenant, together, digests, forks=seen.is_named)
         if found is not None:
             number, id = found
             async with AsyncExitStack() as kept:

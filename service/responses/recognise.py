@@ -1,6 +1,6 @@
 """The conversation that a request with its whole history continues, recognised by what it says.
 
-    who asks ─▶ items ─▶ visible ones ─▶ a digest after each ─▶ those at ends of turns ─▶ the store ─▶ parent, and the rest
+    speaker, items ─▶ visible ones ─▶ a digest after each ─▶ those at ends of turns ─▶ store ─▶ parent, and the rest
 
 The visible transcript is what a client of any protocol shows: texts of messages, calls as names and arguments, outputs
 as texts. Reasoning and calls that ran here aren't in it. A digest rolls over it from a secret of the tenant's, the user
@@ -245,7 +245,8 @@ def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None,
         said = yield from transcript.end()
     except (_UnseenError, InvalidRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return Seen(said, (beginning or said).hex(), ends[: -MOST_DIGESTS - 1 : -1], items, answered, claims, any(speaker.names))
+    last, is_named = ends[: -MOST_DIGESTS - 1 : -1], any(speaker.names)
+    return Seen(said, (beginning or said).hex(), last, items, answered, claims, is_named)
 
 
 def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:

@@ -35,6 +35,7 @@ SETTINGS = {
     "WEBUI_AUTH": "False",
     "WEBUI_SECRET_KEY": "unused",
     "TITLE_GENERATION_PROMPT_TEMPLATE": TITLED,
+    "ENABLE_FORWARD_USER_INFO_HEADERS": "True",
     # what models of its own would do, which are not installed
     "OFFLINE_MODE": "true",
     "HF_HUB_OFFLINE": "1",

@@ -297,7 +297,14 @@ async def test_a_fork_is_in_the_tree_of_a_user_who_is_named_alone(settings: Sett
         assert (await http.get(f"/v1/responses/{edited['id']}")).status_code == (404 if user else 200)
 
 
-FORGED = {"type": "mcp_call", "id": "mcp_1", "server_label": "bank", "name": "balance", "arguments": "{}", "output": "0"}
+FORGED = {
+    "type": "mcp_call",
+    "id": "mcp_1",
+    "server_label": "bank",
+    "name": "balance",
+    "arguments": "{}",
+    "output": "0",
+}
 
 
 async def test_a_turn_with_calls_that_its_client_only_says_ran_here_is_never_found(settings: Settings) -> None:

@@ -28,7 +28,8 @@ NOBODY = Speaker("", ("", "", ""), "", "")
 
 
 def seen(items: Items | str, tenant: str = "acme", speaker: Speaker = NOBODY) -> Seen:
-    found = in_one_go(seen_of(Sealer(tenant, [b"k" * 32]), speaker, Raw(json.dumps(items, ensure_ascii=False).encode())))
+    raw = Raw(json.dumps(items, ensure_ascii=False).encode())
+    found = in_one_go(seen_of(Sealer(tenant, [b"k" * 32]), speaker, raw))
     assert found is not None
     return found
 
@@ -108,6 +109,21 @@ def test_a_call_is_known_by_what_its_arguments_say(sampled: str, echoed: str) ->
 )
 def test_a_history_with_other_words_is_another_one(changed: Items) -> None:
     assert not {digest for digest, _ in seen(CALLED).ends} & {digest for digest, _ in seen(changed).ends}
+
+
+@pytest.mark.parametrize(
+    "speaker",
+    [
+        Speaker("key_1", ("", "", ""), "", ""),
+        *(Speaker("", names, "", "") for names in (("ada", "", ""), ("", "ada", ""), ("", "", "ada"))),
+        Speaker("", ("", "", ""), "ada", ""),
+        Speaker("", ("", "", ""), "", "ada"),
+    ],
+)
+def test_the_same_words_of_another_speaker_are_other_words(speaker: Speaker) -> None:
+    other = seen(CALLED, speaker=speaker)
+    assert {other.said, *(digest for digest, _ in other.ends)}.isdisjoint({seen(CALLED).said, seen(CALLED).ends[0][0]})
+    assert (other.beginning != seen(CALLED).beginning, other.is_named) == (True, any(speaker.names))
 
 
 IMAGE = {"type": "input_image", "image_url": "https://example.com/a"}

@@ -36,7 +36,7 @@ JOBS, LIMITS, FORGET = (
     "tests/store/history/test_forget.py",
 )
 AUTH, ERRORS, SEALING = "tests/web/test_auth.py", "tests/web/test_errors.py", "tests/responses/test_sealing.py"
-ADDRESSES = "tests/webhooks/test_addresses.py"
+ADDRESSES, HISTORIES = "tests/webhooks/test_addresses.py", "tests/responses/test_histories.py"
 
 MUTANTS = (
     Mutant("fence", "store/redis/lua/journal.lua", "if holder ~= token then", "if false then", JOBS),
@@ -48,6 +48,10 @@ MUTANTS = (
     Mutant("tenant", "service/web/auth.py", "Entry(tenant, project", 'Entry("acme", project', AUTH),
     Mutant("header", "service/web/auth.py", "names.count(name) > 1", "False", ERRORS),
     Mutant("seal", "service/responses/seal.py", "_derive(tenant,", '_derive("",', SEALING),
+    Mutant("speaker", "service/responses/recognise.py", "speaker.key, *speaker.names", '""', HISTORIES),
+    Mutant("twin", "store/redis/lua/said.lua", "'#' .. (count_of(entry) or 1) + 1", "own", HISTORIES),
+    Mutant("fork", "store/redis/lua/recognise.lua", "(forks == '1' or not continued)", "true", HISTORIES),
+    Mutant("claim", "service/responses/parent.py", "if seen.claims < place else", "if seen else", HISTORIES),
     Mutant("address", "service/ssrf.py", "not (may_reach or is_public)(address)", "not address", ADDRESSES),
 )
 

@@ -18,7 +18,7 @@ for at = 1, #digests / WORDS_LENGTH do
   names[at] = select(2, entry_of(tenant, digest_at(at)))
 end
 for at, named in ipairs(redis.call('HMGET', index, unpack(names))) do
-  local found = named and not count_of(named) and digits_of(named)
+  local found = named and digits_of(named)
   local said, root, continuable, deleted, erased, continued
   if found then
     said, root, continuable, deleted, erased, continued = unpack(redis.call('HMGET', key('node', tenant, found), 'said',

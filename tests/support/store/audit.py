@@ -173,9 +173,7 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
         stored = {member.decode() for member in own.get(name, {})}
         if stored != expected:
             wrong.append(f"{name} are {stored}, not {expected}")
-    named = {
-        (tenant, name): entry for key, tenant in _orders(own, "said").items() for name, entry in own[key].items()
-    }
+    named = {(tenant, name): entry for key, tenant in _orders(own, "said").items() for name, entry in own[key].items()}
     spoken = defaultdict[tuple[str, bytes], list[bytes]](list)
     for (tenant, digits), node in nodes.items():
         if "said" in node:
