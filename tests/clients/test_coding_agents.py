@@ -16,7 +16,11 @@ pytestmark = pytest.mark.clients
 SECONDS = 120
 
 
-@pytest.mark.parametrize("name", KINDS)
+SLOW = {"qwen": pytest.mark.full}
+"""It takes four seconds to start, each of six times."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in KINDS])
 def test_six_turns_with_tools_are_one_conversation_though_one_was_killed_amid_its_tool(
     redis_url: str, tmp_path: Path, name: str
 ) -> None:
