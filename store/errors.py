@@ -156,12 +156,16 @@ class Steered(IdError):
 
 
 class QueueFull(StoreError):
-    """The queue of the shard is at its limit: of jobs, or of the bytes of their event logs."""
+    """The queue of the shard is at its limit: of jobs, or of the bytes of their event logs; of all, or of those that have
+    hours.
+    """
 
-    def __init__(self, most: int, *, what: Literal["jobs", "bytes"] = "jobs") -> None:
-        super().__init__(f"{most} jobs wait already" if what == "jobs" else f"jobs with {most} bytes wait already")
+    def __init__(self, most: int, *, what: Literal["jobs", "bytes"] = "jobs", hours: bool = False) -> None:
+        whose = "jobs that have hours" if hours else "jobs"
+        super().__init__(f"{most} {whose} wait already" if what == "jobs" else f"{whose} with {most} bytes wait already")
         self.most = most
         self.what = what
+        self.hours = hours
 
 
 class RegistryMoved(StoreError):
