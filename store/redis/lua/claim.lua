@@ -52,8 +52,11 @@ local function next_at(levels)
   end
 end
 
--- Whether jobs wait at any of these levels, up to the last one from which to take them.
-local function any_waits(levels)
+-- Whether to look for a job at these levels: all are to be taken from, or jobs wait at one that is.
+local function asks_for(levels)
+  if levels[#levels] <= most_level then
+    return true
+  end
   for _, level in ipairs(levels) do
     if level <= most_level and redis.call('ZCARD', level_key('queued', level)) > 0 then
       return true
@@ -230,7 +233,7 @@ for _, member in ipairs(cancelled) do
 end
 for _, level in ipairs({ 1, ORDINARY, WINDOWED }) do
   local levels = TURNS[level]
-  while #taken < most and any_waits(levels) do
+  while #taken < most and asks_for(levels) do
     local tenant, digits, since = next_at(levels)
     if not tenant then
       break
