@@ -47,7 +47,7 @@ class BackgroundSettings(Part):
     """For how long after its end the events of a background response can be streamed again."""
     max_log_bytes: int = Field(1024 * MIB, ge=MIB)
     """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
-    first are deleted for new ones; those of responses that wait may have half of it, those that have hours a quarter."""
+    first are deleted for new ones; those of responses that wait may have half of it, those with hours a quarter."""
     webhook_url: str = ""
     """Where the end of each background response is sent: an http or https URL. Empty sends none. One that begins with
     private+, as private+http://10.0.0.5/hook, may lead to a private, local or otherwise special address."""

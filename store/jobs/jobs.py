@@ -128,13 +128,14 @@ class Jobs:
         """Accept a response as a child of its parent, which is then kept until it ends; a retry changes nothing.
 
         Jobs of a tenant's `group` in one shard wait where the first of them did, before what came behind it. One that
-        `hurries` waits before all of its tenant's at its priority that don't. `turn` has the status queued; `entry` begins its log. With `streams` its events are
-        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A `steerable`
-        one takes steers while it is under way. With a `conversation`, whose tip is the parent, `pin` is the hold of
-        that, which ends here: from now on the job holds it until its end, when it is added there; a fleeting
-        one does neither. A retry stores one again that has ended and was deleted meanwhile, as with `append`. A server
-        that stood still accepts no job after its caller was told of a failure. Raises QueueFull, the errors of
-        `append`, and with a conversation ConversationNotFound and ConversationMoved.
+        `hurries` waits before all of its tenant's at its priority that don't. `turn` has the status queued; `entry`
+        begins its log. With `streams` its events are kept for a while after its end. A `fleeting` one is deleted with
+        its log, and can't be continued. A `steerable` one takes steers while it is under way. With a `conversation`,
+        whose tip is the parent, `pin` is the hold of that, which ends here: from now on the job holds it until its
+        end, when it is added there; a fleeting one does neither. A retry stores one again that has ended and was
+        deleted meanwhile, as with `append`. A server that stood still accepts no job after its caller was told of a
+        failure. Raises QueueFull, the errors of `append`, and with a conversation ConversationNotFound and
+        ConversationMoved.
         """
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
@@ -178,11 +179,11 @@ class Jobs:
             raise QueueFull(most, what="jobs" if word == b"queue" else "bytes", hours=part > 1)
 
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
-        """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.
+        """Take up to `most` jobs of a shard to work on them, in their order, once those whose lease ran out wait again.
 
-        With 0 the latter only go back into the queue, and the claim names the tenants that are next. None is taken
-        where no job waits up to `level`, and of jobs with hours none where that is not their level. A lease is short until its holder first calls `renew` or `write`, and only then it counts as
-        a try. Raises StoreUnavailable.
+        With 0 that is all it does, and the claim names the tenants that are next. None is taken from
+        behind `level`, but where others take turns with one whose job waits before that. A lease is short until its
+        holder first calls `renew` or `write`, and only then it counts as a try. Raises StoreUnavailable.
         """
         keys, token = self._keyspace.all_shards()[shard], self.history.token()
         _, now, rescued, running, first, waiting, *rows = await self._server.run(
@@ -259,7 +260,7 @@ class Jobs:
         return Renewal(told[: int(lost)], told[int(lost) :])
 
     async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
-        """Put a job back into the queue, before all that have not begun; `failed` counts this try as a failure.
+        """Put a job back into the queue, before its tenant's that have not begun; `failed` counts this try as a failure.
 
         One that `gives_way` waits at the level of its priority, behind other tenants there. Raises StoreUnavailable;
         the lease then ends by itself.

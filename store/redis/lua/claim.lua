@@ -1,6 +1,6 @@
 --- include hearing
 --- include queueing
--- Take the jobs that are next, to work on them: those whose lease ran out before all others. Cancelled ones whose lease
+-- Take the jobs that are next, to work on them: those whose lease ran out before all others of their tenants. Cancelled ones whose lease
 -- ran out, which only have to be ended, are added.
 --
 -- Arguments: token       names whoever takes them, and this call among its retries
