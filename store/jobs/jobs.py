@@ -181,9 +181,9 @@ class Jobs:
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
         """Take up to `most` jobs of a shard to work on them, in their order, once those whose lease ran out wait again.
 
-        With 0 that is all it does, and the claim names the tenants that are next. None is taken from
-        behind `level`, but where others take turns with one whose job waits before that. A lease is short until its
-        holder first calls `renew` or `write`, and only then it counts as a try. Raises StoreUnavailable.
+        With 0 no more is done, and the claim names the tenants that are next. None is taken from behind `level`, but
+        where others take turns with one whose job waits before that. A lease is short until its holder first calls
+        `renew` or `write`, and only then it counts as a try. Raises StoreUnavailable.
         """
         keys, token = self._keyspace.all_shards()[shard], self.history.token()
         _, now, rescued, running, first, waiting, *rows = await self._server.run(
@@ -260,7 +260,7 @@ class Jobs:
         return Renewal(told[: int(lost)], told[int(lost) :])
 
     async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
-        """Put a job back into the queue, before its tenant's that have not begun; `failed` counts this try as a failure.
+        """Put a job back into the queue, before its tenant's that have not begun; with `failed` this try counts as one.
 
         One that `gives_way` waits at the level of its priority, behind other tenants there. Raises StoreUnavailable;
         the lease then ends by itself.

@@ -16,8 +16,8 @@ GIB = 1 << 30
 
 
 class Priority(IntEnum):
-    """The priority of a job: of a tenant's, those with a lower number start first. 0 is for jobs that had begun. PRIORITY
-    goes before other tenants' jobs as well, and jobs that have hours behind them.
+    """The priority of a job: of a tenant's, those with a lower number start first. 0 is for jobs that had begun.
+    PRIORITY goes before other tenants' jobs as well, and jobs that have hours go behind them.
     """
 
     PRIORITY = 1

@@ -1,7 +1,7 @@
 --- include hearing
 --- include queueing
--- Take the jobs that are next, to work on them: those whose lease ran out before all others of their tenants. Cancelled ones whose lease
--- ran out, which only have to be ended, are added.
+-- Take the jobs that are next, to work on them: those whose lease ran out before all others of their tenants. Cancelled
+-- ones whose lease ran out, which only have to be ended, are added.
 --
 -- Arguments: token       names whoever takes them, and this call among its retries
 --            not_after   the ms after which the caller has given up
