@@ -260,7 +260,7 @@ class Jobs:
         return Renewal(told[: int(lost)], told[int(lost) :])
 
     async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
-        """Put a job back into the queue, before its tenant's that have not begun; with `failed` this try counts as one.
+        """Put a job back into the queue, before its tenant's that have not begun; `failed` counts it as a failed try.
 
         One that `gives_way` waits at the level of its priority, behind other tenants there. Raises StoreUnavailable;
         the lease then ends by itself.
