@@ -156,12 +156,18 @@ class Steered(IdError):
 
 
 class QueueFull(StoreError):
-    """The queue of the shard is at its limit: of jobs, or of the bytes of their event logs."""
+    """The queue of the shard is at its limit, of all jobs or of those that have hours: of their number, or of the bytes
+    of their event logs.
+    """
 
-    def __init__(self, most: int, *, what: Literal["jobs", "bytes"] = "jobs") -> None:
-        super().__init__(f"{most} jobs wait already" if what == "jobs" else f"jobs with {most} bytes wait already")
+    def __init__(self, most: int, *, what: Literal["jobs", "bytes"] = "jobs", hours: bool = False) -> None:
+        those = "jobs that have hours" if hours else "jobs"
+        super().__init__(
+            f"{most} {those} wait already" if what == "jobs" else f"{those} with {most} bytes wait already"
+        )
         self.most = most
         self.what = what
+        self.hours = hours
 
 
 class RegistryMoved(StoreError):

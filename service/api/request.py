@@ -254,7 +254,8 @@ TIERS: dict[str, str] = {
     "scale": "default",
     "ultrafast": "default",
 }
-"""Service tiers and their echoes. A tier decides which background responses start first; flex waits for all others."""
+"""Service tiers and their echoes. A tier decides which of its tenant's background responses start first; flex waits
+for all others of these."""
 
 
 class CreateRequest(msgspec.Struct, frozen=True):

@@ -74,14 +74,12 @@ async def queued_parts(plan: Plan, trace: Headers = ()) -> tuple[Successor, list
 
 async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitted:
     """Queue a response; its parent's pin goes with it, and what is reserved for it of limits. One that doesn't wait
-    for others, as somebody looks on, has the first priority, unless its request says otherwise. Raises StoreError.
+    for others of its tenant, as somebody looks on, is before them at its priority. Raises StoreError.
     """
     service, prepared, span = maker.service, queued.prepared, spans.current.get()
     plan = prepared.plan
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
     priority = WINDOWS.get(prepared.window) or _PRIORITIES[response.service_tier]
-    if priority is Priority.DEFAULT and not waits:
-        priority = Priority.PRIORITY
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
         facts = plan_facts(plan) if span.kept else None
@@ -101,6 +99,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
                 pin=pin,
                 conversation=plan.conversation,
                 group=_group_of(priority, plan.generation.model, prepared.group) if prepared.group else "",
+                hurries=not waits,
             )
         except StoreUnconfirmed as lack:  # it will be made all the same, and a repeat would make it twice
             response = mark_unconfirmed(response, lack)

@@ -176,7 +176,9 @@ class Worker:
                 logs.event(logger, logging.INFO, message, response_id=attempt.id, tenant=tenant, to=one.tenant)
 
     def _to_give_way(self, one: WaitingTenant, places: Counter[str]) -> Attempt | None:
-        """The newest attempt of the tenant with the most places, whose priority isn't above the waiting job's."""
+        """The newest attempt of the tenant with the most places, whose priority isn't above the waiting job's; one that
+        had begun waits as an ordinary one does, and all that have hours are alike.
+        """
         spares = one.level in WINDOWS
         return max(
             (
@@ -184,7 +186,7 @@ class Worker:
                 for each in self._attempts.values()
                 if not each.leaving
                 and each.can_give_way
-                and each.job.priority >= one.level
+                and (each.spares or each.job.priority >= (one.level or Priority.DEFAULT))
                 and (places[each.job.lease.tenant] >= places[one.tenant] + 2 or (each.spares and not spares))
             ),
             key=lambda each: (each.spares and not spares, places[each.job.lease.tenant], each.began),
@@ -205,7 +207,7 @@ class Worker:
                 self._given[shard, tenant] = places - taken
             else:
                 del self._given[shard, tenant]
-        for level in range(self._last_level + 1):
+        for level in range(Priority.PRIORITY, self._last_level + 1):
             shards = [shard for shard, first in self._waits.items() if first <= level]
             for shard in random.sample(shards, len(shards)):
                 if not self._takes:

@@ -210,10 +210,11 @@ def _archive_refusal(error: StoreError) -> ApiError:
 
 def _queue_refusal(error: QueueFull) -> ApiError:
     """Why no background response is accepted."""
-    message = f"{error.most} background responses wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
+    kind, part = (" with hours", "a quarter") if error.hours else ("", "half")
+    message = f"{error.most} background responses{kind} wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
     if error.what == "bytes":
         message = (
-            f"The background responses that wait have {error.most} bytes already, which is half of "
+            f"The background responses{kind} that wait have {error.most} bytes already, which is {part} of "
             "HARMONIUM_MAX_LOG_BYTES. Try again later."
         )
     return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)

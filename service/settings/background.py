@@ -38,8 +38,8 @@ class BackgroundSettings(Part):
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
     """For how long workers may have a background response, all together; its time in the queue does not count."""
     max_queued: int = Field(10_000, ge=1)
-    """Background responses that may wait in a shard; more are refused with 429. An eighth more is kept for tenants with
-    less than a sixteenth of it."""
+    """Background responses that may wait in a shard; more are refused with 429. Half of them may have hours
+    (completion_window). An eighth more, of either, is kept for tenants with less than a sixteenth of it."""
     background_without_store: bool = False
     """Whether a background response may have `store: false`. It is then kept until its events are deleted, and can't be
     continued."""
@@ -47,7 +47,7 @@ class BackgroundSettings(Part):
     """For how long after its end the events of a background response can be streamed again."""
     max_log_bytes: int = Field(1024 * MIB, ge=MIB)
     """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
-    first are deleted for new ones; those of responses that wait may have half of it."""
+    first are deleted for new ones; those of responses that wait may have half of it, those with hours a quarter."""
     webhook_url: str = ""
     """Where the end of each background response is sent: an http or https URL. Empty sends none. One that begins with
     private+, as private+http://10.0.0.5/hook, may lead to a private, local or otherwise special address."""

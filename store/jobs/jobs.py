@@ -123,17 +123,19 @@ class Jobs:
         pin: str | None = None,
         conversation: str | None = None,
         group: str = "",
+        hurries: bool = False,
     ) -> None:
         """Accept a response as a child of its parent, which is then kept until it ends; a retry changes nothing.
 
-        Jobs of a tenant's `group` in one shard wait where the first of them did, before what came behind it.
-        `turn` has the status queued; `entry` begins its log. With `streams` its events are
-        kept for a while after its end. A `fleeting` one is deleted with its log, and can't be continued. A `steerable`
-        one takes steers while it is under way. With a `conversation`, whose tip is the parent, `pin` is the hold of
-        that, which ends here: from now on the job holds it until its end, when it is added there; a fleeting
-        one does neither. A retry stores one again that has ended and was deleted meanwhile, as with `append`. A server
-        that stood still accepts no job after its caller was told of a failure. Raises QueueFull, the errors of
-        `append`, and with a conversation ConversationNotFound and ConversationMoved.
+        Jobs of a tenant's `group` in one shard wait where the first of them did, before what came behind it. One that
+        `hurries` waits before all of its tenant's at its priority that don't. `turn` has the status queued; `entry`
+        begins its log. With `streams` its events are kept for a while after its end. A `fleeting` one is deleted with
+        its log, and can't be continued. A `steerable` one takes steers while it is under way. With a `conversation`,
+        whose tip is the parent, `pin` is the hold of that, which ends here: from now on the job holds it until its
+        end, when it is added there; a fleeting one does neither. A retry stores one again that has ended and was
+        deleted meanwhile, as with `append`. A server that stood still accepts no job after its caller was told of a
+        failure. Raises QueueFull, the errors of `append`, and with a conversation ConversationNotFound and
+        ConversationMoved.
         """
         if turn.status is not Status.QUEUED:
             raise ValueError(f"{turn.id} is {turn.status}: only what is queued can be submitted")
@@ -141,7 +143,7 @@ class Jobs:
         addition = Addition(*history.keys_of(tenant, turn), turn, await codec.pack(turn), pin or "", spec)
 
         def refuse(reply: scripts.Reply) -> None:
-            self._refuse_queueing(reply[0])
+            self._refuse_queueing(reply)
             refuse_joining(reply[0], str(conversation))
 
         await history.add(
@@ -151,6 +153,7 @@ class Jobs:
             conversation="" if conversation is None else self._keyspace.conversation(tenant, conversation).digits,
             level=priority.value,
             group=group,
+            hurries=hurries,
             mode="stream" if streams else "plain",
             fleeting=fleeting,
             steerable=steerable,
@@ -168,19 +171,19 @@ class Jobs:
             "entry": entry.blob,
         }
 
-    def _refuse_queueing(self, word: bytes) -> None:
+    def _refuse_queueing(self, reply: scripts.Reply) -> None:
         """Raise QueueFull for a script's reply about a place in the queue, if it is a refusal."""
-        if word == b"queue":
-            raise QueueFull(self.limits.waiting)
-        if word == b"crowded":
-            raise QueueFull(self.limits.log_bytes // WAITING_PART, what="bytes")
+        word, *detail = reply
+        if word in (b"queue", b"crowded"):
+            most, part = map(int, detail)
+            raise QueueFull(most, what="jobs" if word == b"queue" else "bytes", hours=part > 1)
 
     async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
-        """Take up to `most` jobs of a shard to work on them, in their order; those whose lease ran out come first.
+        """Take up to `most` jobs of a shard to work on them, in their order, once those whose lease ran out wait again.
 
-        With 0 the latter only go back into the queue, and the claim names the tenants that are next. None is taken from
-        behind `level`. A lease is short until its holder first calls `renew` or `write`, and only then it counts as
-        a try. Raises StoreUnavailable.
+        With 0 no more is done, and the claim names the tenants that are next. None is taken from behind `level`, but
+        where others take turns with one whose job waits before that. A lease is short until its holder first calls
+        `renew` or `write`, and only then it counts as a try. Raises StoreUnavailable.
         """
         keys, token = self._keyspace.all_shards()[shard], self.history.token()
         _, now, rescued, running, first, waiting, *rows = await self._server.run(
@@ -257,7 +260,7 @@ class Jobs:
         return Renewal(told[: int(lost)], told[int(lost) :])
 
     async def hand_back(self, lease: Lease, *, failed: bool, gives_way: bool = False) -> None:
-        """Put a job back into the queue, before all that have not begun; `failed` counts this try as a failure.
+        """Put a job back into the queue, before its tenant's that have not begun; `failed` counts it as a failed try.
 
         One that `gives_way` waits at the level of its priority, behind other tenants there. Raises StoreUnavailable;
         the lease then ends by itself.
@@ -413,7 +416,7 @@ class Jobs:
 
         def refuse(reply: scripts.Reply) -> None:
             _refuse_end(reply, turn)
-            self._refuse_queueing(reply[0])
+            self._refuse_queueing(reply)
 
         reply = await history.add(
             addition,

@@ -16,7 +16,9 @@ GIB = 1 << 30
 
 
 class Priority(IntEnum):
-    """The priority of a job: jobs with a lower number start first. 0 is for jobs that had begun."""
+    """The priority of a job: of a tenant's, those with a lower number start first. 0 is for jobs that had begun.
+    PRIORITY goes before other tenants' jobs as well, and jobs that have hours go behind them.
+    """
 
     PRIORITY = 1
     DEFAULT = 2

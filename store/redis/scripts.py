@@ -548,6 +548,7 @@ def submit(
     conversation: str,
     level: int,
     group: str,
+    hurries: bool,
     mode: str,
     fleeting: bool,
     steerable: bool,

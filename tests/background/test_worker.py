@@ -418,3 +418,35 @@ async def test_nothing_gives_way_to_what_is_less_urgent(redis_url: str) -> None:
             for id in ids:
                 await over(service, id, "globex")
             assert service.metrics.jobs_handed_back._value.get() == 1
+
+
+async def test_all_that_have_hours_are_alike_whose_turn_it_is(redis_url: str) -> None:
+    engine = scripted(*[[Stall()]] * PLACES, [answer("hi")])
+    async with opened_service(redis_url, engine, worker_concurrency=PLACES) as service:
+        for _ in range(PLACES):
+            await queued(service, completion_window="2h")
+        async with working(service) as worker:
+            await until(lambda: worker.running == PLACES, SECONDS)
+            await over(service, await queued(service, tenant="globex", completion_window="8h"), "globex")
+            assert service.metrics.jobs_handed_back._value.get() == 1
+
+
+async def test_what_goes_before_others_gives_no_way_to_what_had_begun(redis_url: str) -> None:
+    seen: list[float] = []
+
+    class Watched(Jobs):
+        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+            found = await super().claim(shard, most, level)
+            seen.extend(each.seconds for each in found.waiting if each.tenant == "globex" and not most)
+            return found
+
+    async with opened_service(redis_url, scripted([Stall()]), worker_concurrency=PLACES) as opened:
+        service = msgspec.structs.replace(opened, jobs=Watched(opened.store, opened.jobs.limits))
+        await queued(service, tenant="globex")
+        (job,) = (await service.jobs.claim(0, 1)).jobs
+        await service.jobs.hand_back(job.lease, failed=False)
+        for _ in range(PLACES):
+            await queued(service, tier="priority")
+        async with working(service):
+            await until(lambda: sum(each > IMPATIENT.give_way_seconds for each in seen) > 1, SECONDS)
+            assert service.metrics.jobs_handed_back._value.get() == 0

@@ -1,7 +1,7 @@
 --- include hearing
 --- include queueing
--- Take the jobs that are next, to work on them: those whose lease ran out before all others. Cancelled ones whose lease
--- ran out, which only have to be ended, are added.
+-- Take the jobs that are next, to work on them: those whose lease ran out before all others of their tenants. Cancelled
+-- ones whose lease ran out, which only have to be ended, are added.
 --
 -- Arguments: token       names whoever takes them, and this call among its retries
 --            not_after   the ms after which the caller has given up
@@ -9,7 +9,8 @@
 --            first_ms    for how long they are his until then
 --            retry_ms    for how long a retry of this call is known
 --            most        how many to take at most, not counting the cancelled ones
---            most_level  the last level from which to take them
+--            most_level  the last level from which to take them: of levels at which tenants take turns together, others
+--                        that are the next go before one whose job waits there
 --            spare_ms    for how many ms since it was accepted a job waits at each level of those that have hours, with spaces
 --                        between; from then on it waits at the ordinary level, and has its priority
 -- Result:    {'ok', the ms on this clock, how many leases had run out, how many there are now, the first level at which
@@ -27,22 +28,41 @@ local MOST_READ = 500 -- the most tenants without jobs, and leases that ran out,
 local MOST_PROMOTED = 100 -- the most jobs that one call gives the ordinary priority, of each level
 local MOST_TOLD = 8 -- the most tenants of a level of whose waiting jobs one call tells
 
--- The job that starts next at a level, taken out of its queue: its tenant, its digits and since when it waited there;
--- nothing where none waits.
-local function next_at(level)
-  local turn = level_key('turn', level)
+-- The job that starts next at some levels at which tenants take turns together, taken out of its queue: its tenant, its
+-- digits and since when it waited there; nothing where none waits.
+local function next_at(levels)
   for _ = 1, MOST_READ do
-    local tenant = redis.call('ZRANGE', turn, 0, 0)[1]
+    local tenant = tenant_at(levels, 0)
     if not tenant then
       return nil
     end
-    local digits = redis.call('ZRANGE', level_key('line', level, tenant), 0, 0)[1]
-    if digits then
-      redis.call('ZADD', turn, redis.call('ZRANGE', turn, -1, -1, 'WITHSCORES')[2] + 1, tenant)
-      return tenant, digits, dequeue(level, tenant, digits)
+    for _, level in ipairs(levels) do
+      local digits = redis.call('ZRANGE', level_key('line', level, tenant), 0, 0)[1]
+      if digits then
+        local _, last = tenant_at(levels, -1)
+        for _, each in ipairs(levels) do
+          redis.call('ZADD', level_key('turn', each), 'XX', last + 1, tenant)
+        end
+        return tenant, digits, dequeue(level, tenant, digits)
+      end
     end
-    redis.call('ZREM', turn, tenant)
+    for _, level in ipairs(levels) do
+      redis.call('ZREM', level_key('turn', level), tenant)
+    end
   end
+end
+
+-- Whether to look for a job at these levels: all are to be taken from, or jobs wait at one that is.
+local function asks_for(levels)
+  if levels[#levels] <= most_level then
+    return true
+  end
+  for _, level in ipairs(levels) do
+    if level <= most_level and redis.call('ZCARD', level_key('queued', level)) > 0 then
+      return true
+    end
+  end
+  return false
 end
 
 -- Give the ordinary priority to jobs whose hours are nearly over. They wait anew, as for what they waited they had hours.
@@ -211,9 +231,10 @@ for _, member in ipairs(cancelled) do
     most = most + 1
   end
 end
-for level = 0, most_level do
-  while #taken < most do
-    local tenant, digits, since = next_at(level)
+for _, level in ipairs({ 1, ORDINARY, WINDOWED }) do
+  local levels = TURNS[level]
+  while #taken < most and asks_for(levels) do
+    local tenant, digits, since = next_at(levels)
     if not tenant then
       break
     end

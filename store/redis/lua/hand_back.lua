@@ -4,7 +4,7 @@
 --
 -- Arguments: token      of who holds the lease
 --            counts     1 if this was a try that failed, 0 if the holder has to leave
---            gives_way  1 if it waits at its own level, behind other tenants' jobs; 0 if it is before all that have not begun
+--            gives_way  1 if it waits at its own level, behind other tenants' jobs; 0 if it is before its tenant's that have not begun
 -- Result:    {'ok'} | {'lost'}
 -- Invariant: who has lost the lease changes nothing; so a retry is 'lost', and changes nothing.
 

@@ -4,18 +4,22 @@
 -- the head of submit.lua.
 --
 -- There is a queue for each level: 0 for jobs that had begun, then one for each priority. At a level each tenant has a
--- line, in the order in which its jobs came, and `turn` has the tenants in the order in which they take turns. One whose
--- job starts goes to the end; one that comes anew goes to the front, so it is next, however many wait. One whose line is
--- empty keeps its place until that is the first, so that it gains nothing by coming back: between two jobs of a tenant,
--- each other one with jobs waiting has one started.
+-- line, in the order in which its jobs came, and `turn` has the tenants in the order in which they take turns. Tenants take
+-- turns at several levels together, as TURNS has them: a tenant has the same place at each, and when it is the next, the
+-- first job at its first level starts. So the priority that a request asks for orders jobs of its own tenant alone. A tenant
+-- whose job starts goes to the end; one that comes anew goes to the front, so it is next, however many wait. One whose lines
+-- are empty keeps its place until that is the first, so that it gains nothing by coming back: between two jobs of a tenant,
+-- each other one with jobs waiting at these levels has one started.
 --
--- The last levels are for jobs that have hours: one of them starts when all others have. `accepted` has those that wait there,
--- by the ms at which they were accepted; what has waited there for long enough goes on to the ordinary level (claim.lua).
+-- Level 1 is before all others: for tenants that the operator lets go first. The last levels are for jobs that have hours:
+-- one of them starts when all others have. `accepted` has those that wait there, by the ms at which they were accepted; what
+-- has waited there for long enough goes on to the ordinary level (claim.lua).
 
-local ALL_TENANTS = '*' -- no tenant is called so
+local ALL_TENANTS, WITH_HOURS = '*', '+' -- no tenant is called so
 local LEVELS = 6
 local RESUMED, ORDINARY = 0, 2
 local WINDOWED = 4 -- the first level of jobs that have hours
+local TURNS = { [0] = { 0, 2, 3 }, { 1 }, { 0, 2, 3 }, { 0, 2, 3 }, { 4, 5 }, { 4, 5 } } -- by level, those with turns together
 
 local function level_key(name, level, tenant)
   return shard_key(name) .. ':' .. level .. (tenant and ':' .. tenant or '')
@@ -25,61 +29,44 @@ local function tell_workers(word)
   redis.call('SPUBLISH', shard_key('control'), word)
 end
 
-local function waiting()
-  local sum = 0
-  for level = 0, LEVELS - 1 do
-    sum = sum + redis.call('ZCARD', level_key('queued', level))
-  end
-  return sum
-end
-
--- The room of waiting jobs, of which a tenant has a share: it may have all while nobody else comes, and a part beyond the
--- limit is kept for tenants that have little.
-
--- The most that all may have together, of a limit, when one gets more that then has so much itself.
-local function most_for(limit, own)
-  local KEPT_PART, LITTLE_PART = 8, 16 -- what part of a limit is kept beyond it, and what part of it is little
-  if own <= math.max(1, math.floor(limit / LITTLE_PART)) then
-    return limit + math.max(1, math.floor(limit / KEPT_PART))
-  end
-  return limit
-end
-
-local function waiting_of(tenant)
-  local sum = 0
-  for level = 0, LEVELS - 1 do
-    sum = sum + redis.call('ZCARD', level_key('line', level, tenant))
-  end
-  return sum
-end
-
--- Count bytes that a tenant's waiting jobs have in their logs: nothing may remove them, and they are not running either.
-local function note_waiting(tenant, bytes)
+-- Count bytes that waiting jobs have in their logs, for each of `...`: a tenant, ALL_TENANTS, WITH_HOURS. Nothing may remove
+-- these bytes, and the jobs are not running either.
+local function note_waiting(bytes, ...)
   local sums = shard_key('waiting-bytes')
-  for _, whose in ipairs({ tenant, ALL_TENANTS }) do
+  for _, whose in ipairs({ ... }) do
     if redis.call('HINCRBY', sums, whose, bytes) <= 0 then
       redis.call('HDEL', sums, whose)
     end
   end
 end
 
--- The bytes of a tenant's waiting jobs, and of all. A tenant without waiting jobs counts anew.
-local function waiting_bytes(tenant)
-  local sums = shard_key('waiting-bytes')
-  local own = tonumber(redis.call('HGET', sums, tenant) or 0)
-  if own > 0 and waiting_of(tenant) == 0 then
-    note_waiting(tenant, 0 - own)
-    own = 0
+-- The tenant that is the first of those that take turns at some levels, or with -1 the last, and its place; nil for none.
+local function tenant_at(levels, index)
+  local tenant, place
+  for _, level in ipairs(levels) do
+    local found = redis.call('ZRANGE', level_key('turn', level), index, index, 'WITHSCORES')
+    local at = tonumber(found[2])
+    if at and (not place or (index == 0 and at < place) or (index ~= 0 and at > place)) then
+      tenant, place = found[1], at
+    end
   end
-  return own, tonumber(redis.call('HGET', sums, ALL_TENANTS) or 0)
+  return tenant, place
 end
 
--- Give a job a place at a level. A tenant that comes anew is the next there, or the last where the job gave way.
+-- Give a job a place at a level. Its tenant takes turns there at the place that it has at the levels beside that. One that
+-- comes anew is the next, or the last where the job gave way.
 local function enqueue(level, tenant, digits, sequence, gave_way)
   local turn = level_key('turn', level)
   if not redis.call('ZSCORE', turn, tenant) then
-    local first, last = redis.call('ZRANGE', turn, 0, 0, 'WITHSCORES')[2], redis.call('ZRANGE', turn, -1, -1, 'WITHSCORES')[2]
-    redis.call('ZADD', turn, gave_way and (last or -1) + 1 or (first or 1) - 1, tenant)
+    local levels, place = TURNS[tonumber(level)], nil
+    for _, each in ipairs(levels) do
+      place = place or redis.call('ZSCORE', level_key('turn', each), tenant)
+    end
+    if not place then
+      local _, outermost = tenant_at(levels, gave_way and -1 or 0)
+      place = gave_way and (outermost or -1) + 1 or (outermost or 1) - 1
+    end
+    redis.call('ZADD', turn, place, tenant)
   end
   redis.call('ZADD', level_key('line', level, tenant), sequence, digits)
   redis.call('ZADD', level_key('queued', level), now_ms, tenant .. '/' .. digits)
@@ -87,6 +74,7 @@ local function enqueue(level, tenant, digits, sequence, gave_way)
   redis.call('HSET', job, 'level', level, 'token', '')
   if tonumber(level) >= WINDOWED then
     redis.call('ZADD', level_key('accepted', level), redis.call('HGET', job, 'submitted'), tenant .. '/' .. digits)
+    note_waiting(redis.call('HGET', job, 'waiting_bytes') or 0, WITH_HOURS)
   end
   tell_workers('work')
 end
@@ -96,8 +84,11 @@ local function leave_level(level, tenant, digits)
   local queued, member = level_key('queued', level), tenant .. '/' .. digits
   local since = redis.call('ZSCORE', queued, member)
   redis.call('ZREM', queued, member)
-  redis.call('ZREM', level_key('accepted', level), member)
   redis.call('ZREM', level_key('line', level, tenant), digits)
+  if tonumber(level) >= WINDOWED then
+    redis.call('ZREM', level_key('accepted', level), member)
+    note_waiting(0 - (redis.call('HGET', key('job', tenant, digits), 'waiting_bytes') or 0), WITH_HOURS)
+  end
   return since
 end
 
@@ -108,7 +99,7 @@ local function dequeue(level, tenant, digits)
   local bytes = redis.call('HGET', job, 'waiting_bytes')
   if bytes then
     redis.call('HDEL', job, 'waiting_bytes')
-    note_waiting(tenant, 0 - bytes)
+    note_waiting(0 - bytes, tenant, ALL_TENANTS)
   end
   return since
 end
@@ -134,14 +125,14 @@ local function rest(tenant, digits, span)
   end
 end
 
--- Put a job back into the queue, before all that have not begun, or to its own level where it gives way. Nobody worked on it
--- behind the end of its lease.
+-- Put a job back into the queue, before all of its tenant that have not begun, or to its own level where it gives way, or
+-- where nothing goes before that. Nobody worked on it behind the end of its lease.
 local function put_back(tenant, digits, gives_way)
   local sequence, own = unpack(redis.call('HMGET', key('job', tenant, digits), 'sequence', 'own'))
   local ended = redis.call('ZSCORE', shard_key('leases'), tenant .. '/' .. digits)
   redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
   rest(tenant, digits, ended and now_ms - ended or 0)
   if sequence then
-    enqueue(gives_way and own or RESUMED, tenant, digits, sequence, gives_way)
+    enqueue((gives_way or own == '1') and own or RESUMED, tenant, digits, sequence, gives_way)
   end
 end

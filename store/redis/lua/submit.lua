@@ -9,11 +9,13 @@
 -- Arguments: conversation  the digits of the conversation that stands at the parent, or ''
 --            level         the level of its priority
 --            group         the name of the jobs that it belongs to, or ''; they wait where the first of them did
+--            hurries       1 if it waits before all others of its tenant at its level that don't hurry, else 0
 --            mode          plain, or stream where its events may be followed
 --            fleeting      1 if it goes with its log, else 0
 --            steerable     1 if something may be said to it while it is under way, else 0
--- Result:    {'ok'} | {'queue'} when too many wait, {'crowded'} when their logs have too many bytes: more than that may
---            only a tenant who has little there | {'conflict'} | {'missing'} | {'status', the parent's status} |
+-- Result:    {'ok'} | {'queue'} when too many wait, {'crowded'} when their logs have too many bytes, each with how many
+--            may, and 1, or a larger number where only so large a part of them all is for those that have hours: more than
+--            that may only a tenant who has little there | {'conflict'} | {'missing'} | {'status', the parent's status} |
 --            {'long'} | {'large'} | {'again'} | {'full'}, as in append.lua; the last two of event logs, too | {'late', the
 --            ms on this clock} | {'gone'} when the conversation isn't there any more | {'moved'} when it stands elsewhere, or
 --            another run holds it
@@ -36,10 +38,11 @@
 -- to, which has it in `awaits` (standing.lua). A tree's root has `jobs`, their number in the tree, where there are any.
 
 local MOST_GROUPS = 1000 -- the most groups of a tenant that are known
+local HURRY = 2 ^ 52 -- by how much less than its score the place of one that hurries is: no clock comes so far
 local GROUPS_MS = 8 * 3600000 -- for how long they are, since the last job of one was accepted
 
 -- The place in line of a job of a group: where its first one was accepted, behind all that came since.
-local function place_in_line(tenant, group, score)
+local function place_in_group(tenant, group, score)
   local groups = shard_key('groups:' .. tenant)
   if redis.call('ZSCORE', groups, group) then
     score = exact(tonumber(redis.call('ZINCRBY', groups, 1, group)))
@@ -51,18 +54,25 @@ local function place_in_line(tenant, group, score)
   return score
 end
 
+local function place_in_line(tenant, score)
+  if hurries == '1' then
+    return exact(score - HURRY)
+  end
+  return group == '' and score or place_in_group(tenant, group, score)
+end
+
 local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
 local reply = not_to_add(stored_digest and (before or ''), root)
 if reply then
   return reply
 end
 local log_bytes = #entry + ENTRY_BYTES
-local why = no_place(tenant, log_bytes, max_queued, max_waiting)
-if why then
-  return { why }
+local refused = no_place(tenant, level, log_bytes, max_queued, max_waiting)
+if refused then
+  return refused
 end
 local joins = conversation ~= '' and fleeting ~= '1'
-why = joins and barred(tenant, conversation, parent, pin)
+local why = joins and barred(tenant, conversation, parent, pin)
 if why then
   return { why }
 elseif conversation ~= '' then
@@ -86,7 +96,7 @@ release(tenant, parent, from.root)
 if fleeting == '1' then
   redis.call('HSET', node, 'fleeting', 1)
 end
-add_job(tenant, digits, from.root, mode, level, group == '' and score or place_in_line(tenant, group, score), log_bytes)
+add_job(tenant, digits, from.root, mode, level, place_in_line(tenant, score), log_bytes)
 if steerable == '1' then
   redis.call('HSET', job, 'steerable', 1)
 end

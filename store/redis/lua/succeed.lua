@@ -38,12 +38,12 @@ if refusal then
   return refusal
 end
 local log_bytes = #entry + ENTRY_BYTES
-local why = no_place(tenant, log_bytes, max_queued, max_waiting)
-if why then
-  return { why }
+local own, sequence = unpack(redis.call('HMGET', turn.job, 'own', 'sequence'))
+local refused = no_place(tenant, own, log_bytes, max_queued, max_waiting)
+if refused then
+  return refused
 end
 local depth, chain_held = unpack(redis.call('HMGET', turn.node, 'depth', 'chain_held'))
-local own, sequence = unpack(redis.call('HMGET', turn.job, 'own', 'sequence'))
 if depth + 1 > max_depth then
   return { 'long' }
 elseif max_bytes > 0 and (chain_held or 0) + room > max_bytes then

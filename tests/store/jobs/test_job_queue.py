@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -51,23 +52,71 @@ async def test_what_gave_way_and_has_no_hours_any_more_is_ordinary_and_did_not_r
     await finish(jobs, job)
 
 
+USUAL = (Priority.DEFAULT, Priority.FLEX)
+
+
+@pytest.mark.parametrize("priorities", [USUAL, tuple(WINDOWS)], ids=["usual", "hours"])
 @pytest.mark.parametrize("seed", range(5))
-async def test_between_two_starts_of_a_tenant_every_other_that_waits_has_one(jobs: Jobs, seed: int) -> None:
+async def test_between_two_starts_of_a_tenant_every_other_that_waits_has_one(
+    jobs: Jobs, seed: int, priorities: tuple[Priority, ...]
+) -> None:
+    """Whatever its jobs say of themselves, and whether they had begun."""
     chance, waiting = random.Random(seed), Counter[str]()
     passed: dict[str, Counter[str]] = {}  # by tenant that waits, what has started since it began to, or since its last
     for _ in range(150):
         tenant = chance.choice("abcdef")
         if chance.random() < 0.55:
-            await submit(jobs, tenant, tenant=tenant)
+            said: dict[str, Any] = {"group": chance.choice(["", "a"]), "hurries": chance.random() < 0.3}
+            await submit(jobs, tenant, tenant=tenant, priority=chance.choice(priorities), **said)
             waiting[tenant] += 1
             passed.setdefault(tenant, Counter())
         elif waiting.total():
-            (started,) = await claimed(jobs, 1)
-            waiting[started] -= 1
+            job = await claim(jobs)
+            started = job.lease.tenant
+            if priorities == USUAL and chance.random() < 0.3:
+                await jobs.hand_back(job.lease, failed=False, gives_way=chance.random() < 0.5)
+                passed.setdefault(started, Counter())
+            else:
+                waiting[started] -= 1
             passed = {each: Counter() if each == started else seen for each, seen in passed.items() if waiting[each]}
             for each in passed.keys() - {started}:
                 passed[each][started] += 1
                 assert passed[each][started] == 1, f"{started} started twice while {each} waited"
+
+
+async def test_a_tenant_s_own_jobs_start_by_their_priorities_and_who_hurries_is_before_the_others(jobs: Jobs) -> None:
+    for name, priority, hurries in (
+        ("flex", Priority.FLEX, False),
+        ("default", Priority.DEFAULT, False),
+        ("grouped", Priority.DEFAULT, False),
+        ("flex that hurries", Priority.FLEX, True),
+        ("first that hurries", Priority.DEFAULT, True),
+        ("next that hurries", Priority.DEFAULT, True),
+    ):
+        group = "a" if name == "grouped" else ""
+        await submit(jobs, name, priority=priority, group=group, hurries=hurries)
+    names = await claimed(jobs, 9)
+    assert names == ["first that hurries", "next that hurries", "default", "grouped", "flex that hurries", "flex"]
+
+
+async def test_what_an_operator_lets_go_first_does_so_among_all_tenants_also_once_it_had_begun(jobs: Jobs) -> None:
+    await submit(jobs, "begun", tenant="initech")
+    await jobs.hand_back((await claim(jobs)).lease, failed=False)
+    await submit(jobs, "older", tenant="acme", priority=Priority.PRIORITY)
+    await jobs.hand_back((await claim(jobs)).lease, failed=False)
+    await submit(jobs, "newer", tenant="acme", priority=Priority.PRIORITY)
+    await submit(jobs, "plain", tenant="globex", hurries=True)
+    names = await claimed(jobs, 9)
+    assert (names[:2], sorted(names[2:])) == (["older", "newer"], ["begun", "plain"])
+
+
+async def test_a_claim_up_to_a_level_takes_others_whose_turn_it_is_before_that(jobs: Jobs) -> None:
+    await submit(jobs, "flex", tenant="globex", priority=Priority.FLEX)
+    assert (await jobs.claim(0, 9, Priority.DEFAULT)).jobs == []
+    for name in ("first", "next"):
+        await submit(jobs, name, tenant="acme")
+    found = (await jobs.claim(0, 9, Priority.DEFAULT)).jobs
+    assert [(await jobs.spec(job.lease)).decode() for job in found] == ["first", "flex", "next"]
 
 
 async def test_a_place_that_is_of_no_job_keeps_nobody_from_working(jobs: Jobs, redis: Redis, prefix: str) -> None:

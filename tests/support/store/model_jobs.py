@@ -37,6 +37,10 @@ from tests.support.store.sample import turn, with_words
 from tests.support.store.work import ACCEPTED, age, date_log, fall_silent, queued
 
 RESUMED = 0
+HURRY = 1_000_000
+TURNS = ({Priority.PRIORITY}, {RESUMED, Priority.DEFAULT, Priority.FLEX}, {*WINDOWS})
+"""The levels at which tenants take turns together, in the order in which their jobs start."""
+HOURS_PART = 2
 ENTRY_BYTES = 32
 PRIORITIES = tuple(Priority)
 DEEDS = ("submit", "submit", "age", "claim", "claim", "write", "finish", "finish", "hand back", "be silent", "cancel")
@@ -95,10 +99,15 @@ class Log:
 
 @dataclass
 class Row:
-    """A level of the queue: each tenant's line, and the tenants in the order in which they take turns."""
+    """Some levels of the queue: each tenant's line at each, and the tenants in the order in which they take turns."""
 
+    levels: set[int]
     turns: list[str] = field(default_factory=list)
-    lines: dict[str, list[str]] = field(default_factory=dict)
+    lines: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+
+    def next_of(self, tenant: str) -> str | None:
+        """The job of a tenant that starts next."""
+        return next((line[0] for level in sorted(self.levels) if (line := self.lines.get((tenant, level)))), None)
 
 
 LEASES = st.runner().flatmap(lambda machine: st.sampled_from(machine.chances()))
@@ -112,6 +121,7 @@ class Asked(NamedTuple):
     streams: bool
     fleeting: bool
     group: str
+    hurries: bool = False
 
     @property
     def steerable(self) -> bool:
@@ -124,6 +134,7 @@ ASKED = st.builds(
     st.booleans(),
     st.sampled_from([False, False, False, True]),
     st.sampled_from(["", "", "a", "b"]),
+    st.booleans(),
 )
 
 JOBS = st.runner().flatmap(lambda machine: st.sampled_from(list(machine.seen)[-OLD_LEASES:] + list(machine.work)))
@@ -131,6 +142,12 @@ JOBS = st.runner().flatmap(lambda machine: st.sampled_from(list(machine.seen)[-O
 
 claimed_before = precondition(lambda machine: machine.leases)
 submitted_before = precondition(lambda machine: machine.seen)
+
+
+def _is_full(waiting: list[Work], tenant: str, most: int) -> bool:
+    """Whether of so many places a tenant gets no more, beside those that wait: one that has none finds one beyond."""
+    own = any(work.tenant == tenant for work in waiting)
+    return len(waiting) >= most + (0 if own else max(1, most // 8))
 
 
 class Jobbing(Model):
@@ -142,7 +159,7 @@ class Jobbing(Model):
         self.log = EventLog(self.store)
         self.work: dict[str, Work] = {}
         self.logs: dict[str, Log] = {}
-        self.rows = [Row() for _ in range(LEVELS)]
+        self.rows = [Row(set(levels)) for levels in TURNS]
         self.numbers = 0
         self.groups: dict[tuple[str, str], tuple[int, int]] = {}
         self.aged: dict[str, int] = {}
@@ -156,39 +173,44 @@ class Jobbing(Model):
 
     # the queue
 
-    def waiting(self) -> int:
-        return sum(work.level is not None for work in self.work.values())
-
     def enqueue(self, id: str, level: int, *, last: bool = False) -> None:
-        work, row = self.work[id], self.rows[level]
+        work, row = self.work[id], self.row_of(level)
         work.level, work.token, work.silent = level, "", False
         if work.tenant not in row.turns:
             row.turns.insert(len(row.turns) if last else 0, work.tenant)
-        line = row.lines.setdefault(work.tenant, [])
+        line = row.lines.setdefault((work.tenant, level), [])
         line.append(id)
         line.sort(key=lambda each: self.work[each].number)
+
+    def row_of(self, level: int) -> Row:
+        return next(row for row in self.rows if level in row.levels)
 
     def next_tenants(self) -> list[tuple[str, int, int]]:
         return [
             (tenant, level, len(line))
-            for level, row in enumerate(self.rows)
-            for tenant in row.turns
-            if (line := row.lines.get(tenant, []))
+            for level in range(LEVELS)
+            for tenant in self.row_of(level).turns
+            if (line := self.row_of(level).lines.get((tenant, level), []))
         ]
 
     def dequeue(self, id: str) -> None:
         work = self.work[id]
         if work.level is not None:
-            self.rows[work.level].lines[work.tenant].remove(id)
+            self.row_of(work.level).lines[work.tenant, work.level].remove(id)
             work.level = None
+
+    def put_back(self, id: str, *, gives_way: bool = False) -> None:
+        """Before all of its tenant that have not begun, which nothing is before at the first priority."""
+        own = self.work[id].own
+        self.enqueue(id, own if gives_way or own == Priority.PRIORITY else RESUMED, last=gives_way)
 
     def next_job(self) -> str | None:
         for row in self.rows:
             while row.turns:
                 tenant = row.turns.pop(0)
-                if line := row.lines.get(tenant):
+                if found := row.next_of(tenant):
                     row.turns.append(tenant)
-                    return line[0]
+                    return found
         return None
 
     def take(self, id: str, token: str) -> None:
@@ -243,7 +265,7 @@ class Jobbing(Model):
         accepting = self.jobs.submit(
             tenant, submitted, id.encode(), ACCEPTED, **how, steerable=asked.steerable, pin=pin
         )
-        refusal = QueueFull if self.queue_is_full(tenant) else parent and self.refusal(parent, pin)
+        refusal = QueueFull if self.queue_is_full(tenant, asked.priority) else parent and self.refusal(parent, pin)
         if not refusal and not self.has_room(tenant, parent):
             refusal = StoreFull
         if refusal:
@@ -255,7 +277,9 @@ class Jobbing(Model):
             self.turns[parent].pins.discard(pin or "")
         self.numbers += 1
         number = self.numbers, 0
-        if group := asked.group:  # it stands behind the others of its group, where the first of them did
+        if asked.hurries:
+            number = self.numbers - HURRY, 0
+        elif group := asked.group:  # it stands behind the others of its group, where the first of them did
             first, behind = self.groups.get((tenant, group), (self.numbers, -1))
             number = self.groups[tenant, group] = first, behind + 1
         work = Work(tenant, asked.priority.value, number, None, steerable=asked.steerable)
@@ -270,10 +294,12 @@ class Jobbing(Model):
         self.seen[id], self.work[id], self.logs[id] = Status.QUEUED, work, log
         self.enqueue(id, work.own)
 
-    def queue_is_full(self, tenant: str) -> bool:
-        own = sum(work.level is not None and work.tenant == tenant for work in self.work.values())
-        kept = 0 if own else max(1, LIMITS.waiting // 8)
-        return self.waiting() >= LIMITS.waiting + kept
+    def queue_is_full(self, tenant: str, priority: int) -> bool:
+        waiting = [work for work in self.work.values() if work.level is not None]
+        with_hours = [work for work in waiting if work.level in WINDOWS]
+        return _is_full(waiting, tenant, LIMITS.waiting) or (
+            priority in WINDOWS and _is_full(with_hours, tenant, LIMITS.waiting // HOURS_PART)
+        )
 
     def has_room(self, tenant: str, parent: str | None) -> bool:
         return self.evicts_enough(tenant, trees=parent is None, kept=parent) and self.log_has_room(
@@ -300,7 +326,8 @@ class Jobbing(Model):
             match deed, lease:
                 case "submit", _:
                     priority, group = PRIORITIES[choice // 3 % len(PRIORITIES)], "ab"[choice % 2] if choice % 3 else ""
-                    self.accept(TENANTS[choice % 3], None, None, Asked(priority, choice % 2 == 0, choice > 90, group))
+                    asked = Asked(priority, choice % 2 == 0, choice > 90, group, hurries=choice % 5 == 0)
+                    self.accept(TENANTS[choice % 3], None, None, asked)
                 case "age", _ if self.work:
                     self.grow_old(list(self.work)[choice % len(self.work)])
                 case "claim", _:
@@ -337,7 +364,7 @@ class Jobbing(Model):
             if self.turns[id].status is Status.CANCELLED:
                 closings.append(id)
             else:
-                self.enqueue(id, RESUMED)
+                self.put_back(id)
         for level in WINDOWS:
             late = (id for id in self.aged if id in self.work and self.work[id].level == level)
             for id in sorted(late, key=self.aged.__getitem__, reverse=True):
@@ -504,7 +531,7 @@ class Jobbing(Model):
             self.work[id].silent = False
             work.hear()
             return next_id
-        elif self.queue_is_full(lease.tenant):
+        elif self.queue_is_full(lease.tenant, work.own):
             refusal = QueueFull
         elif self.too_long(id):
             refusal = ChainTooLong
@@ -531,7 +558,7 @@ class Jobbing(Model):
             elif work.heard:
                 work.tries -= 1
             work.heard = True
-            self.enqueue(lease.id, work.own if gives_way else RESUMED, last=gives_way)
+            self.put_back(lease.id, gives_way=gives_way)
 
     @rule(some=st.lists(LEASES, max_size=3, unique_by=lambda lease: lease.id))
     @claimed_before

@@ -28,6 +28,7 @@ async def submit(
     steerable: bool = False,
     pin: str | None = None,
     group: str = "",
+    hurries: bool = False,
 ) -> str:
     """Submit a job whose spec is its name; its id."""
     id = jobs.history.new_id(parent)
@@ -43,6 +44,7 @@ async def submit(
         steerable=steerable,
         pin=pin,
         group=group,
+        hurries=hurries,
     )
     return id
 
