@@ -74,7 +74,7 @@ local function add_node(tenant, parent, from, score, job_bytes)
     redis.call('HSET', node, 'path', path)
   end
   if from.said and continuable == '1' then
-    note_continued(tenant, parent)
+    redis.call('HSET', key('node', tenant, parent), 'continued', '1')
   end
   place_tree(tenant, from.root, score)
   count(tenant, 'responses', 1)

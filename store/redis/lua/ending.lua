@@ -56,7 +56,7 @@ local function end_job(turn, ended)
     held = held + WORDS_BYTES
   end
   if above_said and not turn.fleeting and ended.continuable == '1' then
-    note_continued(tenant, turn.parent)
+    redis.call('HSET', key('node', tenant, turn.parent), 'continued', '1')
   end
   local made = show(tenant, digits, ended.pictures)
   redis.call('MSET', messages, ended.messages, response, ended.response)

@@ -3,11 +3,11 @@
 -- Invariant: `said` of a node is the digest of all that was said up to the end of the turn (store/turn.py). The hash said:TENANT
 -- has, under the first bytes of that, the digits of the turn, as bytes; or '#' and how many turns said so, where another one
 -- did, too, since the first of them: then nobody can tell whose turn is meant, and none is found until the last has gone.
--- A turn that was deleted, or lost a message or an item, has no `said`.
+-- A turn that was deleted, or lost a message or an item, has no `said`. One that has `said`, and a child that can be
+-- continued, is `continued`: whoever says the same words again may be another one.
 
 local WORDS_BYTES = 92 -- what both take, as held.lua counts: 88 in Valkey 9, and 97 in Redis 7
 local WORDS_LENGTH = 16 -- of a digest, as store/turn.py has it
-local DIGITS_BYTES = 16 -- of an entry that names a turn
 
 local function bytes_of(digits)
   return (string.gsub(digits, '%x%x', function(two)
@@ -26,9 +26,9 @@ local function entry_of(tenant, said)
   return shard_key('said:' .. tenant), string.sub(said, 1, 8)
 end
 
--- How many turns an entry counts; nil for one that names its only turn.
+-- How many turns an entry counts; nil for the 16 bytes that name its only turn.
 local function count_of(entry)
-  return #entry < DIGITS_BYTES and tonumber(string.sub(entry, 2)) or nil
+  return #entry < 16 and tonumber(string.sub(entry, 2)) or nil
 end
 
 -- A turn has these words from now on; whether it takes WORDS_BYTES more for them.
@@ -46,11 +46,6 @@ local function say(tenant, digits, said)
   end
   redis.call('HSET', node, 'said', said)
   return not known
-end
-
--- A turn with words has a child that can be continued: whoever says the same words may be another one.
-local function note_continued(tenant, digits)
-  redis.call('HSET', key('node', tenant, digits), 'continued', '1')
 end
 
 -- A turn that had these words has none from now on; its node says so, or goes.
