@@ -205,6 +205,14 @@ async def start_service(service: Service) -> None:
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
+        if policy := await service.store.evicts():
+            event(
+                logger,
+                logging.WARNING,
+                "a full Redis would lose parts of conversations",
+                reason=f"maxmemory-policy is {policy}",
+                remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
+            )
         await know_ids(service.store, service.archive)
         if service.archive is not None:
             await service.archive.open()

@@ -151,7 +151,8 @@ async def prepare(
     span = spans.current.get()
     with span.child("prompt") as making:
         made = await _Preparation(
-            *(service, caller, request, model, parent, resources, continuation), counts=not (reserves and request.generate)
+            *(service, caller, request, model, parent, resources, continuation),
+            counts=not (reserves and request.generate),
         ).plan()
         if span.kept:
             span.note(plan_facts(made.plan))

@@ -72,13 +72,25 @@ def answers_in(kind: str, **members: Any) -> dict[str, Any]:
 BELOW_REFUSED: list[tuple[Endpoint, dict[str, Any], str]] = [
     (Endpoint.CHAT, says("hi", images=[U]), "messages[0].images"),
     (Endpoint.CHAT, says("hi", audio={"id": "x"}), "messages[0].audio"),
-    (Endpoint.CHAT, says("hi", tool_calls=[{"function": {"name": "f", "url": U}}]), "messages[0].tool_calls[0].function"),
-    (Endpoint.CHAT, says([{"type": "input_audio", "input_audio": {"data": "", "url": U}}]), "messages[0].content[0].input_audio"),
+    (
+        Endpoint.CHAT,
+        says("hi", tool_calls=[{"function": {"name": "f", "url": U}}]),
+        "messages[0].tool_calls[0].function",
+    ),
+    (
+        Endpoint.CHAT,
+        says([{"type": "input_audio", "input_audio": {"data": "", "url": U}}]),
+        "messages[0].content[0].input_audio",
+    ),
     (Endpoint.CHAT, answers_in("structural_tag", structures=[], triggers=[]), "response_format"),
     (Endpoint.CHAT, answers_in("grammar", grammar="root ::= root root"), "response_format"),
     (Endpoint.CHAT, answers_in("json_object", schema=SLOW), "response_format"),
     (Endpoint.CHAT, answers_in("json_schema"), "response_format.json_schema"),
-    (Endpoint.CHAT, answers_in("json_schema", json_schema={"name": "x", "schema": SLOW}), "response_format.json_schema"),
+    (
+        Endpoint.CHAT,
+        answers_in("json_schema", json_schema={"name": "x", "schema": SLOW}),
+        "response_format.json_schema",
+    ),
     (Endpoint.COMPLETIONS, {"prompt": "x", "response_format": {"type": "grammar", "grammar": "x"}}, "response_format"),
     (Endpoint.MESSAGES, says("hi") | {"output_config": {"format": {"schema": SLOW}}}, "output_config.format"),
     (Endpoint.MESSAGES, says("hi") | {"output_config": {"regex": "x"}}, "output_config.regex"),
@@ -129,7 +141,10 @@ PASSED: list[tuple[Endpoint, dict[str, Any]]] = [
     (Endpoint.MESSAGES, {"messages": [HI, {"role": "assistant", "content": SAID_BACK}, HI | {"content": GIVEN}]}),
     (Endpoint.MESSAGES, says("hi") | {"system": GIVEN[-1:], "output_config": {"effort": "low"}}),
     (Endpoint.MESSAGES, says("hi") | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
-    (Endpoint.DECISIONS, {"input": [HI], "questions": [{"type": "choice", "options": ["a", "b"], "instructions": "x"}]}),
+    (
+        Endpoint.DECISIONS,
+        {"input": [HI], "questions": [{"type": "choice", "options": ["a", "b"], "instructions": "x"}]},
+    ),
 ]
 
 

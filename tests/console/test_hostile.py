@@ -107,7 +107,15 @@ NESTED = "".join(f"{' ' * 2 * depth}- a\n" for depth in range(198))
 
 
 HARD = [NESTED, "- ", "b\n", "_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n"]
-LONG = ["a@", "a" * 39_990 + "@", "!", " ", "www.a" + ")" * 39_990, "http://a" + "&amp;" * 7_990, "``` `\n" + "!" * 39_980]
+LONG = [
+    "a@",
+    "a" * 39_990 + "@",
+    "!",
+    " ",
+    "www.a" + ")" * 39_990,
+    "http://a" + "&amp;" * 7_990,
+    "``` `\n" + "!" * 39_980,
+]
 
 
 @pytest.mark.parametrize("unit", [*HARD, *LONG])

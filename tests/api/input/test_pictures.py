@@ -101,9 +101,23 @@ def drawn(kind: str, **how: Any) -> list[bytes]:
 
 DRAWN = [
     *(drawn("JPEG"), drawn("JPEG", progressive=True, comment=b"a" * 99), drawn("PNG"), drawn("WEBP")),
-    *(drawn("WEBP", lossless=True), drawn("WEBP", mode="RGBA", exif=b"a" * 9), drawn("GIF"), drawn("GIF", comment=b"a")),
+    *(
+        drawn("WEBP", lossless=True),
+        drawn("WEBP", mode="RGBA", exif=b"a" * 9),
+        drawn("GIF"),
+        drawn("GIF", comment=b"a"),
+    ),
 ]
-LEADS = [b"\xff", b"\xff\xff", b"\0", *(bytes((0xFF, each)) for each in range(0xC0, 256)), b"!\xfe", b"!\xf9", b",", b";"]
+LEADS = [
+    b"\xff",
+    b"\xff\xff",
+    b"\0",
+    *(bytes((0xFF, each)) for each in range(0xC0, 256)),
+    b"!\xfe",
+    b"!\xf9",
+    b",",
+    b";",
+]
 
 
 def hurt(samples: list[bytes], random: Random) -> bytes:
