@@ -178,6 +178,19 @@ async def test_a_copy_of_this_very_moment_doubts_itself_alone_once_the_right_one
     await again.archive_all()
 
 
+async def test_a_process_that_archives_nothing_notices_too_that_it_reads_of_a_copy(machine: Machine) -> None:
+    await _fill(machine, "a")
+    machine.save()
+    reader, archiver = machine.start(copied=True, beat_seconds=3600.0), machine.start()
+    await reader.archive.open()
+    await archiver.archive.archive_due()  # and holds the shard from now on
+    await grow(archiver.store, "b")
+    await archiver.archive_all()
+    with pytest.raises(ArchiveWentBack):
+        await reader.archive.archive_due()
+    await archiver.archive.archive_due()
+
+
 async def test_a_second_redis_is_refused_while_the_first_uses_the_archive_and_taken_once_it_is_dead(
     machine: Machine,
 ) -> None:
