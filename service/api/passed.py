@@ -461,9 +461,10 @@ def _check_format(members: dict[str, msgspec.Raw]) -> Generator[None, None, None
         yield from _enforced({"name": msgspec.Raw(b'"answer"')} | output.format, "output_config.format")
 
 
-def _enforced(format: dict[str, msgspec.Raw], where: str) -> Generator[None, None, None]:
+def _enforced(given: dict[str, msgspec.Raw], where: str) -> Generator[None, None, None]:
+    """Raise InvalidRequest for a schema that can't be enforced, whether it is strict or not."""
     own = {"type": msgspec.Raw(b'"json_schema"'), "strict": msgspec.Raw(b"true")}
-    yield from read_format(msgspec.Raw(msgspec.json.encode(format | own)), where)
+    yield from read_format(msgspec.Raw(msgspec.json.encode(given | own)), where)
 
 
 def _beginning(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:

@@ -47,9 +47,9 @@ LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
 
 DOUBTED = "doubted"
-"""The field of the first shard's head in Redis by which an archive is an older copy, until somebody accepts it: in which
-shard, and of which time. Two processes may name two archives by mistake, a copy and the right one: each that reads it
-looks at its own.
+"""The field of the first shard's head in Redis by which an archive is an older copy, until somebody accepts it: in
+which shard, and of which time. Two processes may name two archives by mistake, a copy and the right one: each that
+reads it looks at its own.
 """
 
 LEFT = "left"

@@ -118,8 +118,15 @@ def test_each_level_is_a_closed_list(endpoint: Endpoint, members: dict[str, Any]
 
 CALL = {"id": "c", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
 ANSWERED = {
-    **{"role": "assistant", "content": None, "refusal": None, "annotations": [], "audio": None, "function_call": None},
-    **{"tool_calls": [CALL], "reasoning": "so", "reasoning_content": None},
+    "role": "assistant",
+    "content": None,
+    "refusal": None,
+    "annotations": [],
+    "audio": None,
+    "function_call": None,
+    "tool_calls": [CALL],
+    "reasoning": "so",
+    "reasoning_content": None,
 }
 SAID_BACK = [
     {"type": "thinking", "thinking": "so", "signature": "s"},

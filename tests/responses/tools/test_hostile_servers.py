@@ -271,7 +271,7 @@ async def test_a_server_on_a_private_address_is_not_reached_on_a_requests_word()
         return await polite(request, asked)
 
     async with server(noting, trusted=False) as session:
-        with pytest.raises(ToolFailure, match="^Its host has no public address"):
+        with pytest.raises(ToolFailure, match=r"^Its host has no public address"):
             await session.list_tools()
     assert reached == []
 
@@ -286,7 +286,7 @@ async def test_a_name_is_resolved_once_and_never_trusted() -> None:
 
     backend = Backend(anywhere=False, resolve=rebinding)
     for _ in range(3):
-        with pytest.raises(Refused, match="^its host has no public address$"):
+        with pytest.raises(Refused, match=r"^its host has no public address$"):
             await backend.connect_tcp("rebound.example", 80)
     assert answers == []
 
