@@ -453,15 +453,15 @@ def _check_format(members: dict[str, msgspec.Raw]) -> Generator[None, None, None
     if given is not None and given.type == "json_schema":
         if given.json_schema is None:
             raise missing(f"{name}.json_schema", "It has the format's name and its schema.")
-        yield from _enforced(given.json_schema, f"{name}.json_schema")
+        yield from _check_schema(given.json_schema, f"{name}.json_schema")
     elif given is not None:
         yield from read_format(members[name], name)
     output = decode(members.get("output_config", ABSENT), _Output | None, "output_config")
     if output is not None and output.format is not None:
-        yield from _enforced({"name": msgspec.Raw(b'"answer"')} | output.format, "output_config.format")
+        yield from _check_schema({"name": msgspec.Raw(b'"answer"')} | output.format, "output_config.format")
 
 
-def _enforced(given: dict[str, msgspec.Raw], where: str) -> Generator[None, None, None]:
+def _check_schema(given: dict[str, msgspec.Raw], where: str) -> Generator[None, None, None]:
     """Raise InvalidRequest for a schema that can't be enforced, whether it is strict or not."""
     own = {"type": msgspec.Raw(b'"json_schema"'), "strict": msgspec.Raw(b"true")}
     yield from read_format(msgspec.Raw(msgspec.json.encode(given | own)), where)

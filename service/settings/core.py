@@ -256,7 +256,7 @@ def _default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """A text to be shown, without what may be secret in a URL: all that stands before an @ but its scheme, and the
     values in a query whose names say so. A path of the file system is as it was.
     """

@@ -35,7 +35,7 @@ from service.settings.core import (
     ArchiveSettings,
     CoreSettings,
     is_loopback,
-    masked,
+    mask_secrets,
     parse_weights,
 )
 from service.settings.engines import DEMO, ONLY_DEMO, BadEngines, ListedEngine, no_name_of_demo, read_engines
@@ -440,7 +440,7 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     for name in ("redis_url", "archive_url"):
         shown[name] = _without_password(getattr(settings, name))
     for name in ("mcp_allow", "search_url", "webhook_url", "traces_url"):
-        shown[name] = masked(str(shown[name]))
+        shown[name] = mask_secrets(str(shown[name]))
     return shown
 
 
@@ -535,7 +535,7 @@ def _about_one(error: ErrorDetails, given: Given) -> str:
     name = str(error["loc"][0])
     place, value = given.place(name), given.value(name)
     if value is not None and not (name in UNSHOWN or "SecretStr" in str(Settings.model_fields[name].annotation)):
-        place += f"{' ' if place.startswith('--') else '='}{masked(str(value))[:MAX_SHOWN_CHARS]}"
+        place += f"{' ' if place.startswith('--') else '='}{mask_secrets(str(value))[:MAX_SHOWN_CHARS]}"
     return f"{place}: {_demand(name, error)}"
 
 
