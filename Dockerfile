@@ -2,7 +2,7 @@
 # It needs a Redis (HARMONIUM_REDIS_URL) and keys (HARMONIUM_API_KEYS); compose.yaml brings both together.
 # --target sandbox is another image: `harmonium sandbox`, for code_interpreter, which needs neither (docs/tools.md).
 
-FROM python:3.11.14-slim-bookworm AS build
+FROM python:3.11.17-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/harmonium
@@ -21,7 +21,7 @@ RUN head=$(sed 's/^ref: //' HEAD); tip=$(cat "$head" || sed -n "s| $head\$||p" p
     && /opt/harmonium/bin/pip uninstall --yes setuptools pip
 
 # the same with NumPy, pandas and Matplotlib, for sessions of Python
-FROM python:3.11.14-slim-bookworm AS build-sandbox
+FROM python:3.11.17-slim-bookworm AS build-sandbox
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements/sandbox.txt requirements/
 RUN python -m venv /opt/harmonium \
@@ -29,7 +29,7 @@ RUN python -m venv /opt/harmonium \
     && /opt/harmonium/bin/pip uninstall --yes setuptools pip
 COPY --from=build /opt/harmonium /opt/harmonium
 
-FROM python:3.11.14-slim-bookworm AS sandbox
+FROM python:3.11.17-slim-bookworm AS sandbox
 # a session finds its own folder behind the link
 RUN useradd --create-home --uid 10001 harmonium && install -d -o harmonium -g harmonium /run/harmonium \
     && ln -s /proc/self/fd/100 /mnt/data
@@ -44,7 +44,7 @@ HEALTHCHECK --interval=5s --timeout=5s --start-period=60s \
 ENTRYPOINT ["harmonium"]
 CMD ["sandbox"]
 
-FROM python:3.11.14-slim-bookworm
+FROM python:3.11.17-slim-bookworm
 RUN useradd --create-home --uid 10001 harmonium && install -d -o harmonium -g harmonium -m 700 /data \
     && install -d -o harmonium -g harmonium /run/harmonium
 COPY --from=build /opt/harmonium /opt/harmonium

@@ -16,7 +16,7 @@ from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
-from service.responses.references import FETCHED_BYTES, ROOM_BYTES, PictureFetcher, fetch_nothing
+from service.responses.references import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.service import Service, Tenants
@@ -117,7 +117,7 @@ def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
 
         limits, judge = FetchLimits(bytes=bounds.bytes + 1), outside_of(settings.private_networks)
         fetch = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge).whole
-    return PictureFetcher(fetch, Room(FETCHED_BYTES, several=lambda: settings.several_tenants))
+    return PictureFetcher(fetch, Room(FETCHED_BYTES, several=lambda: settings.several_tenants, parts=FETCHED_PARTS))
 
 
 def open_tenants(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Tenants:
@@ -205,6 +205,14 @@ async def start_service(service: Service) -> None:
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
+        if policy := await service.store.evicts():
+            event(
+                logger,
+                logging.WARNING,
+                "a full Redis would lose parts of conversations",
+                reason=f"maxmemory-policy is {policy}",
+                remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
+            )
         await know_ids(service.store, service.archive)
         if service.archive is not None:
             await service.archive.open()

@@ -68,17 +68,20 @@ class Share:
 class Room:
     """Up to `limit` of something, which tenants share, and for which they wait."""
 
-    def __init__(self, limit: int, *, several: Callable[[], bool]) -> None:
-        """`several` says whether there is more than one tenant at the moment."""
-        self._share = Share(limit, several=several)
+    def __init__(self, limit: int, *, several: Callable[[], bool], parts: int = 1) -> None:
+        """`several` says whether there is more than one tenant at the moment: then each has one of so many `parts` at
+        most.
+        """
+        self._share, self._several = Share(limit, several=several), several
+        self._most = limit // parts
         self._waiting: dict[asyncio.Event, tuple[str, int]] = {}
 
     @asynccontextmanager
     async def space(self, tenant: str, amount: int) -> AsyncGenerator[Callable[[int], None]]:
         """Wait until a tenant may have so much, which it has until the end of the block, but for what it keeps of that
-        when it says so. Of anything larger half of the limit is taken.
+        when it says so. Of anything larger half of the limit is taken, or a tenant's part.
         """
-        amount = min(amount, self._share.limit // 2)
+        amount = min(amount, self._share.limit // 2, self._most if self._several() else amount)
         turn = asyncio.Event()
         self._waiting[turn] = tenant, amount
 
@@ -99,16 +102,21 @@ class Room:
 
     def _let_in(self) -> None:
         """Let those in that fit: first those of the tenant that has the least, then the oldest. None goes past another,
-        or a large one would wait for ever.
+        or a large one would wait for ever, but one whose tenant has its part.
         """
-        while self._waiting:
-            turn = min(self._waiting, key=lambda each: self._share.taken_by(self._waiting[each][0]))
+        while waiting := [each for each, asked in self._waiting.items() if self._is_allowed(*asked)]:
+            turn = min(waiting, key=lambda each: self._share.taken_by(self._waiting[each][0]))
             tenant, amount = self._waiting[turn]
             if not self._share.fits(tenant, amount):
                 return
             del self._waiting[turn]
             self._share.take(tenant, amount)
             turn.set()
+
+    def _is_allowed(self, tenant: str, amount: int) -> bool:
+        """Whether a tenant with so much more has no more than its part."""
+        taken = self._share.taken_by(tenant)
+        return not taken or not self._several() or taken + amount <= self._most
 
 
 class Rate:

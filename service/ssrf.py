@@ -46,6 +46,10 @@ Judge = Callable[[str], bool]
 """Whether a stranger may have the service connect to an address."""
 
 
+NO_PUBLIC_ADDRESS = "its host has no public address"
+"""The words for whoever named a host: another word for a host that isn't there would tell which are, inside."""
+
+
 class ForbiddenAddress(Exception):
     """A host has an address that isn't public."""
 

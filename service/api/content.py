@@ -39,6 +39,14 @@ MAX_SEGMENTS = 1024
 MAX_BLOCKS = 8192
 """The same of a GIF, whose blocks have 255 bytes at most: 1 ms."""
 
+_JPEG_SEGMENT = re.compile(rb"\xff{1,256}([\xc0-\xc7\xc9-\xcf\xda-\xef\xfe])")
+"""The lead of a segment of a JPEG that says its length, with fill bytes. Sources: ITU-T T.81, B.1.1.2 and table B.1."""
+
+_FRAMES = frozenset({*range(0xC0, 0xD0), 0xDE} - {0xC4, 0xCC})
+"""The markers of segments that have a size: frames, and the hierarchy of frames (DHP)."""
+
+_SCAN = 0xDA
+
 _BILLER = "x-anthropic-billing-header:"
 _BILLING = re.compile(_BILLER + r"(?:[ \t]{0,8}[\w.-]{1,64}=[^;\s]{0,256};?){0,32}[ \t]{0,8}(?:\r?\n){0,8}")
 """The line for a biller at the head of the instructions of Anthropic's command line, with the line breaks behind it.
@@ -221,17 +229,28 @@ def _size_of_webp(data: bytes) -> tuple[int, int]:
 
 
 def _size_of_jpeg(data: bytes) -> tuple[int, int]:
-    """The size in the segment that begins a frame, which comes before any scan."""
-    place = 2
+    """The size in the segment that begins a frame, of which there is one before the first scan. Decoders disagree about
+    all that isn't a segment, but for fill bytes.
+    """
+    place, size = 2, None
     for _ in range(MAX_SEGMENTS):
-        lead, marker, length = struct.unpack_from(">BBH", data, place)
-        if lead != 0xFF or length < 2 or marker == 0xDA:
+        if (lead := _JPEG_SEGMENT.match(data, place)) is None:
+            raise ValueError("it is a JPEG with something else than segments before its scan")
+        place, marker = lead.end(), lead[1][0]
+        if marker == _SCAN:
             break
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack_from(">HH", data, place + 5)
-            return width, height
-        place += 2 + length
-    raise ValueError("it is a JPEG without a frame")
+        (length,) = struct.unpack_from(">H", data, place)
+        if length < 2:
+            raise ValueError("it is a JPEG with something else than segments before its scan")
+        if marker in _FRAMES:
+            if size is not None:
+                raise ValueError("it is a JPEG with two frames")
+            size = struct.unpack_from(">HH", data, place + 3)
+        place += length
+    if size is None:
+        raise ValueError(f"it is a JPEG without a frame in its first {MAX_SEGMENTS:,} segments")
+    height, width = size
+    return width, height
 
 
 def read_picture(part: dict[str, Any], where: str, bounds: PictureBounds) -> Generator[None, None, ReadPicture | None]:

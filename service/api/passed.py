@@ -1,8 +1,9 @@
 """Requests in a server's own API that are passed on: the members that are read, left out, or refused.
 
 A request may say what concerns itself alone. Members that reach further are refused: another tenant's cache, a place
-in a queue, files and addresses that the server could open, code that it would run. So are unknown members, as a server
-may learn a parameter tomorrow that reaches further. All else goes on as the bytes that came. Pure.
+in a queue, files and addresses that the server could open, code that it would run. So are unknown members, of a
+message or a block too, as a server may learn a parameter tomorrow that reaches further. All else goes on as the bytes
+that came. Pure.
 """
 
 import re
@@ -15,6 +16,7 @@ from msgspec import Meta
 
 from service.api.content import MAX_PARTS
 from service.api.request import TEMPLATES_OWN
+from service.api.tools.format import read_format
 from service.decoding import ABSENT, advice, decode, decode_list, shown_raw
 from service.errors import InvalidRequest, brief, invalid_value, missing, not_allowed
 
@@ -224,14 +226,53 @@ class _Ours(msgspec.Struct):
     chat_template_kwargs: dict[str, bool | int | float | str | None] | None = None
 
 
-class _Message(msgspec.Struct):
+class _Called(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    arguments: str | dict[str, msgspec.Raw] | None = None
+    input: str | None = None
+
+
+class _Call(msgspec.Struct, forbid_unknown_fields=True):
+    id: str | None = None
+    type: str | None = None
+    index: int | None = None
+    function: _Called | None = None
+    custom: _Called | None = None
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of Anthropic's, or of Chat Completions with no more than this."""
+
     role: str
     content: msgspec.Raw = ABSENT
+
+
+_Empty = Annotated[list[msgspec.Raw], Meta(max_length=0)] | None
+
+
+class _ChatMessage(_Message, forbid_unknown_fields=True):
+    """A message as clients write it, or send back of an answer: its sound is at whoever made it."""
+
+    name: str | None = None
+    refusal: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Annotated[list[_Call], Meta(max_length=MAX_PARTS)] | None = None
+    function_call: _Called | None = None
+    cache_control: dict[str, str] | None = None
+    annotations: _Empty = None
+    audio: None = None
 
 
 class _Url(msgspec.Struct, forbid_unknown_fields=True):
     url: str
     detail: str | None = None
+
+
+class _Sound(msgspec.Struct, forbid_unknown_fields=True):
+    data: str
+    format: str | None = None
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -241,30 +282,56 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True):
     text: str | None = None
     refusal: str | None = None
     image_url: str | _Url | None = None
-    input_audio: dict[str, str] | None = None
+    input_audio: _Sound | None = None
     cache_control: dict[str, str] | None = None
 
 
-class _Block(msgspec.Struct):
-    """A block or a part with all that may have a file in it."""
+class _Block(msgspec.Struct, forbid_unknown_fields=True):
+    """A block of a message, or a part of an item. A file may be in its source, and blocks in its content."""
 
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
     image_url: str | _Url | None = None
+    detail: str | None = None
     source: msgspec.Raw = ABSENT
     content: msgspec.Raw = ABSENT
+    title: str | None = None
+    context: str | None = None
+    citations: msgspec.Raw = ABSENT
+    annotations: msgspec.Raw = ABSENT
+    logprobs: msgspec.Raw = ABSENT
+    cache_control: dict[str, str] | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = ABSENT
+    caller: dict[str, str] | None = None
+    tool_use_id: str | None = None
+    is_error: bool | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
 
 
-class _Source(msgspec.Struct):
+class _Source(msgspec.Struct, forbid_unknown_fields=True):
+    type: str | None = None
+    media_type: str | None = None
+    data: str | None = None
     url: str | None = None
     file_id: str | None = None
     content: msgspec.Raw = ABSENT
 
 
-class _Item(msgspec.Struct):
-    """An item of what is decided about, or a question, with all that may be a list of parts."""
+class _Format(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    json_schema: dict[str, msgspec.Raw] | None = None
 
-    content: msgspec.Raw = ABSENT
-    output: msgspec.Raw = ABSENT
-    instructions: msgspec.Raw = ABSENT
+
+class _Output(msgspec.Struct, forbid_unknown_fields=True):
+    """The configuration of an answer of Anthropic's."""
+
+    effort: str | None = None
+    format: dict[str, msgspec.Raw] | None = None
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -334,6 +401,8 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
         for name in _COMPARABLE:
             if name in members:
                 _texts(members[name], name)
+    if endpoint in GENERATES or endpoint is Endpoint.COUNT:
+        yield from _check_format(members)
     answers = prompts * max(ours.n or 1, ours.best_of or 1)
     if answers > MAX_ANSWERS:
         raise invalid_value("n", ours.n, f"With {prompts} prompts that is {answers} answers, at most {MAX_ANSWERS}.")
@@ -367,13 +436,35 @@ def _require(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
 
 
 def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
-    for name in ("tools", "functions", "response_format"):
+    for name in ("tools", "functions"):
         raw = members.get(name, ABSENT)
         if len(memoryview(raw)) > limits.tools_bytes:
             size = f"{len(memoryview(raw))} bytes"
             raise invalid_value(name, size, f"At most {limits.tools_bytes} bytes are taken.")
-        if name != "response_format":
-            decode_list(raw, limits.tools, name)
+        decode_list(raw, limits.tools, name)
+
+
+def _check_format(members: dict[str, msgspec.Raw]) -> Generator[None, None, None]:
+    """Raise InvalidRequest for a format of the answer that POST /v1/responses would refuse with `strict`: the server
+    makes a grammar of any.
+    """
+    name = "response_format"
+    given = decode(members.get(name, ABSENT), _Format | None, name)
+    if given is not None and given.type == "json_schema":
+        if given.json_schema is None:
+            raise missing(f"{name}.json_schema", "It has the format's name and its schema.")
+        yield from _check_schema(given.json_schema, f"{name}.json_schema")
+    elif given is not None:
+        yield from read_format(members[name], name)
+    output = decode(members.get("output_config", ABSENT), _Output | None, "output_config")
+    if output is not None and output.format is not None:
+        yield from _check_schema({"name": msgspec.Raw(b'"answer"')} | output.format, "output_config.format")
+
+
+def _check_schema(given: dict[str, msgspec.Raw], where: str) -> Generator[None, None, None]:
+    """Raise InvalidRequest for a schema that can't be enforced, whether it is strict or not."""
+    own = {"type": msgspec.Raw(b'"json_schema"'), "strict": msgspec.Raw(b"true")}
+    yield from read_format(msgspec.Raw(msgspec.json.encode(given | own)), where)
 
 
 def _beginning(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
@@ -384,13 +475,10 @@ def _beginning(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
     spoken = False
     for place, each in enumerate(decode_list(_require(members, "messages"), most, "messages")):
         where = f"messages[{place}]"
-        message = decode(each, _Message, where)
+        message = decode(each, _ChatMessage, where)
         yield b"" if spoken else bytes(each)
         spoken = spoken or message.role == "user"
-        first = bytes(memoryview(message.content)[:1])
-        if first not in (b'"', b"[", b"n"):
-            raise invalid_value(f"{where}.content", shown_raw(message.content), "Send a text, or a list of parts.")
-        if first == b"[":
+        if _is_list_of_parts(message.content, f"{where}.content"):
             for number, part in enumerate(decode_list(message.content, MAX_PARTS, f"{where}.content")):
                 _check_part(decode(part, _Part, f"{where}.content[{number}]"), f"{where}.content[{number}]")
                 yield b""
@@ -407,33 +495,40 @@ def _conversation(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]
     """The beginning of a conversation of Anthropic's, as `_beginning` has it. Raises InvalidRequest."""
     system, spoken = members.get("system", ABSENT), False
     yield bytes(system)
-    if _is_list(system):
+    if _is_list_of_parts(system, "system"):
         yield from _check_blocks(system, "system")
     for place, each in enumerate(decode_list(_require(members, "messages"), most, "messages")):
         message = decode(each, _Message, f"messages[{place}]")
         yield b"" if spoken else bytes(each)
         spoken = spoken or message.role == "user"
-        if _is_list(message.content):
+        if _is_list_of_parts(message.content, f"messages[{place}].content"):
             yield from _check_blocks(message.content, f"messages[{place}].content")
 
 
 def _decision_parts(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
     """Raises InvalidRequest for what nothing can be decided about; b"" for each item and block."""
     lists = [("questions", MAX_QUESTIONS)]
-    if _is_list(_require(members, "input")):
+    if _is_list_of_parts(_require(members, "input"), "input"):
         lists.append(("input", most))
     _require(members, "questions")
     for name, limit in lists:
         for place, each in enumerate(decode_list(members[name], limit, name)):
-            item, where = decode(each, _Item, f"{name}[{place}]"), f"{name}[{place}]"
-            for part in ("content", "output", "instructions"):
-                if _is_list(parts := getattr(item, part)):
-                    yield from _check_blocks(parts, f"{where}.{part}")
+            where = f"{name}[{place}]"
+            for part, raw in decode(each, dict[str, msgspec.Raw], where).items():
+                if _is_list(raw) or bytes(memoryview(raw)[:1]) == b"{":
+                    yield from _check_blocks(raw, f"{where}.{brief(part)}")
             yield b""
 
 
 def _is_list(raw: msgspec.Raw) -> bool:
     return bytes(memoryview(raw)[:1]) == b"["
+
+
+def _is_list_of_parts(raw: msgspec.Raw, where: str) -> bool:
+    """Whether this is a list, and no text nor null. Raises InvalidRequest for anything else."""
+    if bytes(memoryview(raw)[:1]) not in (b'"', b"[", b"n"):
+        raise invalid_value(where, shown_raw(raw), "Send a text, or a list of parts.")
+    return _is_list(raw)
 
 
 def _check_blocks(raw: msgspec.Raw, where: str, left: int = MAX_NESTED) -> Iterator[bytes]:
@@ -443,17 +538,20 @@ def _check_blocks(raw: msgspec.Raw, where: str, left: int = MAX_NESTED) -> Itera
     if not left:
         raise invalid_value(where, shown_raw(raw), f"Blocks may stand in each other up to {MAX_NESTED} deep.")
     for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
-        block, here = decode(each, _Block, f"{where}[{place}]"), f"{where}[{place}]"
+        here = f"{where}[{place}]"
+        if bytes(memoryview(each)[:1]) == b'"':  # a text in a block's place
+            continue
+        block = decode(each, _Block, here)
         _check_part(_Part(image_url=block.image_url), here)
         inside = [(block.content, f"{here}.content")]
-        if bytes(memoryview(block.source)[:1]) == b"{":
+        if bytes(memoryview(block.source)[:1]) not in (b'"', b"n"):
             source = decode(block.source, _Source, f"{here}.source")
             for name, value in (("url", source.url), ("file_id", source.file_id)):
                 if value is not None:
                     raise invalid_value(f"{here}.source.{name}", value, "Send the file itself, as base64.")
             inside.append((source.content, f"{here}.source.content"))
         for nested, at in inside:
-            if _is_list(nested):
+            if _is_list_of_parts(nested, at):
                 yield from _check_blocks(nested, at, left - 1)
         yield b""
 

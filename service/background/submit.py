@@ -35,11 +35,11 @@ from service.responses.plan import Plan, encode, messages_of, turn_of
 from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
 from service.responses.remembered import remember
-from service.responses.service import Caller, Service, Tenants
+from service.responses.service import Caller, Service
 from service.responses.traced import plan_facts
 from service.spans import Headers, Kind
 from service.store_away import retry
-from service.tenants.limits import Allowance, Reservation
+from service.tenants.limits import Allowance, Limiter, Reservation
 from store.errors import QueueFull, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import Entry
@@ -152,8 +152,11 @@ async def succeed(
             ring = service.tenants.key_ring
             project = None if ring is None else await ring.project(tenant)
             asked = plan.generation
-            caller = Caller(tenant, asked.trace, session=asked.affinity, key=plan.key, project=project)
-            maker = Maker(service, caller, partial(_reserve, service.tenants, caller), parent=Parent(chain))
+            key = await service.tenants.directory.find_key(tenant, plan.key) if plan.key else None
+            own = None if project is None else project.limit
+            limits = Allowance(tenant, own, plan.key, None if key is None else key.limit)
+            caller = Caller(tenant, asked.trace, asked.affinity, plan.key, project, allowance=limits)
+            maker = Maker(service, caller, partial(_reserve, service.tenants.limiter, limits), parent=Parent(chain))
             made = await make(maker, partial(successor_request, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
             why = "Its settings were kept by another release, and this one can't read them."
@@ -169,16 +172,13 @@ async def succeed(
 
 
 async def _reserve(
-    tenants: Tenants, caller: Caller, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
+    limiter: Limiter, allowance: Allowance, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
 ) -> Reservation | None:
     """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
     as they are now. Raises ApiError 429, StoreUnavailable.
     """
-    own = None if caller.project is None else caller.project.limit
-    key = await tenants.directory.find_key(caller.tenant, caller.key) if caller.key else None
-    allowance = Allowance(caller.tenant, own, caller.key, None if key is None else key.limit)
     return await resources.enter_async_context(
-        tenants.limiter.reserving(allowance, model, id, reads=reads, writes=writes, succeeds=True)
+        limiter.reserving(allowance, model, id, reads=reads, writes=writes, succeeds=True)
     )
 
 

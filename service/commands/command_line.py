@@ -22,7 +22,8 @@ from service.commands.doctor import doctor
 from service.commands.fsck import fsck
 from service.commands.options import AsJson, fail, load, show, with_settings
 from service.commands.tenants import audit, keys, projects, usage
-from service.settings.settings import MASK, Settings, description, display, groups, variable
+from service.settings.core import MASK
+from service.settings.settings import Settings, description, display, groups, variable
 from store.errors import LayoutMismatch, Unsupported
 
 PANELS = {

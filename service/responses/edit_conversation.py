@@ -28,7 +28,7 @@ from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.read import MAX_TOOLS, MAX_TOOLS_BYTES
 from service.responses.references import refuse_known, stored_items, without_item
 from service.responses.refusals import fork_refusal
-from service.responses.service import Service
+from service.responses.service import Caller, Service
 from service.responses.templated import READ
 from service.steps import in_steps
 from store.errors import NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
@@ -59,37 +59,37 @@ def _tell_nobody(tools: Iterable[str], items: Iterable[str]) -> None:
 
 
 async def begin(
-    service: Service, tenant: str, new: New, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
+    service: Service, caller: Caller, new: New, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
 ) -> Conversation:
     """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
     _refuse_another_type(new.items)
     if new.fork_of is None:
-        return await _begin(service, tenant, await named(service.conversations.new_id()), new, Chain(), tell)
+        return await _begin(service, caller, await named(service.conversations.new_id()), new, Chain(), tell)
     try:
-        return await _fork(service, tenant, new, new.fork_of, tell, named)
+        return await _fork(service, caller, new, new.fork_of, tell, named)
     except (NotFound, NotContinuable, TurnTooLarge) as error:
         raise fork_refusal(error) from error
 
 
-async def _fork(service: Service, tenant: str, new: New, source: str, tell: Tell, named: Named) -> Conversation:
+async def _fork(service: Service, caller: Caller, new: New, source: str, tell: Tell, named: Named) -> Conversation:
     """Begin a conversation below the newest turn of another one, or below a response. Raises ApiError, StoreError."""
     conversations = service.conversations
-    if not source.startswith(CONVERSATION_PREFIX) and not await service.running.ended(tenant, source):
+    if not source.startswith(CONVERSATION_PREFIX) and not await service.running.ended(caller.tenant, source):
         raise NotContinuable(source, Status.IN_PROGRESS)
     id, pin = await named(conversations.new_id(source)), service.store.token()
-    branch = partial(conversations.branch, tenant, source, pin)
-    async with service.loans.on_loan(branch, partial(conversations.release, tenant, source, pin)) as loan:
+    branch = partial(conversations.branch, caller.tenant, source, pin)
+    async with service.loans.on_loan(branch, partial(conversations.release, caller.tenant, source, pin)) as loan:
         chain = loan.taken
-        shown = await _begin(service, tenant, id, new, chain, tell)
+        shown = await _begin(service, caller, id, new, chain, tell)
         loan.over = True
     return shown
 
 
-async def _begin(service: Service, tenant: str, id: str, new: New, chain: Chain, tell: Tell) -> Conversation:
+async def _begin(service: Service, caller: Caller, id: str, new: New, chain: Chain, tell: Tell) -> Conversation:
     shown = Conversation(id, int(service.store.clock()), new.metadata)
-    first, _ = await _by_hand(service, tenant, service.conversations.first_turn_id(id), new.items, chain, tell)
+    first, _ = await _by_hand(service, caller, service.conversations.first_turn_id(id), new.items, chain, tell)
     with _told_by_the_log(id):
-        await service.conversations.create(tenant, id, first, msgspec.json.encode(shown), pin=chain.pin or "")
+        await service.conversations.create(caller.tenant, id, first, msgspec.json.encode(shown), pin=chain.pin or "")
     return shown
 
 
@@ -102,17 +102,17 @@ async def change(conversations: Conversations, tenant: str, id: str, metadata: d
 
 
 async def add_items(
-    service: Service, tenant: str, id: str, sent: msgspec.Raw, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
+    service: Service, caller: Caller, id: str, sent: msgspec.Raw, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
 ) -> Sequence[InputItem]:
     """Add items, which are still JSON, to a conversation; as they are listed.
 
     Raises InvalidRequest, ConversationHeld while a response of it is made, StoreError.
     """
     _refuse_another_type(sent)
-    async with joining(service, tenant, id) as joined:
-        chain = await service.conversations.chain(tenant, id)
+    async with joining(service, caller.tenant, id) as joined:
+        chain = await service.conversations.chain(caller.tenant, id)
         turn_id = await named(service.conversations.new_turn_id(id))
-        turn, items = await _by_hand(service, tenant, turn_id, sent, chain, tell)
+        turn, items = await _by_hand(service, caller, turn_id, sent, chain, tell)
         if not items:
             raise missing("items", f"Give 1 to {MAX_ITEMS} of them.")
         with _told_by_the_log(id):
@@ -171,11 +171,11 @@ def _refuse_another_type(sent: msgspec.Raw) -> None:
 
 
 async def _by_hand(
-    service: Service, tenant: str, id: str, sent: msgspec.Raw, chain: Chain, tell: Tell
+    service: Service, caller: Caller, id: str, sent: msgspec.Raw, chain: Chain, tell: Tell
 ) -> tuple[Turn, list[InputItem]]:
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
-        items, messages, pictures = await _render(service, tenant, sent, chain, tell)
+        items, messages, pictures = await _render(service, caller, sent, chain, tell)
     except InvalidRequest as error:
         raise _about_items(error) from None
     items = identify(items, id)
@@ -184,12 +184,12 @@ async def _by_hand(
 
 
 async def _render(
-    service: Service, tenant: str, sent: msgspec.Raw, chain: Chain, tell: Tell
+    service: Service, caller: Caller, sent: msgspec.Raw, chain: Chain, tell: Tell
 ) -> tuple[list[InputItem], Messages, tuple[Picture, ...]]:
     """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(service.settings.picture_bounds)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
-    await refuse_known(service.store, tenant, chain.ids, gathered.ids, code="item_already_in_conversation")
+    await refuse_known(service.store, caller.tenant, chain.ids, gathered.ids, code="item_already_in_conversation")
     for place, item in enumerate(items):
         if isinstance(item, ConfigurationUpdateItem):
             if item.text is not None:  # nobody could be given an answer in a format that can't be
@@ -199,12 +199,17 @@ async def _render(
     if gathered.loaded:  # whoever goes on has them read again, and could do nothing about a fault
         nothing = msgspec.Raw(b"[]")
         await in_steps(read_tools(nothing, max_tools=MAX_TOOLS, max_bytes=MAX_TOOLS_BYTES, loaded=gathered.loaded))
+
+    async def look() -> None:
+        if caller.allowance is not None:
+            await service.tenants.limiter.refuse_exhausted(caller.allowance, "pictures", counts=True)
+
     async with AsyncExitStack() as resources:
-        await service.picture_fetcher.take(tenant, gathered, resources, sees=False)
+        await service.picture_fetcher.take(caller.tenant, gathered, resources, look, refuses=False)
     if gathered.references:
-        stored = await stored_items(service.store, tenant, tuple(gathered.references))
+        stored = await stored_items(service.store, caller.tenant, tuple(gathered.references))
         items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
-    opener = await service.seals.of(tenant)
+    opener = await service.seals.of(caller.tenant)
     pictures = gathered.pictures
     known, cut_calls = history_of(chain), chain.notes().get(CUT_CALL, ())
     conversion = Conversion(

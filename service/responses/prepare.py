@@ -127,12 +127,14 @@ async def prepare(
     *,
     recall: Recall | None = None,
     parent: Parent | None = None,
+    reserves: bool = True,
 ) -> Prepared:
     """The plan of a request, whose parent stays pinned, or its conversation held, as long as its `resources`. Whoever
     awaits this holds no request meanwhile, which may be megabytes.
 
     `recall` is given where its connection remembers its responses; the parent then keeps its chain for the next one.
-    `parent` is given where the request goes on from a response which has yet to end. Raises ApiError, StoreError, and
+    `parent` is given where the request goes on from a response which has yet to end; `reserves` says whether its
+    caller's limits are reserved behind it, else what it fetches counts as a request. Raises ApiError, StoreError, and
     EngineUnavailable where no model is known yet.
     """
     if request.conversation is not None:
@@ -148,7 +150,10 @@ async def prepare(
         request, parent = continuation.request, continuation.parent
     span = spans.current.get()
     with span.child("prompt") as making:
-        made = await _Preparation(service, caller, request, model, parent, resources, continuation).plan()
+        made = await _Preparation(
+            *(service, caller, request, model, parent, resources, continuation),
+            counts=not (reserves and request.generate),
+        ).plan()
         if span.kept:
             span.note(plan_facts(made.plan))
             making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
@@ -207,6 +212,8 @@ class _Preparation:
     parent: Parent
     resources: AsyncExitStack
     continuation: Continuation | None = None
+    counts: bool = False
+    """Whether what it fetches counts as a request, as nothing is reserved for it."""
 
     async def plan(self) -> Prepared:
         """Its plan. Raises ApiError, StoreError, and EngineUnavailable where a template is to make the prompt."""
@@ -291,6 +298,8 @@ class _Preparation:
         if not toolbox.asks and not routes:
             return ToolCatalog()
         declared = declarations(tools, MAX_TOOLS) if toolbox.asks else ()
+        if declared or routes:
+            await self._refuse_exhausted()
         return await toolbox.discover(self.caller.tenant, declared, routes)
 
     async def _read(self, opener: Sealer, looked: ToolCatalog) -> tuple[Read, list[StoredMessage]]:
@@ -305,13 +314,20 @@ class _Preparation:
         )
         if self.continuation is None or not self.continuation.recognised:  # it sends its whole history on purpose
             await refuse_known(self.service.store, self.caller.tenant, parent.responses, read.ids)
-        fetcher, sees = self.service.picture_fetcher, _sees(self.model)
-        await fetcher.take(self.caller.tenant, read.gathered, self.resources, sees=sees)
+        if _sees(self.model):
+            fetcher, look = self.service.picture_fetcher, self._refuse_exhausted
+            await fetcher.take(self.caller.tenant, read.gathered, self.resources, look, refuses=True)
         notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
             rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)
             read = msgspec.structs.replace(read, rules=await self._equip(read, rules))
         return read, notes
+
+    async def _refuse_exhausted(self) -> None:
+        """Raise ApiError 429 where its caller's limits let nothing begin, so nothing is fetched either."""
+        if self.caller.allowance is not None:
+            limiter = self.service.tenants.limiter
+            await limiter.refuse_exhausted(self.caller.allowance, self.model.id, counts=self.counts)
 
     async def _equip(self, read: Read, rules: Rules) -> Rules:
         """The rules with what tools need that the model was trained with: a container, and the pages shown before."""

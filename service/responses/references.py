@@ -272,6 +272,9 @@ class Pictures:
 FETCHED_BYTES = 256 << 20
 """The most bytes of pictures that are fetched, or that runs hold which were."""
 
+FETCHED_PARTS = 4
+"""So many tenants have to fetch at once for another one to wait: each has such a part of them at most."""
+
 FETCH_SECONDS = 20.0
 """How long the pictures of one request may take together."""
 
@@ -297,15 +300,24 @@ class PictureFetcher:
         """Requests share the `room`."""
         self._fetch, self._room = fetch, room
 
-    async def take(self, tenant: str, gathered: Gathered, resources: AsyncExitStack, *, sees: bool) -> None:
-        """Take the pictures of a request that are elsewhere, which are in memory as long as its `resources`. Those of
-        other hosts leave their line, or are refused for a model that `sees`. Raises InvalidRequest, and ApiError 503.
+    async def take(
+        self,
+        tenant: str,
+        gathered: Gathered,
+        resources: AsyncExitStack,
+        may_begin: Callable[[], Awaitable[None]],
+        *,
+        refuses: bool,
+    ) -> None:
+        """Take the pictures of a request that are elsewhere, which are in memory as long as its `resources`, once
+        `may_begin` has refused nothing. Those of other hosts leave their line, or are refused where it `refuses` them.
+        Raises InvalidRequest, ApiError 503, and as `may_begin`.
         """
         bounds, wanted = gathered.bounds or USUAL_BOUNDS, list[PictureElsewhere]()
         for each in gathered.elsewhere:
             if _is_allowed(each.part["image_url"], bounds):
                 wanted.append(each)
-            elif sees and not each.replayed:
+            elif refuses and not each.replayed:
                 said = (
                     f"The picture of '{each.where}' is not fetched, as the operator doesn't allow its host. {_ADVICE}"
                 )
@@ -319,6 +331,7 @@ class PictureFetcher:
                 raise too_many_pictures(wanted[-1].where, bounds)
         if not wanted:
             return
+        await may_begin()
         most = min(len({each.part["image_url"] for each in wanted}) * bounds.bytes, MOST_PICTURE_BYTES)
         async with aside.get()():
             try:

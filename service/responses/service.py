@@ -17,7 +17,7 @@ from service.shares import Room
 from service.spans import Tracer
 from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
-from service.tenants.limits import Limiter
+from service.tenants.limits import Allowance, Limiter
 from service.tenants.records import Project
 from service.tenants.usage import Tally
 from service.tools.toolbox import Toolbox
@@ -82,6 +82,8 @@ class Caller(msgspec.Struct, frozen=True):
     project: Project | None = None
     scopes: tuple[str, ...] = ()
     """The scopes of its key; none is all of them."""
+    allowance: Allowance | None = None
+    """Its limits; None where nothing that it asks for is held against them."""
     response_id: str = ""
     """The id of the response, where it was chosen before; empty where any will do."""
 

@@ -19,7 +19,7 @@ from service.build import this_build
 from service.pinned import Pinned
 from service.search.port import SearchFailure, is_within
 from service.search.services import BROKEN
-from service.ssrf import ForbiddenAddress, Judge, LookUp, look_up, public_addresses
+from service.ssrf import NO_PUBLIC_ADDRESS, ForbiddenAddress, Judge, LookUp, look_up, public_addresses
 
 PORTS = (80, 443)
 """The ports of pages. By others an address could have the service speak to something that is no web server."""
@@ -84,8 +84,6 @@ class Fetcher:
                 return await self._send(url, domains, check)
         except TimeoutError:
             raise SearchFailure(f"it took longer than {limits.seconds:g} s") from None
-        except ForbiddenAddress:  # which address it is, is the operator's own matter
-            raise SearchFailure("it leads to what is not a public address") from None
         except BROKEN as error:
             raise SearchFailure(f"it can't be reached ({type(error).__name__})") from None
 
@@ -138,7 +136,10 @@ class Fetcher:
         host, port = target.raw_host or "", target.port or 0
         if host in self._hosts or f"{host}:{port}" in self._hosts:
             return await self._look_up(host, port)
-        addresses = await public_addresses(host, port, self._look_up, self._may_reach)
+        try:
+            addresses = await public_addresses(host, port, self._look_up, self._may_reach)
+        except (ForbiddenAddress, OSError):
+            raise SearchFailure(NO_PUBLIC_ADDRESS) from None
         if port not in PORTS:
             raise SearchFailure(f"it is at port {port}, where no page of the web is")
         return addresses

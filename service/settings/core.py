@@ -77,6 +77,12 @@ NO_ARCHIVE = "none"
 ARCHIVE_KINDS = (SQLITE, "s3", "gs", "az", "postgresql", "postgres")
 """The schemes of an archive's URL."""
 
+BUCKETS = ("s3", "gs", "az")
+_BUCKET = re.compile(r"[a-z0-9]+://[A-Za-z0-9._-]+(/[^@?#]*)?\Z")
+
+MASK = "****"
+_SECRET_VALUE = re.compile(r"([?&#;][^=&#\s]*(?:key|token|secret|pass|sig|auth|cred)[^=&#\s]*=)[^&#\s]*", re.IGNORECASE)
+
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
 
@@ -248,6 +254,18 @@ def _right_redis_url(url: str) -> str:
 def _default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
+
+
+def mask_secrets(text: str) -> str:
+    """A text to be shown, without what may be secret in a URL: all that stands before an @ but its scheme, and the
+    values in a query whose names say so. A path of the file system is as it was.
+    """
+    if text.startswith("/"):
+        return text
+    before, at, behind = text.rpartition("@")
+    scheme, slashes, _ = before.partition("://")
+    whole = f"{scheme if slashes else ''}{slashes}{MASK}@{behind}" if at else text
+    return _SECRET_VALUE.sub(rf"\g<1>{MASK}", whole)
 
 
 class Part(BaseModel):
@@ -431,6 +449,8 @@ class ArchiveSettings(Part):
             scheme = ""
         if "://" not in value or scheme not in ARCHIVE_KINDS:
             raise ValueError("should be none, sqlite, or begin with sqlite:///, s3://, gs://, az:// or postgresql://")
+        if scheme in BUCKETS and not _BUCKET.match(value):
+            raise ValueError(f"should be {scheme}://BUCKET/PREFIX; keys are in the provider's variables")
         return value
 
     @property

@@ -169,9 +169,9 @@ class ProtocolSettings(Part):
     @classmethod
     def _check_words(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         is_right, wrong = WORDS[info.field_name or ""]
-        for word in value:
+        for place, word in enumerate(value, start=1):
             if not is_right(word):
-                raise ValueError(f"{word[:100]!r} is no {wrong}")
+                raise ValueError(f"entry {place} is no {wrong}")
         return tuple(map(str.lower, value)) if info.field_name == "search_hosts" else value
 
     @field_validator("mcp_servers")

@@ -28,12 +28,14 @@ from service.settings.background import RENEWALS, BackgroundSettings
 from service.settings.core import (
     DEFAULT_TENANT,
     ENGINE_URLS,
+    MASK,
     PREFIX,
     UNSAID_CONTEXT,
     VLLM_MODEL,
     ArchiveSettings,
     CoreSettings,
     is_loopback,
+    mask_secrets,
     parse_weights,
 )
 from service.settings.engines import DEMO, ONLY_DEMO, BadEngines, ListedEngine, no_name_of_demo, read_engines
@@ -54,8 +56,6 @@ from service.settings.sources import (
     with_unit,
 )
 from store.redis.confirm import CONFIRM_SECONDS
-
-MASK = "****"
 
 MAX_QUEUED_REQUESTS = 256
 """Requests for a response that wait in one process; more are refused with 503."""
@@ -439,6 +439,8 @@ def display(settings: Settings) -> dict[str, str | int | float | bool]:
     shown["pictures"] = ",".join(f"{name}={most}" for name, most in pictures.items())
     for name in ("redis_url", "archive_url"):
         shown[name] = _without_password(getattr(settings, name))
+    for name in ("mcp_allow", "search_url", "webhook_url", "traces_url"):
+        shown[name] = mask_secrets(str(shown[name]))
     return shown
 
 
@@ -533,7 +535,7 @@ def _about_one(error: ErrorDetails, given: Given) -> str:
     name = str(error["loc"][0])
     place, value = given.place(name), given.value(name)
     if value is not None and not (name in UNSHOWN or "SecretStr" in str(Settings.model_fields[name].annotation)):
-        place += f"{' ' if place.startswith('--') else '='}{str(value)[:MAX_SHOWN_CHARS]}"
+        place += f"{' ' if place.startswith('--') else '='}{mask_secrets(str(value))[:MAX_SHOWN_CHARS]}"
     return f"{place}: {_demand(name, error)}"
 
 

@@ -229,6 +229,15 @@ class Work(Protocol):
         ...
 
 
+class _Looked(NamedTuple):
+    """Work that took no tokens."""
+
+    spent: Spent | Unspent = Spent(0, 0)
+
+
+_NOTHING_SPENT = _Looked()
+
+
 class Reservation:
     """The reservation for a piece of work. It is settled at the end of its block, unless it was before, or is
     `handed_over`.
@@ -243,7 +252,7 @@ class Reservation:
         """It is `over` as it is now, and settled `at_once` where it takes a place of others."""
         self.headers = headers
         """The headers of the answer: how much is left."""
-        self._at_once = at_once
+        self.at_once = at_once
         self._limiter, self._tenant, self._never_began = limiter, tenant, over
         self._over = False
 
@@ -252,7 +261,7 @@ class Reservation:
         if not self._over:
             self._over = True
             over = self._never_began if self.work is None else self._never_began._replace(spent=self.work.spent)
-            self._limiter.settle(self._tenant, over, at_once=self._at_once)
+            self._limiter.settle(self._tenant, over, at_once=self.at_once)
 
     @contextmanager
     def handed_over(self, is_there: Callable[[], Awaitable[bool]]) -> Generator[None]:
@@ -311,6 +320,19 @@ class Limiter:
         if not known.checks:
             return nullcontext()
         return self._reserving(allowance, known, model, id, reads, writes, succeeds=succeeds)
+
+    async def refuse_exhausted(self, allowance: Allowance, model: str, *, counts: bool = False) -> None:
+        """Raise ApiError 429 where a caller's limits let nothing begin now: before something is fetched on its word.
+        It takes nothing of them, unless it `counts` as a request, as what has no reservation later. Raises
+        StoreUnavailable.
+        """
+        known = self._known_of(allowance)
+        if not known.checks:
+            return
+        id = self.limits.history.new_id()
+        async with self._reserving(allowance, known, model, id, 0, 0, succeeds=False) as reservation:
+            reservation.at_once = False  # it is settled with the admission that follows
+            reservation.work = _NOTHING_SPENT if counts else None
 
     @asynccontextmanager
     async def _reserving(

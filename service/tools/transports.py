@@ -37,7 +37,7 @@ from mcp.shared.message import SessionMessage
 from service.logs import event
 from service.settings.mcp import Connection, Program
 from service.shares import Share
-from service.ssrf import ForbiddenAddress, Judge, LookUp, is_public, look_up, public_addresses
+from service.ssrf import NO_PUBLIC_ADDRESS, ForbiddenAddress, Judge, LookUp, is_public, look_up, public_addresses
 from service.tools.port import Heard, ToolLimits, Unreachable
 from service.tools.redaction import Redaction
 
@@ -121,7 +121,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
 
     def __init__(self, *, anywhere: bool, resolve: LookUp = look_up, may_reach: Judge = is_public) -> None:
         """`anywhere` is for servers that the operator named; `may_reach` judges addresses of others."""
-        self._may_reach: Judge = (lambda _: True) if anywhere else may_reach
+        self._may_reach: Judge | None = None if anywhere else may_reach
         self._resolve = resolve
         self._inner = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
@@ -135,11 +135,14 @@ class Backend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """A connection to the first address that takes one. Raises Refused, httpcore2.ConnectError."""
         try:
-            addresses = await public_addresses(host, port, self._resolve, self._may_reach)
-        except ForbiddenAddress as error:
-            raise Refused(str(error)) from error
-        except OSError as error:
-            raise httpcore2.ConnectError(f"its name can't be resolved: {error.strerror or error}") from error
+            if self._may_reach is None:
+                addresses = await self._resolve(host, port)
+            else:
+                addresses = await public_addresses(host, port, self._resolve, self._may_reach)
+        except (ForbiddenAddress, OSError) as error:
+            if self._may_reach is not None:
+                raise Refused(NO_PUBLIC_ADDRESS) from error
+            raise httpcore2.ConnectError(f"its name can't be resolved: {error}") from error
         failure: Exception = httpcore2.ConnectError("it has no address")
         for address in addresses:
             try:

@@ -141,12 +141,14 @@ def check_scraper(keys: Keys, headers: Headers) -> None:
 
 
 def _presented_key(headers: Headers) -> bytes:
-    """The key that a request presents. Raises ApiError 401 where it has none."""
+    """The key that a request presents. Raises ApiError 401 where it has none, or two."""
     if b"authorization" not in headers and KEY in headers:
         return headers[KEY].strip()
     scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
     if not key or scheme.lower() != b"bearer":
         raise _unauthorized_error("You didn't provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'.")
+    if headers.get(KEY, key).strip() != key.strip():
+        raise _unauthorized_error("The headers 'Authorization' and 'x-api-key' have different API keys. Send one.")
     return key.strip()
 
 

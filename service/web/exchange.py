@@ -123,8 +123,8 @@ class Exchange:
         """The caller of a response that it asks for. A span of ours comes between the client's and the engine's."""
         key, trace = self.entry.key, self.span.headers or trace_headers(self.headers)
         id, scopes = ("", ()) if key is None else (key.id, key.scopes)
-        session, user = session_of(self.headers), user_of(self.headers)
-        return Caller(self.tenant, trace, session, user, id, self.entry.project, scopes)
+        entry, session, user = self.entry, session_of(self.headers), user_of(self.headers)
+        return Caller(self.tenant, trace, session, user, id, entry.project, scopes, entry.allowance)
 
     async def reserve(
         self, limiter: Limiter, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int

@@ -47,7 +47,10 @@ LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
 
 DOUBTED = "doubted"
-"""The field of the first shard's head in Redis by which an archive is an older copy, until somebody accepts it."""
+"""The field of the first shard's head in Redis by which an archive is an older copy, until somebody accepts it: in
+which shard, and of which time. Two processes may name two archives by mistake, a copy and the right one: each that
+reads it looks at its own.
+"""
 
 LEFT = "left"
 """The field by which a store had an archive and went on without: that hears of no deletion from then on."""
@@ -138,23 +141,30 @@ async def _name(server: Server, keyspace: Keyspace, heads: Heads) -> None:
 
 async def keep(server: Server, keyspace: Keyspace, id: bytes, heads: Heads) -> None:
     """Have a store know the id of its archive, and its own, also where it lost them. Raises ArchiveReplaced where it
-    has another archive, ArchiveWentBack where it doubts this one, StoreUnavailable.
+    has another archive, ArchiveWentBack where others doubt one and this one is older too, ArchiveUnavailable,
+    StoreUnavailable.
     """
     await _keep(server, keyspace, id)
     await _name(server, keyspace, heads)
     doubted = await server.command("HGET", keyspace.all_shards()[0].archive_head, DOUBTED)
-    if doubted is not None:
-        raise ArchiveWentBack(*map(int, doubted.split()))
+    if doubted is None:
+        return
+    shard = int(doubted.split()[0])
+    head = await heads.read(shard)  # who doubts may have a copy of this archive, and be alone with that
+    if await heads.standing(shard) is Standing.ARCHIVE_IS_OLDER:
+        raise ArchiveWentBack(shard, head.at)
 
 
 async def doubt(server: Server, keyspace: Keyspace, error: ArchiveWentBack) -> None:
-    """Have all processes doubt an archive, and nothing leave memory because that had it. Raises StoreUnavailable."""
-    first = keyspace.all_shards()[0]
-    if await server.command("HEXISTS", first.archive_head, DOUBTED):
+    """Have all processes look whether their archive is older, too, and nothing leave memory because that had it. Raises
+    StoreUnavailable.
+    """
+    first, told = keyspace.all_shards()[0], f"{error.shard} {error.at}"
+    if await server.command("HGET", first.archive_head, DOUBTED) == told.encode():
         return
     for shard in keyspace.all_shards():
         await server.command("SET", shard.older, 0)
-    await server.command("HSETNX", first.archive_head, DOUBTED, f"{error.shard} {error.at}")
+    await server.command("HSET", first.archive_head, DOUBTED, told)
 
 
 async def believe(server: Server, keyspace: Keyspace) -> None:

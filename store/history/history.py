@@ -8,6 +8,7 @@ Never change or delete a key outside a script, and never answer for a turn of an
 """
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
@@ -87,6 +88,9 @@ RETURNS_AT_ONCE = 3
 
 UNSAFE = Safety()
 """Waits for neither replicas nor the disk."""
+
+NO_EVICTION = b"noeviction"
+"""The only policy for lack of memory by which a server deletes nothing itself."""
 
 T = TypeVar("T")
 
@@ -632,6 +636,19 @@ class ConversationHistoryStore:
             for shard in shards:
                 await scripts.prove(operation, shard, takes_turns=False)
         await self.confirmer.prove(*(shards if self.server.several else shards[:1]))
+
+    async def evicts(self) -> str:
+        """The policy by which a server that is full deletes keys, and so parts of conversations; "" where none does.
+        Raises StoreUnavailable.
+        """
+        shards = self.keyspace.all_shards()
+        async with self.server.operation() as operation:
+            for shard in shards if self.server.several else shards[:1]:
+                memory = await operation.command("INFO", "memory", at=shard.clock)
+                policy = re.search(rb"maxmemory_policy:(\S+)", memory)
+                if policy is not None and policy[1] != NO_EVICTION:
+                    return policy[1].decode()
+        return ""
 
     async def prove(self, id: str) -> None:
         """Return if a turn with this id could be written now, and would be safe in time; or raise StoreUnavailable, or

@@ -56,6 +56,111 @@ def test_what_reaches_further_than_its_request_is_refused() -> None:
         assert refused.value.param == param, case
 
 
+U = "http://10.0.0.1/x"
+URL = {"type": "image", "source": {"type": "url", "url": U}}
+SLOW = {"type": "string", "pattern": "(a{1,1000}){1,1000}(b{1,1000}){1,1000}"}
+
+
+def says(content: Any, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content} | more]}
+
+
+def answers_in(kind: str, **members: Any) -> dict[str, Any]:
+    return says("hi") | {"response_format": {"type": kind, **members}}
+
+
+BELOW_REFUSED: list[tuple[Endpoint, dict[str, Any], str]] = [
+    (Endpoint.CHAT, says("hi", images=[U]), "messages[0].images"),
+    (Endpoint.CHAT, says("hi", audio={"id": "x"}), "messages[0].audio"),
+    (
+        Endpoint.CHAT,
+        says("hi", tool_calls=[{"function": {"name": "f", "url": U}}]),
+        "messages[0].tool_calls[0].function",
+    ),
+    (
+        Endpoint.CHAT,
+        says([{"type": "input_audio", "input_audio": {"data": "", "url": U}}]),
+        "messages[0].content[0].input_audio",
+    ),
+    (Endpoint.CHAT, answers_in("structural_tag", structures=[], triggers=[]), "response_format"),
+    (Endpoint.CHAT, answers_in("grammar", grammar="root ::= root root"), "response_format"),
+    (Endpoint.CHAT, answers_in("json_object", schema=SLOW), "response_format"),
+    (Endpoint.CHAT, answers_in("json_schema"), "response_format.json_schema"),
+    (
+        Endpoint.CHAT,
+        answers_in("json_schema", json_schema={"name": "x", "schema": SLOW}),
+        "response_format.json_schema",
+    ),
+    (Endpoint.COMPLETIONS, {"prompt": "x", "response_format": {"type": "grammar", "grammar": "x"}}, "response_format"),
+    (Endpoint.MESSAGES, says("hi") | {"output_config": {"format": {"schema": SLOW}}}, "output_config.format"),
+    (Endpoint.MESSAGES, says("hi") | {"output_config": {"regex": "x"}}, "output_config.regex"),
+    (Endpoint.MESSAGES, says("hi", image_url=U), "messages[0].image_url"),
+    (Endpoint.MESSAGES, says(URL), "messages[0].content"),
+    (Endpoint.MESSAGES, says([URL]), "messages[0].content[0].source.url"),
+    (Endpoint.MESSAGES, says([{"type": "image", "source": [URL["source"]]}]), "messages[0].content[0].source"),
+    (Endpoint.MESSAGES, says([{"type": "image", "Source": URL["source"]}]), "messages[0].content[0].Source"),
+    (Endpoint.MESSAGES, says([{"type": "x", "video_url": {"url": U}}]), "messages[0].content[0].video_url"),
+    (Endpoint.MESSAGES, says([{"type": "tool_result", "content": URL}]), "messages[0].content[0].content"),
+    (Endpoint.MESSAGES, says("hi") | {"system": URL}, "system"),
+    (Endpoint.DECISIONS, {"input": {"content": [URL]}, "questions": []}, "input"),
+    (Endpoint.DECISIONS, {"input": [{"parts": [{"image_url": U}]}], "questions": []}, "input[0].parts[0].image_url"),
+    (Endpoint.DECISIONS, {"input": "x", "questions": [{"about": {"image_url": U}}]}, "questions[0].about"),
+    (Endpoint.DECISIONS, {"input": [{"content": [{"file_url": U}]}], "questions": []}, "input[0].content[0].file_url"),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "members", "param"), BELOW_REFUSED)
+def test_each_level_is_a_closed_list(endpoint: Endpoint, members: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        raw(json.dumps({"model": "m", **members}).encode(), endpoint)
+    assert (refused.value.param or "").startswith(param)
+
+
+CALL = {"id": "c", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
+ANSWERED = {
+    "role": "assistant",
+    "content": None,
+    "refusal": None,
+    "annotations": [],
+    "audio": None,
+    "function_call": None,
+    "tool_calls": [CALL],
+    "reasoning": "so",
+    "reasoning_content": None,
+}
+SAID_BACK = [
+    {"type": "thinking", "thinking": "so", "signature": "s"},
+    {"type": "tool_use", "id": "t", "name": "f", "input": {"image_url": U}, "caller": {"type": "direct"}},
+]
+DATA = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+GIVEN = [
+    {"type": "tool_result", "tool_use_id": "t", "is_error": False, "content": [{"type": "image", "source": DATA}]},
+    {"type": "document", "source": {"type": "content", "content": "x"}, "title": "x", "citations": {"enabled": True}},
+    {"type": "search_result", "source": "http://a.example", "title": "x", "content": [{"type": "text", "text": "x"}]},
+    {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}},
+]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+PASSED: list[tuple[Endpoint, dict[str, Any]]] = [
+    (Endpoint.CHAT, {"messages": [HI, ANSWERED, {"role": "tool", "tool_call_id": "c", "content": "1"}]}),
+    (Endpoint.CHAT, says("hi", name="Ada") | {"response_format": None}),
+    (Endpoint.CHAT, answers_in("json_schema", json_schema={"name": "x", "schema": SCHEMA, "strict": False})),
+    (Endpoint.CHAT, answers_in("json_object")),
+    (Endpoint.MESSAGES, {"messages": [HI, {"role": "assistant", "content": SAID_BACK}, HI | {"content": GIVEN}]}),
+    (Endpoint.MESSAGES, says("hi") | {"system": GIVEN[-1:], "output_config": {"effort": "low"}}),
+    (Endpoint.MESSAGES, says("hi") | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
+    (
+        Endpoint.DECISIONS,
+        {"input": [HI], "questions": [{"type": "choice", "options": ["a", "b"], "instructions": "x"}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "members"), PASSED)
+def test_what_clients_send_and_send_back_goes_on(endpoint: Endpoint, members: dict[str, Any]) -> None:
+    passed = raw(json.dumps({"model": "m", **members}).encode(), endpoint).members
+    assert {name: json.loads(bytes(value)) for name, value in passed.items()} == members
+
+
 def test_what_has_a_file_or_more_deep_within_is_refused() -> None:
     nested: list[Any] = []
     for _ in range(MAX_NESTED):

@@ -106,7 +106,19 @@ NESTED = "".join(f"{' ' * 2 * depth}- a\n" for depth in range(198))
 """A list within a list within a list, of 40,000 characters."""
 
 
-@pytest.mark.parametrize("unit", [NESTED, "- ", "b\n", "_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n"])
+HARD = [NESTED, "- ", "b\n", "_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n"]
+LONG = [
+    "a@",
+    "a" * 39_990 + "@",
+    "!",
+    " ",
+    "www.a" + ")" * 39_990,
+    "http://a" + "&amp;" * 7_990,
+    "``` `\n" + "!" * 39_980,
+]
+
+
+@pytest.mark.parametrize("unit", [*HARD, *LONG])
 def test_an_answer_that_is_made_to_be_hard_to_read_is_shown_soon(
     service: ServiceProcess, visit: Open, unit: str
 ) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from datetime import date
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,9 @@ SCRIPTS = [
     ROOT / ".ci" / "run",
 ]
 SECONDS = 10
+
+MOST_DAYS = 100
+"""How long nobody need look at an image."""
 
 
 def read(name: str) -> str:
@@ -95,6 +99,12 @@ def test_every_image_has_an_exact_version() -> None:
     foreign = set(images) - {"harmonium", "harmonium-sandbox"}
     assert len(foreign) == 5
     assert [image for image in foreign if not re.search(r":v?\d+\.\d+\.\d+(-|$)", image)] == []
+    manifests = (path.read_text() for path in ROOT.glob("deploy/kubernetes/**/*.yaml"))
+    foreign |= {image for text in manifests for image in re.findall(r"image: (\S+:\S+)", text)}
+    rows = re.findall(r"(?m)^\| `(\S+)` \| [^|]+ \| (\d{4}-\d\d-\d\d) \| (\d{4}-\d\d-\d\d) \|", read("docs/deploy.md"))
+    assert {image for image, _, _ in rows} == foreign, "docs/deploy.md says of each when it was looked at"
+    for image, looked, again in rows:
+        assert 0 < (date.fromisoformat(again) - date.fromisoformat(looked)).days <= MOST_DAYS, image
 
 
 def test_the_builder_gets_no_keys_and_no_environments() -> None:

@@ -165,7 +165,7 @@ async def test_a_picture_that_cannot_be_taken_is_refused_with_the_reason(
 
 async def test_an_allowed_host_with_a_private_address_is_refused_without_that(settings: Settings, site: Site) -> None:
     async with fetching(settings, site, search_hosts=()) as asked:
-        with pytest.raises(BadRequestError, match="not a public address") as refused:
+        with pytest.raises(BadRequestError, match="no public address") as refused:
             await asked.ask(site.said("cat.png"))
         assert not {"127.0.0.1", "::1"} & set(refused.value.message.split())
     assert not site.asked
@@ -184,6 +184,30 @@ async def test_a_url_of_another_host_is_refused_for_a_model_that_sees_and_leaves
         assert raw.headers["x-harmonium-items-left-out"] == "input_image"
         assert asked.shown() == [IMAGE]
     assert not site.asked
+
+
+async def test_nothing_is_fetched_for_a_model_that_does_not_see(settings: Settings, site: Site) -> None:
+    async with fetching(settings, site, sees=False) as asked:
+        raw = await asked.client.responses.with_raw_response.create(model="llama-4", input=site.said("cat.png", "none"))
+        assert raw.headers["x-harmonium-items-left-out"] == "input_image"
+        assert asked.shown() == [f"{IMAGE}\n{IMAGE}"]
+    assert not site.asked
+
+
+async def test_a_tenant_over_its_limit_has_nothing_fetched_and_what_reserves_nothing_counts_where_it_fetches(
+    settings: Settings, site: Site
+) -> None:
+    limits = {"max_requests_per_1_minute": 2}
+    async with fetching(settings, site, tenant_limits=limits) as asked, asked.service.http() as http:
+        conversation = await asked.client.conversations.create()
+        asking = {"model": "llama-4", "input": site.said("cat.png")}
+        items = f"/v1/conversations/{conversation.id}/items"
+        bodies = {"/v1/responses": asking, "/v1/responses/input_tokens": asking, items: {"items": asking["input"]}}
+        statuses = [(await http.post(path, json=body)).status_code for path, body in [*bodies.items()] * 2]
+        assert statuses == [200, 200, 429, 429, 429, 429]
+        unread = await http.post("/v1/responses/input_tokens", json={"model": "llama-4", "input": "Hi"})
+        assert unread.status_code == 200
+    assert site.asked == {"cat.png": 2}
 
 
 async def test_any_host_may_be_allowed(settings: Settings, site: Site) -> None:

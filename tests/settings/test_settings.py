@@ -153,7 +153,16 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
         ({"context_tokens": 1023}, "--context-tokens 1023: should be 0, or at least 1024"),
         ({"tenant_weights": "default=0"}, "each tenant once and its weight from 0.01 to 1,000"),
         ({"tenant_weights": "default=1,default=2"}, "each tenant once"),
-        ({"search_url": "ftp://x"}, "http"),
+        ({"search_url": "ftp://x"}, "--search-url ftp://x: should be an http"),
+        ({"search_url": f"http://me:{SECRET}@x/"}, r"--search-url http://\*\*\*\*@x/: should be an http"),
+        ({"search_url": f"ftp://x/?api_key={SECRET}"}, r"api_key=\*\*\*\*: should be an http"),
+        ({"sandbox": f"http://me:{SECRET}@box:80"}, r"--sandbox http://\*\*\*\*@box:80: should be local"),
+        ({"sandbox": f"me:{SECRET}@box:80"}, r"--sandbox \*\*\*\*@box:80: should be local"),
+        ({"sandbox_listen": f"http://box:80/?token={SECRET}"}, "should be unix"),
+        ({"mcp_allow": f"https://a, https://me:a,{SECRET}@b"}, r"://\*\*\*\*@b: entry 2 is no beginning"),
+        ({"cors_origins": f"https://me:{SECRET}@b", "api_keys": "k"}, r"\*\*\*\*@b: entry 1 is no origin"),
+        ({"archive_url": f"s3://me:{SECRET}@bucket"}, "--archive-url: should be s3://BUCKET/PREFIX"),
+        ({"archive_url": f"az://{SECRET}:x"}, "--archive-url: should be az://BUCKET/PREFIX"),
         ({"pictures": "request=0"}, "each name once"),
         ({"admin_key": "short"}, "--admin-key: should be 20 to 512 printable"),
         ({"admin_key": f"{SECRET}{SECRET}", "api_keys": f"{SECRET}{SECRET}"}, "ADMIN_KEY is one of HARMONIUM_API_KEYS"),
@@ -207,6 +216,12 @@ def test_no_form_of_the_settings_shows_a_secret() -> None:
     assert shown["api_keys"] == "acme:****"
     assert shown["redis_url"] == "redis://me:****@host/0?password=****"
     assert shown["seal_keys"] == "****,****"
+    named = {
+        "mcp_allow": f"https://a/mcp?token={SECRET},https://b",
+        "search_url": f"http://x/?q=1&apikey={SECRET}",
+        "archive_url": f"postgresql://me:{SECRET}@db/turns",
+    }
+    assert SECRET not in f"{display(load_settings(**named))}"
     assert isinstance(settings.api_keys[0], ApiKey)
     assert [key.get_secret_value() for key in settings.seal_keys] == [SEAL_KEY, f"new-{SEAL_KEY}"]
 

@@ -54,6 +54,16 @@ def test_an_item_of_a_stranger_is_no_place_to_list_from(tenants: ServiceProcess)
     assert refusal.value.param == "after"
 
 
+def test_two_keys_of_which_each_opens_something_open_nothing(tenants: ServiceProcess) -> None:
+    acme = {"authorization": f"Bearer {ACME_KEY}"}
+    for path, key in (("/v1/models", GLOBEX_KEY), ("/v1/messages", "none")):
+        answer = httpx.get(f"{tenants.url}{path}", headers={**acme, "x-api-key": key}, trust_env=False)
+        assert answer.status_code == 401
+        assert "have different API keys" in answer.text
+    same = {**acme, "x-api-key": ACME_KEY}
+    assert httpx.get(f"{tenants.url}/v1/models", headers=same, trust_env=False).status_code == 200
+
+
 @pytest.mark.parametrize("key", ["sk-acme-012345678", "sk-acme-01234567890", "none", "é", "x" * 10_000])
 def test_a_wrong_key_opens_nothing(tenants: ServiceProcess, key: str) -> None:
     headers = [(b"authorization", b"Bearer " + key.encode())]

@@ -11,7 +11,7 @@ from openai import OpenAI
 from service.api.conversation import New
 from service.process import close_service, open_service
 from service.responses.edit_conversation import begin
-from service.responses.service import Service
+from service.responses.service import Caller, Service
 from service.settings.settings import Settings
 from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, page_of_conversations
 from service.web.routing import OrderedQuery
@@ -222,7 +222,7 @@ async def test_a_filter_that_matches_little_goes_on_from_where_it_was(
     ids: list[str] = []
     for number in range(2 * MAX_LOOKED_AT + 50):
         metadata = {"found": "yes"} if number == MAX_LOOKED_AT + 30 else {}
-        ids.append((await begin(service, "acme", New(msgspec.Raw(b"[]"), metadata, None))).id)
+        ids.append((await begin(service, Caller("acme"), New(msgspec.Raw(b"[]"), metadata, None))).id)
     assert await pages_of(service, {"found": "yes"}) == [
         (0, ids[MAX_LOOKED_AT - 1], True),
         (1, ids[2 * MAX_LOOKED_AT - 1], True),

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from service.engine.port import EngineAway, EngineUnavailable
 from service.settings.settings import Settings
 from store.layout import Layout, Terms
@@ -68,6 +70,20 @@ async def test_a_store_that_got_more_shards_is_named(settings: Settings) -> None
         await Layout(inside.store.server, settings.key_prefix, Terms(4)).agree()
         ready = await http.get("/ready")
         assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
+
+
+async def test_a_store_that_deletes_keys_by_itself_is_named_at_the_start_and_by_the_probe(
+    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server(tmp_path, *PLAIN, "--maxmemory-policy", "allkeys-lru") as redis:
+        own = settings.model_copy(update={"redis_url": f"redis://{redis.address}"})
+        async with serving(own, scripted([])) as inside, inside.http() as http:
+            assert [each.levelname for each in caplog.records if "lose parts" in each.message] == ["WARNING"]
+            ready = await http.get("/ready")
+            assert (ready.status_code, ready.json()["store"]) == (200, "ok")
+            assert ready.json()["store_evicts"] == "maxmemory-policy is allkeys-lru; set it to noeviction"
+            redis.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+            assert "store_evicts" not in (await http.get("/ready")).json()
 
 
 async def test_a_store_that_takes_no_writes_is_named_and_still_read(tmp_path: Path, settings: Settings) -> None:

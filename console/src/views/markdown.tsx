@@ -28,18 +28,47 @@ const MATH = /^(?:\$\$[^$]+?\$\$|\\\[[^]+?\\\]|\\\([^\n]+?\\\)|\$(?![\s$])[^$\n]
 const mathematics = (level: "block" | "inline") => ({
   name: `math ${level}`,
   level,
-  start: (source: string) => source.match(level === "block" ? /\n(?:\$\$|\\\[)/ : /\$|\\[[(]/)?.index,
+  // of a paragraph, which a blank line ends: a look at all that follows, from each of them, takes the square of it
+  ...(level === "block" && {
+    start(source: string) {
+      const found = source.match(/\n(?:\$\$|\\\[|[ \t]*\n)/);
+      return found?.[0].endsWith("\n") ? undefined : found?.index;
+    },
+  }),
   tokenizer(source: string) {
     const found = (level === "inline" || /^(?:\$\$|\\\[)/.test(source)) && MATH.exec(source);
     return found ? { type: "math", raw: found[0], text: found[0] } : undefined;
   },
 });
 
-const reader = new Marked({ gfm: true, breaks: true, extensions: [mathematics("block"), mathematics("inline")] });
+/** Words up to what could mean something. `marked` looks for an address of mail from each letter on, to the end. */
+const WORDS = /^(?:[`~]+|[^`~])[^]*?(?=[\\<!\[`*_~$]| {0,9}\n|https?:\/\/|www\.|$)/;
+
+/** An address among words, with what may end a sentence. */
+const ADDRESS = /^(?:https?:\/\/|www\.)[^\s<]{1,2000}/;
+
+const tokenizer = {
+  inlineText(source: string): Tokens.Text | undefined {
+    const found = WORDS.exec(source)?.[0];
+    return found ? { type: "text", raw: found, text: found, escaped: false } : undefined;
+  },
+  url(source: string): Tokens.Link | undefined {
+    const found = ADDRESS.exec(source)?.[0];
+    if (!found) return undefined;
+    const ends = found.includes("(") ? "?!.,:;*_~'\"" : "?!.,:;*_~'\")";
+    let length = found.length;
+    while (ends.includes(found[length - 1] ?? " ")) length--;
+    const raw = found.slice(0, length);
+    const href = raw.startsWith("www.") ? `http://${raw}` : raw;
+    return { type: "link", raw, text: raw, href, tokens: [{ type: "text", raw, text: raw }] };
+  },
+};
+
+const reader = new Marked({ gfm: true, breaks: true, tokenizer, extensions: [mathematics("block"), mathematics("inline")] });
 
 /** A text as its tokens; null where it isn't read. */
 function read(text: string): Token[] | null {
-  const blocks = text.slice(0, MAX_CHARS).replace(/^```[^]*?^```/gm, "").split(/\n\s*\n/);
+  const blocks = text.slice(0, MAX_CHARS).replace(/^```[^`\n]*$[^]*?^```/gm, "").split(/\n\s*\n/);
   const many = (block: string, what: RegExp) => (block.match(what)?.length ?? 0) ** 2;
   const squares = blocks.reduce((sum, block) => sum + many(block, /[*_~`$<>\\[|]/g) + many(block, CONTINUED), 0);
   if (text.length > MAX_CHARS || squares > MAX_MARKS ** 2 || blocks.some((block) => DEEP.test(block))) return null;

@@ -136,7 +136,8 @@ def _check_url(url: str) -> str:
     else:
         sound = sound and not (parts.query or parts.fragment or parts.username or parts.password)
     if not sound or not url.isprintable() or not url.isascii() or " " in url:
-        raise _wrong(f"{url!r} is no URL of a service; give one as {DEFAULT_URL}")
+        shown = "what is given" if {"@", "?", "#"} & set(url) else repr(url)  # a key may be in it
+        raise _wrong(f"{shown} is no URL of a service; give one as {DEFAULT_URL}")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 

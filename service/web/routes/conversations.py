@@ -52,7 +52,7 @@ async def create(request: Received) -> object:
             new = read_new(body)
             if new.fork_of is not None and not new.fork_of.startswith(CONVERSATION_PREFIX):
                 check_scope(exchange.entry.scopes, "api.responses.read")
-            made = await edit_conversation.begin(service, exchange.tenant, new, once.name, tell=exchange.left_out)
+            made = await edit_conversation.begin(service, exchange.caller, new, once.name, tell=exchange.left_out)
     return made
 
 
@@ -106,7 +106,7 @@ async def create_items(request: Received, query: Including, conversation_id: str
             async with request.preparing(len(body)):
                 sent = read_added(body)
                 items = await edit_conversation.add_items(
-                    service, exchange.tenant, conversation_id, sent, once.name, tell=exchange.left_out
+                    service, exchange.caller, conversation_id, sent, once.name, tell=exchange.left_out
                 )
             listed, turn = [msgspec.Raw(msgspec.json.encode(item)) for item in items], ids.response_of(items[0].id)
             data = await with_data_urls(service.store, exchange.tenant, turn or "", listed)

@@ -175,7 +175,7 @@ async def _count(request: Received, body: bytes) -> int:
     exchange, service = request.exchange, request.service
     async with request.preparing(len(body)), AsyncExitStack() as resources:
         wanted = read_count(body, store=service.settings.store)
-        planned = await prepare(service, request.exchange.caller, wanted, resources)
+        planned = await prepare(service, request.exchange.caller, wanted, resources, reserves=False)
         length = planned.plan.input_tokens
     exchange.left_out(planned.left_out, planned.items_left_out)
     exchange.facts["input_tokens"] = length

@@ -39,12 +39,13 @@ async def ready(request: Received) -> object:
     more shards or another layout than this process knows, or an archive that is an older copy, or not its own
     (`usable`). `engine_waits` says for how long no server has answered, as while one loads its model. A server of a
     release that lacks something (`engine_lacks`), a worker that is paused, as the engine was away, how many
-    conversations wait to be archived, for how long, and an archive whose disk is full, are no reason to send requests
-    elsewhere."""
+    conversations wait to be archived, for how long, an archive whose disk is full, and a Redis that would delete keys
+    by itself once it is full (`store_evicts`), are no reason to send requests elsewhere."""
     service, background = request.service, request.process.background
     checking = _check_store(service.store, background.layout)
-    store, (engine, waits), backlog = await asyncio.gather(
-        _state(checking), _engine(service.engine.check()), _backlog(service.store if service.archive else None)
+    store, (engine, waits), backlog, policy = await asyncio.gather(
+        *(_state(checking), _engine(service.engine.check())),
+        *(_backlog(service.store if service.archive else None), _policy(service.store)),
     )
     worker = background.state
     usable = service.archive is None or service.archive.foreign is None
@@ -52,6 +53,7 @@ async def ready(request: Received) -> object:
     found: dict[str, object] = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
     releases = service.engine.releases()
     also = {
+        "store_evicts": policy and f"maxmemory-policy is {policy}; set it to noeviction",
         "engine_waits": waits,
         "engine_releases": sorted(releases) or None,
         "engine_lacks": sorted({advice for advice in releases.values() if advice}) or None,
@@ -81,6 +83,13 @@ async def _backlog(store: ConversationHistoryStore | None) -> dict[str, float | 
                 "oldest_seconds": max(each.oldest_seconds for each in shards),
                 **({"usable": False, "reason": "archive_full"} if full else {}),
             }
+    return None
+
+
+async def _policy(store: ConversationHistoryStore) -> str | None:
+    """The policy by which the store's server deletes keys by itself; None where it does not, or nobody knows."""
+    with suppress(StoreUnavailable):
+        return await store.evicts() or None
     return None
 
 

@@ -231,6 +231,7 @@ class StoreArchive:
         shard = self._keyspace.all_shards()[number]
         for _ in range(BATCHES):
             if not await self._holds(number):
+                await self._standing(number)  # who archives may have another copy, and this process reads of its own
                 return Backlog()
             await self._beat(number)
             if not await self._archive_some(shard, early=await self._is_crowded(shard)):
@@ -282,14 +283,18 @@ class StoreArchive:
         """Whether a shard of Redis has none of the deleted turns, as far as the archive was told of them. Raises
         ArchiveWentBack.
         """
-        standing = await self._heads.standing(number)
-        if standing is Standing.ARCHIVE_IS_OLDER:
-            raise ArchiveWentBack(number, (await self._heads.read(number)).at)
-        if standing is Standing.REDIS_IS_OLDER:
+        if await self._standing(number) is Standing.REDIS_IS_OLDER:
             if not await self._reconcile(number):
                 return False
             await self._heads.catch_up(number)
         return True
+
+    async def _standing(self, number: int) -> Standing:
+        """The comparison of a shard's heads. Raises ArchiveWentBack where the archive is older."""
+        standing = await self._heads.standing(number)
+        if standing is Standing.ARCHIVE_IS_OLDER:
+            raise ArchiveWentBack(number, (await self._heads.read(number)).at)
+        return standing
 
     async def _beat(self, number: int) -> None:
         """Now and then, compare a shard that this process archives with the archive as it is; of the first one also say

@@ -2,12 +2,15 @@
 
 import hashlib
 import struct
+from io import BytesIO
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from service.api.content import IMAGE, USUAL_BOUNDS, Head, PictureBounds, head_of
 from service.api.items import Gathered, InputItem
@@ -17,6 +20,7 @@ from service.markup.messages import chat_messages, with_pictures
 from service.markup.speech import sizes_in, with_urls
 from service.steps import in_one_go
 from store.turn import PICTURES
+from tests.support.lengths import lengths
 from tests.support.pictures import gif, jpeg, png, said, url_of, webp
 from tests.support.responses.requests import prompt
 
@@ -56,6 +60,17 @@ def test_no_size_hides_behind_another() -> None:
     assert head_of(colours + frame) == Head("gif", 9_010, 9_000)
     with pytest.raises(ValueError, match="without a frame"):
         head_of(jpeg(1, 1, before=2_000))
+    small, large = jpeg(8, 8)[26:-2], jpeg(9_000, 9_000)[26:-2]  # frames alone
+    with pytest.raises(ValueError, match="two frames"):
+        head_of(b"\xff\xd8" + small + large + b"\xff\xda")
+    comment = b"\xff\xfe" + struct.pack(">H", 0xBFF1) + b"a" * 0xBFEF  # it ends where FF C0 00 as a length says
+    filled = b"\xff\xd8\xff" + large.replace(b"\xc2", b"\xc0", 1) + comment + small + b"\xff\xda"
+    with pytest.raises(ValueError, match="two frames"):
+        head_of(filled)
+    assert head_of(filled.replace(small, b"")) == Head("jpeg", 9_000, 9_000)
+    for lead in (b"\xff\xd0", b"\xff\x01", b"\0"):  # which have no length
+        with pytest.raises(ValueError, match="something else than segments"):
+            head_of(jpeg(8, 8)[:26] + lead + large + b"\xff\xda")
     for hidden, fault in ((b"!\xf9\0", "extension of nothing"), (b"\0" * 9_000, "first 8,192 blocks")):
         with pytest.raises(ValueError, match=fault):
             head_of(gif(1, 1) + hidden + frame)
@@ -72,6 +87,82 @@ def test_whatever_bytes_there_are_they_have_a_head_or_are_refused(name: str, dat
     except ValueError:
         return
     assert found.width > 0 < found.height
+
+
+def drawn(kind: str, **how: Any) -> list[bytes]:
+    """Pictures of a kind in two sizes, as Pillow writes them."""
+    found: list[bytes] = []
+    for size in ((9, 7), (700, 650)):
+        out = BytesIO()
+        Image.new(how.pop("mode", "RGB"), size, 3).save(out, kind, **how)
+        found.append(out.getvalue())
+    return found
+
+
+DRAWN = [
+    *(drawn("JPEG"), drawn("JPEG", progressive=True, comment=b"a" * 99), drawn("PNG"), drawn("WEBP")),
+    *(
+        drawn("WEBP", lossless=True),
+        drawn("WEBP", mode="RGBA", exif=b"a" * 9),
+        drawn("GIF"),
+        drawn("GIF", comment=b"a"),
+    ),
+]
+LEADS = [
+    b"\xff",
+    b"\xff\xff",
+    b"\0",
+    *(bytes((0xFF, each)) for each in range(0xC0, 256)),
+    b"!\xfe",
+    b"!\xf9",
+    b",",
+    b";",
+]
+
+
+def hurt(samples: list[bytes], random: Random) -> bytes:
+    """A small picture with pieces of a large one in it, pieces of it twice or not at all, and bytes that begin
+    something.
+    """
+    made, large = bytearray(samples[0]), samples[1]
+    for _ in range(random.randint(1, 4)):
+        at, begin = random.randrange(min(len(made), 700)), random.randrange(min(len(large), 700))
+        leads = [place for place in range(len(made)) if made[place] in b"\xff,!"]
+        at = random.choice(leads) if leads and random.random() < 0.5 else at
+        length = random.choice((1, 2, 4, 10, 19, 25))
+        kind = random.randrange(5)
+        if kind == 0:
+            made[at : at + random.randint(0, length)] = large[begin : begin + length]
+        elif kind == 1:
+            frames = [place for place in range(len(large)) if large[place : place + 2] in (b"\xff\xc0", b"\xff\xc2")]
+            made[at:at] = large[frames[0] : frames[0] + 19] if frames else large[8:33]
+        elif kind == 2:
+            made[at:at] = random.choice(LEADS)
+        elif kind == 3:
+            made[at] = random.randrange(256)
+        else:
+            del made[at : at + length]
+        made = made or bytearray(samples[0])
+    return bytes(made)
+
+
+@pytest.mark.parametrize("number", lengths(500, 25_000))
+def test_pillow_finds_no_more_pixels_than_a_head_says(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which reads the picture behind a server of vLLM's."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    read = 0
+    for seed in range(number):
+        for samples in DRAWN:
+            data = hurt(samples, Random(seed))
+            try:
+                head = head_of(data)
+                with Image.open(BytesIO(data)) as opened:
+                    pixels = opened.width * opened.height
+            except (ValueError, OSError, SyntaxError, struct.error, EOFError, OverflowError, IndexError):
+                continue
+            read += 1
+            assert pixels <= head.width * head.height, data.hex()
+    assert read > number
 
 
 FEW = PictureBounds(bytes=10_000, pixels=2_000, request=2)

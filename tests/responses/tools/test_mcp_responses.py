@@ -205,7 +205,7 @@ async def test_a_server_without_a_list_is_a_424(settings: Settings, fixture: Mcp
 async def test_any_public_server_is_no_private_one(settings: Settings, fixture: McpServer) -> None:
     opened = settings.model_copy(update={"mcp_allow": ("*",)})
     async with serving(opened, scripted([answer("So.")])) as service, service.client() as client:
-        with pytest.raises(openai.APIStatusError, match="not a public address"):
+        with pytest.raises(openai.APIStatusError, match="no public address"):
             await ask(client, fixture, input="Go.")
 
 

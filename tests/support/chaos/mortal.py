@@ -26,7 +26,7 @@ from service.harmony.tokens import decode
 from service.process import open_service
 from service.responses import edit_conversation as by_hand
 from service.responses.conversation_hold import joining
-from service.responses.service import Service
+from service.responses.service import Caller, Service
 from service.sandbox import remote
 from service.search import web
 from service.settings.core import DEFAULT_TENANT
@@ -186,7 +186,7 @@ async def work(service: Service, death: Death) -> None:
 async def add(service: Service, conversation: str, item: object) -> None:
     """Add an item to a conversation by hand; one that can't be added is refused."""
     try:
-        await by_hand.add_items(service, DEFAULT_TENANT, conversation, msgspec.Raw(json.dumps([item]).encode()))
+        await by_hand.add_items(service, Caller(DEFAULT_TENANT), conversation, msgspec.Raw(json.dumps([item]).encode()))
     except InvalidRequest:
         assert item != asked()
 

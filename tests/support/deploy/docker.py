@@ -28,9 +28,9 @@ NEEDED = (
 """What of the checkout the stack is made of."""
 
 IMAGES = {
-    "python:3.11.14-slim-bookworm": "",
-    "redis:7.4.6-bookworm": "",
-    "prom/prometheus:v3.5.0": "COPY prometheus /usr/bin/\nRUN install -d -o nobody /prometheus\nUSER nobody\n",
+    "python:3.11.17-slim-bookworm": "",
+    "redis:7.4.11-bookworm": "",
+    "prom/prometheus:v3.13.4": "COPY prometheus /usr/bin/\nRUN install -d -o nobody /prometheus\nUSER nobody\n",
 }
 """The images that compose.yaml and the Dockerfile name, each made of Debian's packages and of these lines."""
 

@@ -129,6 +129,7 @@ class Readiness(Struct):
     status: Literal["ok", "unavailable"]
     store: Literal["ok", "read-only", "mismatch", "unconfirmed", "unavailable"]
     engine: Literal["ok", "unavailable"]
+    store_evicts: str | Left = UNSET
     engine_waits: str | Left = UNSET
     engine_releases: list[str] | Left = UNSET
     engine_lacks: list[str] | Left = UNSET

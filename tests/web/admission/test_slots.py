@@ -11,7 +11,7 @@ from service.errors import ApiError
 from service.metrics.counters import make_metrics
 from service.settings.core import ApiKey
 from service.settings.settings import Settings
-from service.shares import RESERVED, Share, aside
+from service.shares import RESERVED, Room, Share, aside
 from service.web.admission import slots
 from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
@@ -59,6 +59,25 @@ def test_it_never_comes_to_more_than_the_limit_and_never_forgets(steps: list[tup
     for each in held:
         share.give_back(*each)
     assert filled(share, "a") == 87
+
+
+async def test_two_tenants_leave_room_for_a_third_where_each_has_a_part() -> None:
+    room, done = Room(80, several=lambda: True, parts=4), asyncio.Event()
+    came = list[str]()
+
+    async def stay(tenant: str, amount: int) -> None:
+        async with room.space(tenant, amount):
+            came.append(tenant)
+            await done.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for tenant in "ab" * 9:
+            group.create_task(stay(tenant, 5))
+        group.create_task(stay("c", 100))
+        await until(lambda: "c" in came)
+        assert sorted(came) == [*"aaaabbbbc"]
+        done.set()
+    assert len(came) == 19
 
 
 def test_bodies_have_room_together_until_their_requests_end() -> None:

@@ -35,13 +35,21 @@ class Machine:
         self._processes: list[Process] = []
 
     def start(
-        self, *, beat_seconds: float = 0.0, watched_seconds: float = 0.0, prefix: str = "", shards: int = 1
+        self,
+        *,
+        beat_seconds: float = 0.0,
+        watched_seconds: float = 0.0,
+        prefix: str = "",
+        shards: int = 1,
+        copied: bool = False,
     ) -> Process:
-        """A process; with another `prefix` another Redis, which has the same archive."""
+        """A process; with another `prefix` another Redis, which has the same archive. One that names the copy of the
+        archive is `copied`.
+        """
         store = ConversationHistoryStore(
             connect(self.url), prefix=prefix or self.prefix, caps=FEW, timeout_seconds=15, shards=shards
         )
-        archive = open_archive("sqlite", self.folder)
+        archive = open_archive("sqlite", self.copy if copied else self.folder)
         reconcile = Reconciler(store, archive).shard
         seconds: dict[str, Any] = {"after_seconds": 0.0, "beat_seconds": beat_seconds}
         process = Process(
@@ -140,6 +148,47 @@ async def test_running_processes_notice_a_copy_that_is_put_back_and_the_others_h
         await one.archive.archive_due()
     with pytest.raises(ArchiveWentBack):
         await two.archive.archive_due()
+
+
+async def test_a_copy_of_this_very_moment_doubts_itself_alone_once_the_right_one_goes_on(machine: Machine) -> None:
+    before = await _fill(machine, "a", "b")
+    machine.save()
+    one, two = machine.start(), machine.start()
+    await one.archive.archive_due()
+    await two.archive.archive_due()
+    ids = [*before, (await grow(one.store, "c"))[0]]
+    await one.archive_all()
+    copied = machine.start(copied=True)
+    first = one.store.keyspace.all_shards()[0]
+    for number in range(3):
+        with pytest.raises(ArchiveWentBack):
+            await copied.archive.archive_due()
+        noted_again = await one.store.server.command("EXISTS", first.older)
+        assert bool(noted_again) == (number == 0), "all that memory has is noted again, once"
+        for right in (one, two):
+            ids += await grow(right.store, f"{right is one}{number}")
+            await right.archive_all()
+            assert right.archive.foreign is None
+    assert all([await two.store.get(TENANT, id) for id in ids])
+    await machine.stop()
+    again = machine.start()
+    await again.archive.archive_due()
+    with pytest.raises(ArchiveWentBack):
+        await machine.start(copied=True).archive.open()
+    await again.archive_all()
+
+
+async def test_a_process_that_archives_nothing_notices_too_that_it_reads_of_a_copy(machine: Machine) -> None:
+    await _fill(machine, "a")
+    machine.save()
+    reader, archiver = machine.start(copied=True, beat_seconds=3600.0), machine.start()
+    await reader.archive.open()
+    await archiver.archive.archive_due()  # and holds the shard from now on
+    await grow(archiver.store, "b")
+    await archiver.archive_all()
+    with pytest.raises(ArchiveWentBack):
+        await reader.archive.archive_due()
+    await archiver.archive.archive_due()
 
 
 async def test_a_second_redis_is_refused_while_the_first_uses_the_archive_and_taken_once_it_is_dead(
