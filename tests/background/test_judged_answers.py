@@ -1,5 +1,5 @@
-"""An answer of which its server's adapter finds at the end that it is none: it fails, however it is made, and also where
-a worker dies before that is known.
+"""An answer of which its server's adapter finds at the end that it is none: it fails, however it is made, and where a
+worker dies before that is known, too.
 """
 
 import asyncio
