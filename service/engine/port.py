@@ -273,7 +273,8 @@ class Engine(Protocol):
         that is cancelled aborts at once.
 
         The last chunk has a finish. An engine that returns without one has failed, unless `between` said that no more
-        is wanted. Raises EngineError.
+        is wanted. The token that may be the last is taken once it is certain that the tokens are an answer: logs keep
+        them, and not a failure behind them. Raises EngineError.
         """
         ...
 

@@ -39,6 +39,10 @@ METADATA = "169.254.169.254"
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 """The words of a 404 for a missing bucket: at S3 and Google's, at Azure's."""
 
+NO_KEY = ("NoSuchKey", "BlobNotFound")
+"""The words of a 404 for a missing value: at S3 and Google's, at Azure's. Without them it is a gateway's, which knows
+nothing of values: who took it for an absence would deny what is stored, and the marks of what is held or erased."""
+
 VERSIONED = (
     "the bucket keeps former versions: what is erased stays in it; have a lifecycle rule that deletes noncurrent ones"
 )
@@ -71,6 +75,7 @@ class ObjectsBackend:
             raise ValueError(f"can't be used: {_in_short(error)}") from error
         self._threads = ThreadPoolExecutor(bounds.concurrency, "archive")
         self._tells_versions = scheme != "gs"  # where every object has a generation
+        self._batches_miss = scheme == "az"  # of a missing value, obstore doesn't pass on the code in a batch
         self._versioned = False
 
     async def get(self, key: str) -> Stored | None:
@@ -79,7 +84,7 @@ class ObjectsBackend:
                 found = obstore.get(self._store, key)
                 return Stored(bytes(found.bytes()), _etag(found.meta["e_tag"], found.meta["version"]))
             except FileNotFoundError as error:
-                if _has_no_bucket(error):
+                if not _has_no_key(error):
                     raise
                 return None
 
@@ -106,7 +111,7 @@ class ObjectsBackend:
             try:
                 obstore.delete(self._store, keys[0] if len(keys) == 1 else keys)
             except FileNotFoundError as error:
-                if _has_no_bucket(error):
+                if _has_no_bucket(error) or not (self._batches_miss or _has_no_key(error)):
                     raise
 
         await self._ask(work)
@@ -155,11 +160,17 @@ def _translate(error: Exception) -> ArchiveUnavailable:
         return ArchiveRefused(f"{told}; its credentials must allow to get, put, delete and list")
     if _has_no_bucket(error):
         return ArchiveRefused(f"{told}; make the bucket, or name another")
+    if isinstance(error, FileNotFoundError):
+        return ArchiveUnavailable(f"{told}: a 404 that no object store says; is the endpoint right?")
     if METADATA in told:
         return ArchiveUnavailable(
             f"{told}; the provider's variables have no credentials, so the machine's were asked for"
         )
     return ArchiveUnavailable(told)
+
+
+def _has_no_key(error: Exception) -> bool:
+    return any(f"<Code>{word}</Code>" in str(error) for word in NO_KEY)
 
 
 def _has_no_bucket(error: Exception) -> bool:

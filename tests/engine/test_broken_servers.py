@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from service.engine.port import (
+    Chunk,
     EngineBroke,
     EngineError,
     EngineRefused,
@@ -14,7 +15,7 @@ from service.engine.port import (
 )
 from service.engine.servers import server as server_module
 from service.harmony.tokens import STOPS
-from tests.support.engine.connected import CARD, ask, connected, failure, hold, scripted
+from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin
@@ -52,6 +53,10 @@ FAULTS: dict[str, Fault] = {
     ),
     "an endless event": (lambda _: Instead((b"data: ", b"x" * 65_536), then=Then.AGAIN), EngineError, "bytes"),
 }  # fmt: skip
+
+
+async def go_on() -> bool:
+    return True
 
 
 STANDINS = {"vllm": Standin, "llama": LlamaStandin}
@@ -118,12 +123,35 @@ async def test_a_server_that_accepts_and_says_no_more_is_given_up(
         assert (await ask(engine)).finish is Finish.STOP
 
 
-@pytest.mark.parametrize("then", [Then.CUT, Then.STALL, Then.AGAIN])
+@pytest.mark.parametrize("then", [Then.CUT, Then.STALL, Then.AGAIN, "an error"])
 async def test_an_answer_is_whole_with_its_finish_whatever_comes_behind(
-    voice: Voice, server: Standing, then: Then
+    voice: Voice, server: Standing, then: Then | str
 ) -> None:
     async with connected(server, context_tokens=CARD.context_tokens, tail_seconds=0.05) as engine:
-        server.instead[voice.path] = begun(voice, voice.end(2), DONE, then=then)
+        behind = voice.error(500, "because") if isinstance(then, str) else DONE
+        server.instead[voice.path] = begun(
+            voice, voice.end(2), behind, then=Then.END if isinstance(then, str) else then
+        )
         sampled = await ask(engine)
         assert (sampled.tokens, sampled.finish) == ([5, 6], Finish.STOP)
         await engine.check()
+
+
+@pytest.mark.parametrize("fault", ["no end", "an error", "more"])
+async def test_the_last_token_of_an_answer_is_taken_once_its_server_has_said_how_that_ends(
+    voice: Voice, server: Standing, fault: str
+) -> None:
+    """Whoever keeps the tokens, and dies, would take an answer for whole that its server has taken back."""
+    taken: list[int] = []
+
+    def take(chunk: Chunk) -> bool:
+        taken.extend(chunk.tokens)
+        return True
+
+    async with connected(server, context_tokens=CARD.context_tokens) as engine:
+        said = [voice.tokens([5], number) for number in range(1, MANY + 1)]
+        behind = {"an error": voice.error(500, "because"), "more": voice.tokens([5], MANY + 1)}.get(fault, DONE)
+        server.instead[voice.path] = Instead((*said, behind))
+        with pytest.raises(EngineError):
+            await engine.sample(generation(sampling=Sampling(MANY, stop_ids=STOPS)), take, go_on)
+    assert len(taken) < MANY

@@ -8,7 +8,16 @@ its answer was read to the end.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from service.engine.port import Chunk, EngineBroke, EngineError, EngineUnavailable, Finish, TokenLogprobs
+from service.engine.port import (
+    Chunk,
+    EngineBroke,
+    EngineError,
+    EngineUnavailable,
+    Finish,
+    Sampling,
+    Take,
+    TokenLogprobs,
+)
 
 MAX_EVENT_BYTES = 16 << 20
 """The largest event: some thousands of tokens that piled up, with 20 alternatives each."""
@@ -105,9 +114,14 @@ class Answer(ABC):
         made = Chunk(self._tokens, None, self._cached_tokens, logprobs, text, self._read_tokens)
         self._read_tokens = None
         self._spoke = self._spoke or bool(text)
-        self._textless += len(self._tokens) if self._decoded and not self._spoke else 0
+        self._textless += len(self._tokens) if self.mute else 0
         self._tokens, self._logprobs, self._text = [], [], []
         return (made,)
+
+    @property
+    def mute(self) -> bool:
+        """Whether the text of its tokens is wanted, and none has come yet."""
+        return self._decoded and not self._spoke
 
     @property
     def finished(self) -> bool:
@@ -120,7 +134,7 @@ class Answer(ABC):
         """
         if self._finish is None:
             raise EngineBroke(f"the {self.name} server broke off")
-        if not self._spoke and self._textless > (1 if self._finish is Finish.STOP else MOST_PARTS):
+        if self.mute and self._textless > (1 if self._finish is Finish.STOP else MOST_PARTS):
             raise self._without_text()
         logprobs: list[TokenLogprobs] | None = None if self._alternatives is None else []
         return Chunk([], self._finish, self._cached_tokens, logprobs, prompt_tokens=self._read_tokens)
@@ -155,3 +169,31 @@ class Answer(ABC):
         if reason not in FINISHES:
             raise EngineError(f"the {self.name} server ended the generation with {reason[:100]!r}")
         self._finish = FINISHES[reason]
+
+
+class Undecided:
+    """The chunks of an answer that `take` does not get yet, as their server may still say something that makes them no
+    answer: those without any text, and the one that may be the last until its finish. Whoever keeps tokens could not
+    tell them from a whole answer.
+    """
+
+    def __init__(self, answer: Answer, sampling: Sampling, take: Take) -> None:
+        self._answer, self._take = answer, take
+        self._stop_ids, self._left = sampling.stop_ids, sampling.max_tokens
+        self._chunks: list[Chunk] = []
+
+    def add(self, chunk: Chunk) -> bool:
+        """Take it, or keep it back; see Take."""
+        self._left -= len(chunk.tokens)
+        last = self._left < 1 or (bool(chunk.tokens) and chunk.tokens[-1] in self._stop_ids)
+        if self._answer.mute or (last and not self._answer.finished):
+            self._chunks.append(chunk)
+            return True
+        return self.decide(chunk)
+
+    def decide(self, chunk: Chunk) -> bool:
+        """Take all up to this one; see Take."""
+        chunks, self._chunks = self._chunks, []
+        for each in chunks:
+            self._take(each)
+        return self._take(chunk)

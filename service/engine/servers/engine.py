@@ -33,7 +33,7 @@ from service.engine.port import (
     Take,
 )
 from service.engine.servers.admission import Admission, Held, Ticket
-from service.engine.servers.answer import Answer
+from service.engine.servers.answer import Answer, Undecided
 from service.engine.servers.choosing import Choosing
 from service.engine.servers.kind import Kind, ServerChanged, Terms
 from service.engine.servers.passing import BROKEN
@@ -255,12 +255,13 @@ class ServersEngine:
                 if len(self._servers) > 1:
                     self._choosing.note_warm(generation, server)
                 try:
-                    if await self._pour(generation, held, answer, take, between):
+                    undecided = Undecided(answer, generation.sampling, take)
+                    if await self._pour(generation, held, answer, undecided.add, between):
                         last = answer.end()
                         if last.cached_tokens is not None and held.first_seconds:
                             prompt = len(generation.prompt) or last.prompt_tokens or last.cached_tokens
                             self._choosing.note_computed(prompt - last.cached_tokens, held.first_seconds)
-                        take(last)
+                        undecided.decide(last)
                     return
                 except TRY_ANOTHER as error:
                     if answer.begun:
@@ -304,7 +305,7 @@ class ServersEngine:
                         await asyncio.sleep(BRIEFLY)
                 if not goes_on and not (goes_on := await between()):
                     return False
-            with suppress(BROKEN):  # how the connection ends no longer matters
+            with suppress(BROKEN, EngineError):  # no more is said of the answer, however the stream ends
                 async with asyncio.timeout(self._access.tail_seconds):
                     while not answer.over and not await events.pour(feed):
                         pass

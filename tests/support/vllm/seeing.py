@@ -4,6 +4,7 @@ Each character is a token, and so is each mark. Its template marks a picture wit
 reads has PATCHES in the place of each, and so has each prompt that the server tells of messages.
 """
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -35,13 +36,19 @@ def written(messages: list[dict[str, Any]], picture: str) -> str:
 
 class SeeingStandin(Standing):
     """The server, which answers `says`. It breaks off behind so many tokens as `breaks_behind` says, one answer after
-    another, and takes `most` pictures.
+    another, and takes `most` pictures. Its tokens have no text where it isn't `telling`, and their end is not told
+    before it is `deciding`.
     """
 
     def __init__(self, says: str) -> None:
         super().__init__(ScriptedEngine(ModelCard("seeing", 0, 8192), []))
         self.most = 8
         self.breaks_behind: list[int] = []
+        self.telling = True
+        self.deciding = asyncio.Event()
+        self.deciding.set()
+        self.undecided = 0
+        """How many answers have come to their last token and not to their end."""
         self._says = encoded(says + END)
 
     @property
@@ -105,10 +112,15 @@ class SeeingStandin(Standing):
                 transport_of(request).abort()
                 return stream
             ended = id == IDS[END]
-            choice = {"token_ids": [id], "text": "" if ended else chr(id), "finish_reason": "stop" if ended else None}
+            text = chr(id) if self.telling and not ended else ""
+            choice = {"token_ids": [id], "text": text, "finish_reason": None}
             usage = {"prompt_tokens": len(prompt) + MORE * len(parts), "completion_tokens": number + 1}
             told = usage if body["stream_options"].get("continuous_usage_stats") else None
             await stream.write(event({"choices": [{"index": 0, **choice}], "usage": told}))
+        self.undecided += 1
+        await self.deciding.wait()
+        end = {"token_ids": [], "text": "", "finish_reason": "stop"}
+        await stream.write(event({"choices": [{"index": 0, **end}]}))
         await stream.write(event({"choices": [], "usage": usage | {"prompt_tokens_details": {"cached_tokens": 0}}}))
         await stream.write(DONE)
         return stream
