@@ -181,6 +181,9 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     spoken = {turn: node["said"].encode("latin-1")[:SAID_NAME] for turn, node in nodes.items() if "said" in node}
     if named != spoken:
         wrong.append(f"the index of what was said has {named}, not {spoken}")
+    waiting = {f"changes:{member.decode()}" for member in own.get("unarchived", {})}
+    if unqueued := {key for key in own if key.startswith("changes:")} - waiting:
+        wrong.append(f"{unqueued} would never be archived")
     leaves, listed = _ordered(own, "leaves"), _ordered(own, "conversations")
     if leaves != {leaf: float(nodes[leaf]["touched"]) for leaf in _leaves(nodes) - tombstones}:
         wrong.append(f"leaves are {leaves}, not {_leaves(nodes) - tombstones} in the order of their use")
