@@ -99,7 +99,7 @@ class Repair:
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
         circles = [member for member in self._lineage if _in_circle(inspection.children, member)]
-        tops = {each.member: _missing(each) for each in self._lacking} | {member: member for member in circles}
+        tops = {each.member: _missing(each) for each in self._lacking} | dict.fromkeys(circles, "")
         for top, missing in tops.items():
             await self._take_out(top, missing, list(reversed(below(inspection.children, top))))
         for top in set(self._lineage).difference(circles):
@@ -137,13 +137,12 @@ class Repair:
 
     async def _take_out(self, top: str, missing: str, members: list[str]) -> None:
         """Take out of memory a turn that lacks something, and those below it. Only where neither memory nor the archive
-        has what is `missing`, and the rest can be read, is the turn repaired by what is left of it.
+        has what is `missing`, and the rest can be read, is the turn repaired by what is left of it. A turn that is in a
+        circle misses nothing else.
         """
-        archive = await self._told_of(missing)
+        told = {"circle": not missing, "archive": await self._told_of(missing or top), "version": codec.FORMAT}
         for some in batches(members):
-            (word,) = await self._shard.server.run(
-                scripts.discard, self._keys, top=top, members=" ".join(some), archive=archive, version=codec.FORMAT
-            )
+            (word,) = await self._shard.server.run(scripts.discard, self._keys, top=top, members=" ".join(some), **told)
             if word == b"alone":
                 await self._repair([top])
             if word in (b"alone", b"sound"):

@@ -130,4 +130,4 @@ UNREADABLE = frozenset({ORPHAN, "no-messages", "damaged"})
 """The words for turns that nobody can read any more."""
 
 LACKING = frozenset({"no-response", "no-picture", "length", "created"})
-"""The words for turns that lack something of themselves, as lua/judging.lua has them: what continues them can be read."""
+"""The words for turns that lack something of themselves (lua/judging.lua): what continues them can be read."""

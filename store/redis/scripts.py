@@ -723,7 +723,7 @@ def repair(shard: ShardKeys, *, members: str, version: int, budget: int) -> None
 
 
 @script("clock usage leaves trees", out_of_memory=True)
-def discard(shard: ShardKeys, *, top: str, members: str, archive: str, version: int) -> None: ...
+def discard(shard: ShardKeys, *, top: str, members: str, circle: bool, archive: str, version: int) -> None: ...
 
 
 @script("clock usage logged", out_of_memory=True)

@@ -18,6 +18,7 @@ from store.backup import ownership
 from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.archiver import AFTER_SECONDS, LATER_SECONDS, Archiver, Due, Written
 from store.backup.archiving.shards import (
+    SCANNED,
     begin_archive,
     begin_archive_in,
     note_older,
@@ -39,6 +40,7 @@ from store.errors import (
 from store.history.history import ConversationHistoryStore
 from store.keys import ShardKeys, id_of
 from store.layout import shared_secret
+from store.redis import scripts
 
 TREES = 64
 """How many trees that are due are looked for at once."""

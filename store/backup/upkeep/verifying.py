@@ -1,8 +1,8 @@
 """Verifying: whether every tree in an archive can be read and is whole, and whether it has what Redis has.
 
 A tree is judged again before it is blamed, as it may change while it is read: only what is wrong both times is a fault.
-Some trees are read side by side, within the memory that the archive has for all. A repair never overwrites a value that it has not
-copied.
+Some trees are read side by side, within the memory that the archive has for all. A repair never overwrites a value that
+it has not copied.
 """
 
 import random

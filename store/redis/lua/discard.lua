@@ -7,6 +7,7 @@
 -- Arguments: top      TENANT/DIGITS of the faulty turn
 --            members  TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
 --                     the turn itself, with spaces between
+--            circle   1 where the turn is below itself, so that its lineage can't be derived; else 0
 --            archive  'there' where the archive has what the turn lacks, 'lacks' where it was asked and hasn't, or 'unknown'
 -- Result:    {'ok'} | {'sound'} when the faulty turn is gone, or no longer faulty | {'waits'} when some of them stay for now |
 --            {'alone'} when nobody has what it lacks, and what is left of it can be read
@@ -14,7 +15,7 @@
 --            and so does what a run holds. What no archive has goes where it can't be read as it is. Where the parent is there,
 --            it has one child less, and is a leaf again when that was its last.
 
-local UNREADABLE = { damaged = true, lineage = true, ['no-messages'] = true }
+local UNREADABLE = { damaged = true, ['no-messages'] = true, lineage = circle == '1' }
 
 local function leave_parent(tenant, parent)
   if not facts_of(tenant, parent).there.node then

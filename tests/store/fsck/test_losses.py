@@ -167,13 +167,9 @@ async def half_of(redis: Redis, key: str) -> tuple[Any, ...]:
 
 async def repaired(stored: Stored, url: str, prefix: str) -> Report:
     """The report once a repair was asked for, the archive has what waits, and a repair was asked for again."""
-
-    async def archived(tenant: str, digits: str) -> bool:
-        assert stored.both is not None
-        return await stored.both.turns.found(tenant, digits, remains=True) is not None
-
+    archived = stored.both.has if stored.both else None
     for _ in range(2):
-        _, report = await checked(url, prefix, repair=True, archived=archived if stored.both else None)
+        _, report = await checked(url, prefix, repair=True, archived=archived)
         await stored.archive_all()
     return report
 

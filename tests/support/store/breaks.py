@@ -173,10 +173,7 @@ BREAKS: dict[str, Damage] = {
     "a lost counter of a tenant": ("usage", lambda b: b.redis.zrem(b.shared("usage:responses"), TENANT)),
 }
 
-JOB_STAYS = {"a response that is gone"}
-"""What a repair without an archive leaves: others continue the turn, which can't be read, and is deleted by its id."""
-
-BREAKS: dict[str, Damage] = {
+JOB_BREAKS: dict[str, Damage] = {
     "a job that is gone": ("no-job", lambda b: b.drop("job", "waiting")),
     "a job at a level that is none": ("no-job", lambda b: b.set_job("waiting", level=7)),
     "a job that is a string": ("mistyped", lambda b: b.redis.set(b.key("job", "running"), "x")),

@@ -18,7 +18,7 @@ async def faults(redis: Redis, url: str, prefix: str, *, shards: int = 1) -> lis
 async def checked(
     url: str, prefix: str, shards: int = 1, *, repair: bool = False, archived: Archived | None = None
 ) -> tuple[list[Fault], Report]:
-    """What fsck finds, at once, and its report; with `repair` it repairs that, and asks whether a turn is `archived`."""
+    """What fsck finds, at once, and its report; with `repair` it repairs that, and asks what is `archived`."""
     fsck = Fsck(connect(url), prefix=prefix, shards=shards, timeout_seconds=30.0, archived=archived)
     try:
         steps = [step async for step in fsck.run(repair=repair)]
