@@ -64,7 +64,7 @@ async def test_a_turn_that_needs_room_waits_until_the_archive_has_what_it_lacked
 async def test_trees_that_lost_their_places_in_line_give_room_all_the_same(
     archive: StoreArchive, redis: Redis, prefix: str
 ) -> None:
-    ids = [(await grow(archive.history, str(number)))[0] for number in range(8)]
+    ids = [(await grow(archive.history, str(number)))[0] for number in range(TEN)]
     await redis.delete(f"{prefix}:{{00}}:unarchived")
     ids += [(await grow(archive.history, str(number)))[0] for number in range(3 * TEN)]
     assert [(await archive.history.find(TENANT, id)).status for id in ids] == [Status.COMPLETED] * len(ids)
