@@ -140,9 +140,17 @@ class Repair:
         has what is `missing`, and the rest can be read, is the turn repaired by what is left of it. A turn that is in a
         circle misses nothing else.
         """
-        told = {"circle": not missing, "archive": await self._told_of(missing or top), "version": codec.FORMAT}
+        archive = await self._told_of(missing or top)
         for some in batches(members):
-            (word,) = await self._shard.server.run(scripts.discard, self._keys, top=top, members=" ".join(some), **told)
+            (word,) = await self._shard.server.run(
+                scripts.discard,
+                self._keys,
+                top=top,
+                members=" ".join(some),
+                circle=not missing,
+                archive=archive,
+                version=codec.FORMAT,
+            )
             if word == b"alone":
                 await self._repair([top])
             if word in (b"alone", b"sound"):
