@@ -185,7 +185,9 @@ def _lines(report: Report, repair: bool) -> list[str]:
     if report.left and not repair:
         lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
     elif report.left:
-        lines.append("What is left waits for the archive, or for a response under way: repair again in a minute")
+        lines.append(
+            "What is left waits for the archive, for a response, or for you to delete it; see docs/operating.md"
+        )
     if report.unjudged:
         shards = ", ".join(f"{number:02x}" for number in report.unjudged)
         lines.append(f"Counters of shard {shards}: not judged, as the store was changing all the time")
