@@ -66,5 +66,8 @@ async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
         _, repaired = await checked(server_url, place, repair=True)
         left = {fault.what for fault, is_repaired in repaired.faults.items() if not is_repaired}
         assert (left - {"no-response"}, repaired.unjudged) == (set(), []), (seed, done, repaired)
-        assert await complaints(redis, place) == [], (seed, done)
+        wrong = await complaints(redis, place)
+        if left:  # a response under way is stored anew at its end
+            wrong = [each for each in wrong if "is under way with" not in each]
+        assert wrong == [], (seed, done)
         await sweep(redis, f"{place}:")  # or each look would go over all that was there before
