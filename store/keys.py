@@ -106,7 +106,12 @@ class ShardKeys:
 
     def changes_of(self, tenant: str, root: str) -> Key:
         """The key of the changes to a tenant's tree that the archive lacks; `root` has the digits of its root."""
-        return self.key_named(f"changes:{checked_tenant(tenant)}/{root}")
+        return Key(f"{self.all_changes}{checked_tenant(tenant)}/{root}")
+
+    @property
+    def all_changes(self) -> str:
+        """The prefix of the changes of all trees of the shard."""
+        return self.key_named("changes:")
 
     def fence_of(self, tenant: str, member: str) -> Key:
         """The key that says that a deletion was noted or archived a moment ago, by its member of the changes."""

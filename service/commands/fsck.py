@@ -6,6 +6,8 @@ tenants and numbers, never what anybody said.
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext, suppress
 from textwrap import fill, indent
 from typing import Annotated, Any
 
@@ -18,13 +20,16 @@ from service.commands.backup import last_of
 from service.commands.client.options import flag
 from service.commands.doctor import server_url, with_archive
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
+from service.process import open_archive, open_store
 from service.settings.core import SQLITE
 from service.settings.settings import Settings
+from store.backup import ownership
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.upkeep.backup_file import Progress as Shown
 from store.backup.upkeep.verifying import Verified
 from store.embedded import ARCHIVE
-from store.errors import StoreError
-from store.fsck.check import Fsck, Progress, Report
+from store.errors import ArchiveForeign, ArchiveUnavailable, StoreError
+from store.fsck.check import Archived, Fsck, Progress, Report
 from store.fsck.faults import MEANINGS, Fault
 from store.redis.connection import connect
 
@@ -46,8 +51,9 @@ def fsck(
 
     It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
     a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
-    shown. docs/operating.md lists what can be wrong, and what a repair does about it: a turn that nobody can read any
-    more is taken away, with all that continue it.
+    shown. docs/operating.md lists what can be wrong, and what a repair does about it: what is derived is derived anew,
+    and a turn that lacks something is taken out of memory, so that it comes back from the archive. Where no archive has
+    it, only what nobody can read any more goes, with all that continue it.
 
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
     """
@@ -65,12 +71,17 @@ def fsck(
     return EXIT_FAILED if report.left or (verified and verified.left) else 0
 
 
+def _has_archive(settings: Settings) -> bool:
+    """Whether there is an archive with these settings, which is not made for a check."""
+    known = with_archive(settings)
+    return known.has_archive and (known.archive_url != SQLITE or (known.data_dir / ARCHIVE).exists())
+
+
 def _checked_archive(settings: Settings, repair: bool, turns_per_second: float) -> tuple[Verified | None, str]:
     """The result for a sample of the settings' archive, compared with Redis, or why there is none; neither without an
     archive.
     """
-    known = with_archive(settings)
-    if not known.has_archive or (known.archive_url == SQLITE and not (known.data_dir / ARCHIVE).exists()):
+    if not _has_archive(settings):
         return None, ""
     try:
         return verify(settings, most=SAMPLE, repair=repair, alone=False, turns_per_second=turns_per_second), ""
@@ -127,17 +138,43 @@ async def _check_store(url: str, settings: Settings, repair: bool, turns_per_sec
         action = "checking" if not step.round else f"repairing, round {step.round},"
         return Shown(step.turns, step.total, f"{action} turns of shard {step.shard + 1} of {settings.shards}")
 
-    fsck = Fsck(
-        connect(url, timeout_seconds=settings.store_timeout_seconds),
-        prefix=settings.key_prefix,
-        shards=settings.shards,
-        timeout_seconds=settings.store_timeout_seconds,
-        turns_per_second=turns_per_second,
-    )
+    async with _asking_archive(url, settings) if repair else nullcontext() as archived:
+        fsck = Fsck(
+            connect(url, timeout_seconds=settings.store_timeout_seconds),
+            prefix=settings.key_prefix,
+            shards=settings.shards,
+            timeout_seconds=settings.store_timeout_seconds,
+            turns_per_second=turns_per_second,
+            archived=archived,
+        )
+        try:
+            return await last_of(fsck.run(repair=repair), Report, show_step)
+        finally:
+            await fsck.close()
+
+
+@asynccontextmanager
+async def _asking_archive(url: str, settings: Settings) -> AsyncGenerator[Archived | None]:
+    """Whether the settings' archive has a turn, to be asked within the block; None where it can't be asked."""
+    archive = open_archive(with_archive(settings)) if _has_archive(settings) else None
+    if archive is None:
+        yield None
+        return
+    store = open_store(settings.model_copy(update={"redis_url": url}))
+    turns = ArchivedTurns(store, archive)
+
+    async def has(tenant: str, digits: str) -> bool:
+        return await turns.found(tenant, digits, remains=True) is not None
+
+    asked: Archived | None = None
     try:
-        return await last_of(fsck.run(repair=repair), Report, show_step)
+        with suppress(ArchiveForeign, ArchiveUnavailable):
+            await ownership.check(store.server, store.keyspace, archive)
+            asked = has
+        yield asked
     finally:
-        await fsck.close()
+        await store.close()
+        await archive.close()
 
 
 def _lines(report: Report, repair: bool) -> list[str]:
@@ -147,6 +184,10 @@ def _lines(report: Report, repair: bool) -> list[str]:
     lines = [f"{report.turns:,} turns in {where}, {report.seconds:.1f} s: {result}"]
     if report.left and not repair:
         lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
+    elif report.left:
+        lines.append(
+            "What is left waits for the archive, for a response, or for you to delete it; see docs/operating.md"
+        )
     if report.unjudged:
         shards = ", ".join(f"{number:02x}" for number in report.unjudged)
         lines.append(f"Counters of shard {shards}: not judged, as the store was changing all the time")

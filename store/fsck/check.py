@@ -6,17 +6,20 @@ and then judges the sums. A sum holds if nothing was appended, used or removed d
 the shards whose sums were not judged.
 
 A repair finds each fault again before it changes anything, and the shards are checked again until nothing is wrong.
-Readable turns stay as they are. A turn that can't be read any more is removed with all that continue it: no history is
-better than one with a hole. Never repair without being asked, nor a shard in which a later release has written.
+All that is derived is derived anew. A turn that lacks something of itself is taken out of memory with all that continue
+it, where the archive has what it lacks: it comes back from there whole. Where nobody has it, only what can't be read
+goes: no history is better than one with a hole. No repair is a deletion, by which an archive would lose the turn, too.
+Never repair without being asked, nor a shard in which a later release has written.
 """
 
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 
 from store import codec
-from store.fsck.faults import MEANINGS, UNREADABLE, Fault
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
+from store.fsck.faults import LACKING, MEANINGS, ORPHAN, UNREADABLE, Fault
 from store.fsck.inspection import KINDS, Inspection, Judged, Moment, Shard, batches
 from store.keys import COUNTERS, SECRET_BYTES, Keyspace, TurnKeys
 from store.layout import Layout, Terms
@@ -36,13 +39,19 @@ MAX_FAULTS = 10_000
 """The most faults that a report keeps; it counts them all."""
 
 
-class Repair:
-    """Repairs one shard."""
+Archived = Callable[[str, str], Awaitable[bool]]
+"""Returns whether the archive has the turn of a tenant with some digits, and can be read there: it reads the turn.
+Raises ArchiveUnavailable, ArchiveDamaged, NewerFormat where that is not known.
+"""
 
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+
+class Repair:
+    """Repairs one shard, whose turns are `archived`, as far as there is an archive that can be asked."""
+
+    def __init__(self, shard: Shard, archived: Archived | None) -> None:
+        self._shard, self._archived = shard, archived
         self._keys = shard.keys
-        self._unreadable: list[str] = []
+        self._lacking: list[Judged] = []
         self._lineage: list[str] = []
 
     async def repair_turns(self, faults: Iterable[Judged]) -> None:
@@ -52,8 +61,8 @@ class Repair:
         """
         members: list[str] = []
         for fault in faults:
-            if UNREADABLE.intersection(fault.words):
-                self._unreadable.append(fault.member)
+            if (UNREADABLE | LACKING).intersection(fault.words):
+                self._lacking.append(fault)
             elif "lineage" in fault.words:
                 self._lineage.append(fault.member)
             else:
@@ -90,11 +99,12 @@ class Repair:
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
         circles = [member for member in self._lineage if _in_circle(inspection.children, member)]
-        for top in (*self._unreadable, *circles):
-            await self._discard(top, list(reversed(below(inspection.children, top))))
+        tops = {each.member: _missing(each) for each in self._lacking} | dict.fromkeys(circles, "")
+        for top, missing in tops.items():
+            await self._take_out(top, missing, list(reversed(below(inspection.children, top))))
         for top in set(self._lineage).difference(circles):
             await self._repair(below(inspection.children, top))
-        self._unreadable, self._lineage = [], []
+        self._lacking, self._lineage = [], []
 
     async def settle(
         self,
@@ -125,13 +135,39 @@ class Repair:
                 scripts.repair, self._keys, members=" ".join(some), version=codec.FORMAT, budget=PRUNED
             )
 
-    async def _discard(self, top: str, members: list[str]) -> None:
+    async def _take_out(self, top: str, missing: str, members: list[str]) -> None:
+        """Take out of memory a turn that lacks something, and those below it. Only where neither memory nor the archive
+        has what is `missing`, and the rest can be read, is the turn repaired by what is left of it. A turn that is in a
+        circle misses nothing else.
+        """
+        archive = await self._told_of(missing or top)
         for some in batches(members):
             (word,) = await self._shard.server.run(
-                scripts.discard, self._keys, top=top, members=" ".join(some), version=codec.FORMAT
+                scripts.discard,
+                self._keys,
+                top=top,
+                members=" ".join(some),
+                circle=not missing,
+                archive=archive,
+                version=codec.FORMAT,
             )
-            if word == b"sound":
+            if word == b"alone":
+                await self._repair([top])
+            if word in (b"alone", b"sound"):
                 return
+
+    async def _told_of(self, member: str) -> str:
+        """The word of the archive on a turn, as lua/discard.lua has it."""
+        tenant, _, digits = member.partition("/")
+        if self._archived is None:
+            return "unknown"
+        try:
+            return "there" if await self._archived(tenant, digits) else "lacks"
+        except ArchiveUnavailable:
+            self._archived = None  # it is not waited for again
+        except (ArchiveDamaged, NewerFormat):
+            pass
+        return "unknown"
 
     async def _settle(self, since: str, *, nodes: str = "", events: str = "", counters: str = "") -> None:
         await self._shard.server.run(
@@ -151,6 +187,13 @@ def below(children: Mapping[str, list[str]], top: str) -> list[str]:
     return list(found)
 
 
+def _missing(fault: Judged) -> str:
+    """The turn of which something is missing: this one itself, or only the one that it continues."""
+    tenant = fault.member.partition("/")[0]
+    is_whole = ORPHAN in fault.words and not (UNREADABLE - {ORPHAN} | LACKING).intersection(fault.words)
+    return f"{tenant}/{fault.parent}" if is_whole else fault.member
+
+
 def _in_circle(children: Mapping[str, list[str]], member: str) -> bool:
     """Whether a turn is below itself."""
     digits = member.partition("/")[2]
@@ -160,9 +203,9 @@ def _in_circle(children: Mapping[str, list[str]], member: str) -> bool:
 class _Round:
     """One round over all shards: its counts and faults, and the shards whose sums could not be judged."""
 
-    def __init__(self, number: int, *, repairs: bool) -> None:
+    def __init__(self, number: int, *, repairs: bool, archived: Archived | None = None) -> None:
         self.number = number
-        self.repairs = repairs
+        self.repairs, self.archived = repairs, archived
         self.turns = self.newer = self.unknown = self.unneeded = self.found = 0
         self.unjudged: list[int] = []
         self.faults: set[Fault] = set()
@@ -190,7 +233,7 @@ class _ShardCheck:
     def __init__(self, shard: Shard, wanted: _Round) -> None:
         self._shard = shard
         self._round = wanted
-        self._repair = Repair(shard) if wanted.repairs else None
+        self._repair = Repair(shard, wanted.archived) if wanted.repairs else None
         self.total = 0
 
     async def run(self) -> AsyncGenerator[Fault | int]:
@@ -335,15 +378,18 @@ class Fsck:
         timeout_seconds: float = 2.0,
         attempts: int = 3,
         turns_per_second: float = 0.0,
+        archived: Archived | None = None,
     ) -> None:
         """A check over `redis`, which it closes.
 
-        `turns_per_second` is its pace; 0 is as fast as the server answers. Raises ValueError for a setting that can't
-        work.
+        `turns_per_second` is its pace; 0 is as fast as the server answers. A repair asks whether a turn is `archived`;
+        where nobody can be asked, and the store has an archive, no turn that lacks something is touched. Raises
+        ValueError for a setting that can't work.
         """
         if turns_per_second < 0:
             raise ValueError(f"{turns_per_second=} must be positive, or 0 for no pace")
         keyspace = Keyspace(prefix, shards)
+        self._archived = archived
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
         self._layout = Layout(self._server, prefix, Terms(shards))
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
@@ -362,11 +408,13 @@ class Fsck:
         for number in range(1, ROUNDS + 1):
             if not repair or last.newer or not (last.found or last.unneeded):
                 break
-            last = _Round(number, repairs=False)
-            for each in (_Round(number, repairs=True), last):
+            before, last = last, _Round(number, repairs=False)
+            for each in (_Round(number, repairs=True, archived=self._archived), last):
                 async for step in self._go(each):
                     if isinstance(step, Progress):
                         yield step
+            if last.faults == before.faults:
+                break  # what is left waits for an archive, or for whoever deletes it
         yield self._report(first, last, time.monotonic() - began)
 
     async def close(self) -> None:

@@ -23,17 +23,18 @@ class Meaning(msgspec.Struct, frozen=True):
     repair: str
 
 
-_DISCARDED = "it is deleted, with all that continue it"
+_TAKEN_OUT = "it is taken out"
+_OR_LEFT = "it is taken out, if the archive has it; else "
 
 MEANINGS: dict[str, Meaning] = {
     "no-node": Meaning("keys or places of a turn that doesn't exist", "they are deleted"),
-    "no-parent": Meaning("the turn that it continues is missing", _DISCARDED),
-    "no-messages": Meaning("its messages are missing or can't be read", _DISCARDED),
-    "damaged": Meaning("its node lacks its parent, its status or its digest", _DISCARDED),
+    "no-parent": Meaning("the turn that it continues is missing", _TAKEN_OUT),
+    "no-messages": Meaning("its messages are missing or can't be read", _TAKEN_OUT),
+    "damaged": Meaning("its node lacks its parent, its status or its digest", _TAKEN_OUT),
     "mistyped": Meaning("a key of it holds another type of value", "the key is deleted, and then what that breaks"),
     "lineage": Meaning(
         "its root, depth, sums or path don't follow from its parent's",
-        "they are derived anew, here and below; in a circle it is deleted",
+        "they are derived anew, here and below; in a circle it is taken out",
     ),
     "no-work": Meaning(
         "it is under way, and what a worker needs for it is missing",
@@ -47,7 +48,10 @@ MEANINGS: dict[str, Meaning] = {
         "it is under way, and neither waits in the queue nor has a lease that ends, or it does both",
         "it waits again, before all that has not begun; a worker that had it has lost it",
     ),
-    "no-response": Meaning("its response is missing or can't be read", "it counts as deleted; what continues it stays"),
+    "no-response": Meaning(
+        "its response is missing or can't be read",
+        f"{_OR_LEFT}it goes if nothing continues it, and stays if something does, until its id is deleted",
+    ),
     "standing": Meaning(
         "its node contradicts itself, or its job, about whether it is under way",
         "the node is made to agree with the rest",
@@ -61,13 +65,15 @@ MEANINGS: dict[str, Meaning] = {
         "what should not be there is deleted",
     ),
     "no-picture": Meaning(
-        "it shows a picture that is missing, or one twice", "it shows those that are there, each once"
+        "it shows a picture that is missing, or one twice", f"{_OR_LEFT}it shows those that are there, each once"
     ),
     "picture": Meaning(
         "a picture counts more or fewer turns than show it", "the number is recorded; one that no turn shows is deleted"
     ),
     "not-marked": Meaning("its messages were erased, and its root doesn't say so", "it is recorded in the root"),
-    "length": Meaning("its messages or its response have another length than recorded", "the length is recorded"),
+    "length": Meaning(
+        "its messages or its response have another length than recorded", f"{_OR_LEFT}the length is recorded"
+    ),
     "held": Meaning("its bytes are not those that follow from its lengths", "they are recorded"),
     "children": Meaning("it counts more or fewer children than it has", "the number is recorded"),
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
@@ -77,7 +83,8 @@ MEANINGS: dict[str, Meaning] = {
         "it is put where that order says",
     ),
     "created": Meaning(
-        "its node doesn't say when it was made", "it is recorded as when its list says, or as its last use"
+        "its node doesn't say when it was made",
+        f"{_OR_LEFT}it is recorded as when its list says, or as its last use",
     ),
     "list": Meaning(
         "it is a conversation that the list of its tenant lacks or has at another time, or is none and in that list",
@@ -85,12 +92,15 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "said": Meaning(
         "it has words by which it is recognised, and the index of its tenant lacks it, or has another turn for them",
-        "the index has it, unless the other one has the same words: then it has none",
+        "the index has it, or counts it beside the other one that has these words",
     ),
     "stray": Meaning("a tree names it among its leaves, and it is in another or missing", "it is removed"),
     "stray-job": Meaning("it has ended or was deleted, and its job is still there", "the job is deleted"),
     "stray-place": Meaning(
         "it is in a queue, or among leases, logs or what was said, and doesn't belong there", "it is removed"
+    ),
+    "not-queued": Meaning(
+        "the archive lacks something of a tree, and the tree doesn't wait to be archived", "it waits again"
     ),
     "jobs": Meaning("a tree counts more or fewer jobs than it has", "the number is recorded"),
     "misnamed": Meaning("something among leaves, trees, leases, logs or in a queue names no turn", "it is removed"),
@@ -113,5 +123,11 @@ MEANINGS: dict[str, Meaning] = {
 }
 """Every word, the gravest first."""
 
-UNREADABLE = frozenset({"no-parent", "no-messages", "damaged"})
+ORPHAN = "no-parent"
+"""The word for a turn that may be whole itself."""
+
+UNREADABLE = frozenset({ORPHAN, "no-messages", "damaged"})
 """The words for turns that nobody can read any more."""
+
+LACKING = frozenset({"no-response", "no-picture", "length", "created"})
+"""The words for turns that lack something of themselves (lua/judging.lua): what continues them can be read."""

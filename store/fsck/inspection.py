@@ -178,10 +178,10 @@ _NOTE = re.compile(
     rb"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
     rb"archive-away|archiver|short|fence:[A-Za-z0-9_.-]{1,64}/[*x-][0-9a-f]{48}|%b" % _LIMIT
 )
-_CHANGES = rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}"
+_CHANGED = re.compile(rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 """The changes of one tree that the archive lacks."""
 
-_OTHER = re.compile(rb"%b|%b|%b" % (_NOTE.pattern, _REGISTRY, _CHANGES))
+_OTHER = re.compile(rb"%b|%b|%b" % (_NOTE.pattern, _REGISTRY, _CHANGED.pattern))
 
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")
@@ -256,6 +256,7 @@ class Inspection:
             for note in [name.decode() for name in names if _NOTE.fullmatch(name)]:
                 if await self._shard.server.command("PTTL", self._shard.base + note) == -1:
                     self.endless.append(note)
+            yield [f"{name.decode().removeprefix('changes:')}/changes" for name in names if _CHANGED.fullmatch(name)]
         for place in ("tombstones", "trees"):
             async for some in self._members_of(place, _MEMBER):
                 yield some

@@ -484,7 +484,7 @@ class ConversationHistoryStore:
 
     async def pictures(self, tenant: str, id: str, digests: Collection[bytes]) -> dict[bytes, bytes]:
         """The bytes of pictures by their digests: those that turns of the shard show in which `id` is, or that turn
-        itself where the archive alone has it. One that nothing shows is left out.
+        itself in the archive. One that nothing shows is left out.
 
         Raises NotFound for an id that can't exist, ValueError for more than MOST_SHOWN, StoreUnavailable.
         """
@@ -498,7 +498,7 @@ class ConversationHistoryStore:
             reads = [("HGET", keys.family("picture") + digest.hex(), "bytes") for digest in some]
             read = await self.server.row(*reads, at=keys.shard.clock, ahead=True)
             found |= {digest: data for digest, data in zip(some, read, strict=True) if data is not None}
-        if len(found) < len(wanted) and not await self.server.command("EXISTS", keys.key("node")):
+        if len(found) < len(wanted):
             gone = await self.elsewhere.find(keys.tenant, keys.digits)
             found |= {each.digest: each.data for each in (gone.pictures if gone else ()) if each.digest in wanted}
         return found

@@ -519,6 +519,10 @@ def raise_head(shard: ShardKeys, *, known: int, gone: int, more: int) -> None: .
 def note_older(shard: ShardKeys, *, tree: str, members: str) -> None: ...
 
 
+@script("unarchived", out_of_memory=True)
+def queue_again(shard: ShardKeys, *, members: str) -> None: ...
+
+
 @script("older", out_of_memory=True)
 def pass_older(shard: ShardKeys, *, before: str, after: str) -> None: ...
 
@@ -720,7 +724,7 @@ def repair(shard: ShardKeys, *, members: str, version: int, budget: int) -> None
 
 
 @script("clock usage leaves trees", out_of_memory=True)
-def discard(shard: ShardKeys, *, top: str, members: str, version: int) -> None: ...
+def discard(shard: ShardKeys, *, top: str, members: str, circle: bool, archive: str, version: int) -> None: ...
 
 
 @script("clock usage logged", out_of_memory=True)

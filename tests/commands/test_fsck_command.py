@@ -115,6 +115,23 @@ def test_where_there_is_an_archive_both_sides_are_looked_at_and_repaired(
     assert fsck().exit_code == 0
 
 
+def test_a_repair_asks_the_archive_whether_it_has_what_a_turn_lacks(server: EmbeddedServer, tmp_path: Path) -> None:
+    asyncio.run(_archived(server.url, tmp_path / "data"))
+    lose_a_root(server)
+    result = fsck("--repair")
+    assert (result.exit_code, "2 turns in the archive" in result.output) == (0, True), result.output
+    assert fsck().output.startswith("0 turns in 1 shard")
+
+
+async def _archived(url: str, folder: Path) -> None:
+    """The archive has all turns."""
+    archive = open_archive("sqlite", folder)
+    async with kept(url, "harmonium", archive) as both:
+        await note_older(both.store.server, both.store.keyspace)
+        await both.archive_all()
+    await archive.close()
+
+
 async def _archived_with_a_turn_gone(url: str, folder: Path) -> None:
     """The archive has all turns, and says of the last one that it was deleted."""
     archive = open_archive("sqlite", folder)

@@ -18,6 +18,7 @@ from store.backup import ownership
 from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
 from store.backup.archiving.archiver import AFTER_SECONDS, LATER_SECONDS, Archiver, Due, Written
 from store.backup.archiving.shards import (
+    SCANNED,
     begin_archive,
     begin_archive_in,
     note_older,
@@ -39,6 +40,7 @@ from store.errors import (
 from store.history.history import ConversationHistoryStore
 from store.keys import ShardKeys, id_of
 from store.layout import shared_secret
+from store.redis import scripts
 
 TREES = 64
 """How many trees that are due are looked for at once."""
@@ -106,6 +108,8 @@ class StoreArchive:
         self._reconcile, self._heads = reconcile, Heads(self._server, self._keyspace, archive)
         self._beat_seconds, self._watched_seconds = beat_seconds, watched_seconds
         self._next_beat: dict[int, float] = {}
+        self._looked_at: dict[int, bytes] = {}
+        """How far the keys of each shard's server were looked at."""
         self._has_written = False
         self._archiver = Archiver(self._server, self._keyspace, archive, heads=self._heads)
         self.turns = history.elsewhere = ArchivedTurns(
@@ -234,6 +238,7 @@ class StoreArchive:
                 await self._standing(number)  # who archives may have another copy, and this process reads of its own
                 return Backlog()
             await self._beat(number)
+            await self._queue_again(number)
             if not await self._archive_some(shard, early=await self._is_crowded(shard)):
                 break
         return await self._backlog(number)
@@ -307,6 +312,19 @@ class StoreArchive:
         if await self._catch_up(number) and number == 0:
             await self._heads.raise_(number)
             self._has_written = True
+
+    async def _queue_again(self, number: int) -> None:
+        """Look at some keys of a shard's server, further ones each time: a tree whose changes are noted, and that lost
+        its place in the order of what waits, gets one again.
+        """
+        shard = self._keyspace.all_shards()[number]
+        match = ("MATCH", f"{shard.all_changes}*", "COUNT", SCANNED)
+        self._looked_at[number], found = await self._server.command(
+            "SCAN", self._looked_at.get(number, b"0"), *match, at=shard.clock
+        )
+        if found:
+            trees = " ".join(key.decode().removeprefix(shard.all_changes) for key in found)
+            await self._server.run(scripts.queue_again, shard, members=trees)
 
     async def _holds(self, number: int) -> bool:
         """Whether this process archives a shard, for a while from now."""

@@ -1,8 +1,8 @@
 """Verifying: whether every tree in an archive can be read and is whole, and whether it has what Redis has.
 
 A tree is judged again before it is blamed, as it may change while it is read: only what is wrong both times is a fault.
-Memory holds the names of one tree's turns, and one of its values. A repair never overwrites a value that it has not
-copied.
+Some trees are read side by side, within the memory that the archive has for all. A repair never overwrites a value that
+it has not copied.
 """
 
 import random
@@ -16,6 +16,7 @@ from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.parts import Part, encode, folder_of
 from store.backup.reading import Node
+from store.backup.upkeep.carrying import batches, side_by_side
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.reconciling import Facts, Reconciler, Returned, facts_of
@@ -124,12 +125,11 @@ class Verify:
         """
         report = Verified()
         walk = trees(self._archive) if most is None else sample(self._archive, most, self._choose)
-        async for tree in walk:
-            if isinstance(tree, TreeParts):
-                await self._verify(tree, report, repair)
-                yield report
-            elif tree.key.startswith(DAMAGED):
-                report.moved += 1
+        async for some in batches(walk):
+            found = [tree for tree in some if isinstance(tree, TreeParts)]
+            await side_by_side(self._verify(tree, report, repair) for tree in found)
+            report.moved += sum(not isinstance(each, TreeParts) and each.key.startswith(DAMAGED) for each in some)
+            yield report
         if self._memory is not None:
             async for _ in self._compare_trees(self._memory, most, report, repair):
                 yield report
@@ -138,16 +138,16 @@ class Verify:
     async def _compare_trees(
         self, memory: Memory, most: int | None, report: Verified, repair: bool
     ) -> AsyncGenerator[None]:
-        """Compare the trees of Redis, or some of them, one after the other."""
+        """Compare the trees of Redis, or some of them, with the archive."""
         odds = 1.0 if most is None else most / max(1, await memory.number_of_trees())
         report.unjudged = await memory.unjudged_shards()
         for number in range(memory.keyspace.shards):
             if number in report.unjudged:
                 continue
-            async for tenant, root in memory.trees(number):
-                if self._choose.random() < odds:
-                    await self._compare(memory, tenant, root, report, repair)
-                    yield
+            chosen = (tree async for tree in memory.trees(number) if self._choose.random() < odds)
+            async for some in batches(chosen):
+                await side_by_side(self._compare(memory, *tree, report, repair) for tree in some)
+                yield
 
     async def _verify(self, tree: TreeParts, report: Verified, repair: bool) -> None:
         facts = await self._read(tree)

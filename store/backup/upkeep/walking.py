@@ -24,6 +24,12 @@ _PART = re.compile(
 HEARD = 1_000
 """How many values are listed between two reports of progress."""
 
+WALKED = 20_000
+"""How many values are listed to choose some trees of all: twenty requests at S3."""
+
+ROWS = 50
+"""In how many rows the trees lie that are chosen of more."""
+
 
 class TreeParts(NamedTuple):
     """A tree as its keys tell: its parts by their numbers."""
@@ -136,28 +142,44 @@ async def shards(archive: Archive) -> list[str]:
 
 
 async def sample(archive: Archive, most: int, choose: random.Random) -> AsyncGenerator[TreeParts]:
-    """Up to so many trees, each the one behind a random place: in any shard of any of its tenants, whatever they have.
-
-    Raises ArchiveUnavailable.
+    """Up to so many trees at random, by one walk. Of an archive with more than WALKED values they are some rows of
+    trees, each behind a random place: in any shard of any of its tenants, whatever they have. Raises
+    ArchiveUnavailable.
     """
-    places = [
+    chosen, number, values = list[TreeParts](), 0, 0
+    async for each in trees(archive):
+        if not isinstance(each, TreeParts):
+            continue
+        number, values = number + 1, values + len(each.parts)
+        if values > WALKED:
+            break
+        at = len(chosen) if len(chosen) < most else choose.randrange(number)
+        if at < most:
+            chosen[at : at + 1] = [each]
+    else:
+        for each in chosen:
+            yield each
+        return
+    seen, places = set[str](), await _places(archive)
+    for _ in range(ROWS):
+        after, left = f"{choose.choice(places)}{choose.getrandbits(4 * TREE_DIGITS):0{TREE_DIGITS}x}", -(-most // ROWS)
+        async for each in trees(archive, after=after):
+            if not isinstance(each, TreeParts) or left == 0 or len(seen) == most:
+                break
+            left -= 1
+            if each.folder not in seen:
+                seen.add(each.folder)
+                yield each
+
+
+async def _places(archive: Archive) -> list[str]:
+    """The folders of tenants in all shards."""
+    return [
         f"{ROOT}{shard}/{name}/"
         for shard in await shards(archive)
         for name in await _folders(archive, f"{ROOT}{shard}/")
         if name.startswith("t.")
     ]
-    seen = set[str]()
-    for _ in range(most if places else 0):
-        folder = choose.choice(places)
-        after = f"{folder}{choose.getrandbits(4 * TREE_DIGITS):0{TREE_DIGITS}x}"
-        page = await archive.list(folder, after=after, limit=1) or await archive.list(folder, limit=1)
-        found = _PART.fullmatch(page[0].key) if page else None
-        if found is None or page[0].key in seen:
-            continue
-        seen.add(page[0].key)
-        tree = await listed_at(archive, page[0].key.rpartition("/")[0] + "/")
-        if tree is not None:
-            yield tree
 
 
 async def _folders(archive: Archive, prefix: str) -> list[str]:

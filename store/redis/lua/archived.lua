@@ -22,6 +22,6 @@ if left == 0 then
   redis.call('ZREM', shard_key('unarchived'), tenant .. '/' .. digits)
 else
   local after = redis.call('GET', shard_key('archive')) or 0
-  redis.call('ZADD', shard_key('unarchived'), 'XX', exact(math.floor(now_us / 1000) + after), tenant .. '/' .. digits)
+  redis.call('ZADD', shard_key('unarchived'), exact(math.floor(now_us / 1000) + after), tenant .. '/' .. digits)
 end
 return { 'ok', left }

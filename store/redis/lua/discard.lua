@@ -1,28 +1,21 @@
 --- include judging
 --- include repairing
--- Remove turns that can no longer be read: one that has lost its parent, its messages or what its node must say,
--- and all below it. No history is better than a history with a hole.
+--- include unarchived
+-- Take out of memory a turn that lacks something of itself, and all below it. It is no deletion: nothing is noted of it, so
+-- what an archive has of them it keeps, and they come back from there whole.
 --
 -- Arguments: top      TENANT/DIGITS of the faulty turn
 --            members  TENANT/DIGITS of turns below it, children before their parents, and at the end of all calls
 --                     the turn itself, with spaces between
--- Result:    {'ok'} | {'sound'} when the faulty turn is gone, or no longer faulty
--- Invariant: the fault is found again before anything is removed. Where the parent is there, it has one child less,
---            and is a leaf again when that was its last.
+--            circle   1 where the turn is below itself, so that its lineage can't be derived; else 0
+--            archive  'there' where the archive has what the turn lacks, 'lacks' where it was asked and hasn't, or 'unknown'
+-- Result:    {'ok'} | {'sound'} when the faulty turn is gone, or no longer faulty | {'waits'} when some of them stay for now |
+--            {'alone'} when nobody has what it lacks, and what is left of it can be read
+-- Invariant: the fault is found again before anything goes. What the archive still lacks and can get stays until it has that,
+--            and so does what a run holds. What no archive has goes where it can't be read as it is. Where the parent is there,
+--            it has one child less, and is a leaf again when that was its last.
 
-local UNREADABLE = { damaged = true, lineage = true, ['no-parent'] = true, ['no-messages'] = true }
-
-local function at_fault()
-  for tenant, digits in each_member(top) do
-    local _, words = judge(tenant, digits, '', version)
-    for _, word in ipairs(words) do
-      if UNREADABLE[word] then
-        return true
-      end
-    end
-  end
-  return false
-end
+local UNREADABLE = { damaged = true, ['no-messages'] = true, lineage = circle == '1' }
 
 local function leave_parent(tenant, parent)
   if not facts_of(tenant, parent).there.node then
@@ -39,13 +32,34 @@ local function leave_parent(tenant, parent)
   end
 end
 
-local function discard(tenant, digits)
-  local turn = facts_of(tenant, digits)
-  if not turn.there.node then
-    return
+-- Whether a turn stays for now: it has a child, a run or a job needs it, or the archive is to have it first.
+local function has_to_stay(turn)
+  local found, pins = turn.fields, key('pins', turn.tenant, turn.digits)
+  if (found.children or 0) > 0 or found.fleeting or is_under_way(turn) or (is('zset', pins) and pinned(pins)) then
+    return true
   end
-  local found = fields_of(turn.node)
-  turn.fields = found
+  local lacks = found.root and redis.call('ZSCORE', changes_of(turn.tenant, found.root), '+' .. turn.digits)
+  if lacks then
+    archive_next(turn.tenant, found.root, found.touched or 0)
+  end
+  return lacks
+end
+
+local function forget_to_archive(turn)
+  if turn.fields.root then
+    redis.call('ZREM', changes_of(turn.tenant, turn.fields.root), '+' .. turn.digits)
+  end
+end
+
+-- Whether the archive still has what was erased of a turn: it must not come back from there.
+local function is_to_be_erased(turn)
+  local root = turn.fields.root
+  return redis.call('HEXISTS', turn.node, 'redactions') == 1
+    and root and redis.call('ZSCORE', changes_of(turn.tenant, root), '+' .. turn.digits)
+end
+
+local function discard(turn)
+  local tenant, digits, found = turn.tenant, turn.digits, turn.fields
   if is_under_way(turn) then
     one_job_less(turn)
   end
@@ -53,6 +67,7 @@ local function discard(tenant, digits)
   drop_log(tenant, digits, noted_bytes(turn))
   clear(turn)
   displace(tenant, found.root, digits)
+  forget_to_archive(turn)
   count(tenant, found.deleted and 'tombstones' or 'responses', -1)
   count(tenant, 'trees', found.parent == '' and -1 or 0)
   count(tenant, 'bytes', -(found.held or 0))
@@ -61,11 +76,43 @@ local function discard(tenant, digits)
   end
 end
 
-if not at_fault() then
-  return { 'sound' }
+-- What becomes of the faulty turn and of those below it: the word of the reply, or nil where they go.
+local function fate()
+  local tenant, digits = split(top)
+  local turn, words = judge(tenant, digits, '', version)
+  local known, lacks, unreadable = archive == 'there', false, false
+  for _, word in ipairs(words) do
+    unreadable = unreadable or UNREADABLE[word] or word == 'no-parent'
+    lacks = lacks or UNREADABLE[word] or LACKING[word]
+  end
+  if not (unreadable or lacks) then
+    return 'sound'
+  elseif known and not has_archive() or archive == 'unknown' and has_archive()
+    or known and (is_older(tenant, turn.fields.root or '') or (lacks and is_to_be_erased(turn))) then
+    return 'waits' -- for who can say more
+  elseif known and lacks then
+    forget_to_archive(turn) -- as it is it can't be archived, nor could what continues it
+  elseif not known and not unreadable then
+    local found = turn.fields
+    return (turn.answered or turn.under_way or (found.children or 0) > 0) and 'alone' or nil
+  end
 end
+
+local word = fate()
+if word then
+  return { word }
+end
+word = 'ok'
 for tenant, digits in each_member(members) do
-  discard(tenant, digits)
+  local turn = facts_of(tenant, digits)
+  if turn.there.node then
+    turn.fields = fields_of(turn.node)
+    if archive == 'there' and has_to_stay(turn) then
+      word = 'waits'
+    else
+      discard(turn)
+    end
+  end
 end
 record()
-return { 'ok' }
+return { word }

@@ -1,6 +1,7 @@
 --- include facts
 --- include held
 --- include logs
+--- include noting
 --- include pictures
 --- include queueing
 --- include said
@@ -15,6 +16,8 @@
 -- The node says whether a response in the background is under way: until its end its digest is that of its submission. The log
 -- says how far it is, and the job where it waits, or who holds it.
 
+-- A turn lacks something of itself that others may have: who continues it can read all else.
+local LACKING = { ['no-response'] = true, ['no-picture'] = true, length = true, created = true }
 local RUNNING = { queued = true, in_progress = true }
 local MODES = { plain = true, stream = true }
 local MOST_ENTRIES = 200 -- of a longer log its memory is compared, as to read it would hold others up
@@ -64,6 +67,13 @@ local function is_strange(tenant, digits, name)
     return not token or token == ''
   end
   return level ~= string.match(name, '%d$')
+end
+
+-- Whether a tree has changes that the archive lacks, and nobody would archive them.
+local function is_unqueued(tenant, root)
+  local waiting = shard_key('unarchived')
+  return redis.call('EXISTS', changes_of(tenant, root)) == 1 and (is('zset', waiting) or is('none', waiting))
+    and not redis.call('ZSCORE', waiting, tenant .. '/' .. root)
 end
 
 local function is_under_way(turn)
@@ -386,7 +396,7 @@ local function judge_node(turn, words)
   note('no-messages', not turn.messages)
   note('lineage', wanted and turn.messages and not follows(found, wanted))
   note('no-response', not deleted and not turn.answered)
-  note('kept-response', (deleted and turn.there.response) or (not deleted and turn.there.remains))
+  note('kept-response', (deleted and turn.there.response) or (not deleted and turn.answered and turn.there.remains))
   note('length', found.messages_bytes ~= turn.messages_bytes
     or found.response_bytes ~= (deleted and 0 or turn.response_bytes))
   note('held', found.held ~= held_now(turn))
@@ -430,6 +440,8 @@ local function judge(tenant, digits, listed, version)
   local words = {}
   if #listed == DIGITS then
     words[1] = in_tree(tenant, listed, digits) and root_of(tenant, digits) ~= listed and 'stray' or nil
+  elseif listed == 'changes' then
+    words[1] = is_unqueued(tenant, digits) and 'not-queued' or nil
   elseif listed ~= '' then
     words[1] = is_strange(tenant, digits, listed) and 'stray-place' or nil
   end
@@ -442,7 +454,8 @@ local function judge(tenant, digits, listed, version)
 end
 
 -- TENANT/DIGITS of turns; or TENANT/DIGITS/ROOT of what the set of a tree names, or TENANT/DIGITS/PLACE of what leases,
--- logs, queued:LEVEL or line:LEVEL does, or said:FIELD of the index of words; or TENANT/HEX of a picture; with spaces between.
+-- logs, queued:LEVEL or line:LEVEL does, or said:FIELD of the index of words; or TENANT/ROOT/changes of what an archive lacks of
+-- a tree; or TENANT/HEX of a picture; with spaces between.
 local function each_member(members)
   return string.gmatch(members, '([^/ ]+)/(%x+)/?([%w:]*)')
 end

@@ -8,7 +8,7 @@
 --                     last use of a tree is found
 -- Result:    {'ok'}
 -- Invariant: what is wrong is found again before it is repaired, so a retry changes nothing. A turn that a later release
---            wrote stays as it is.
+--            wrote stays as it is. No repair deletes a turn. What a turn lacks of itself is only repaired where no archive has it.
 
 local LONGEST_PIN_MS = 7 * 24 * 3600 * 1000 -- no run takes as long
 
@@ -60,7 +60,7 @@ function repairs.list(turn)
   end
 end
 
--- A turn whose words the index has of another one, which has them, too, is counted with that.
+-- A turn that may not be recognised has no words; any other is in the index again, or counted with the one that is there.
 function repairs.said(turn)
   local said = turn.fields.said
   local index, name = entry_of(turn.tenant, said)
@@ -93,23 +93,6 @@ function repairs.created(turn)
   local found = turn.fields
   found.created = use(turn.listed_score) or found.touched or now_us
   redis.call('HSET', turn.node, 'created', exact(found.created))
-  repairs.list(turn)
-end
-
--- As if it had been deleted: that is what everyone sees of it already.
-repairs['no-response'] = function(turn)
-  if turn.under_way then
-    give_up(turn)
-  end
-  redis.call('UNLINK', key('response', turn.tenant, turn.digits))
-  redis.call('HSET', turn.node, 'deleted', 'fsck', 'response_bytes', 0)
-  count(turn.tenant, 'responses', -1)
-  count(turn.tenant, 'tombstones', 1)
-  turn.fields.deleted = 'fsck'
-  if turn.fields.said then
-    silence(turn)
-  end
-  repairs.leaf(turn)
   repairs.list(turn)
 end
 
@@ -182,6 +165,10 @@ local function correct_held(turn)
   end
 end
 
+repairs['not-queued'] = function(turn)
+  queue(turn.tenant, turn.digits, redis.call('GET', shard_key('archive')))
+end
+
 local UNREADABLE = { damaged = true, ['no-parent'] = true, ['no-messages'] = true }
 
 local function repair(turn, words, listed)
@@ -193,9 +180,6 @@ local function repair(turn, words, listed)
   for _, word in ipairs(words) do
     if repairs[word] then
       repairs[word](turn, listed)
-    end
-    if word == 'no-response' then
-      break -- what else is wrong with it is no longer so, or is found in the next round
     end
   end
   if turn.fields and words[1] ~= 'mistyped' then

@@ -119,16 +119,6 @@ local function drop_job(turn)
   redis.call('UNLINK', turn.job, key('spec', turn.tenant, turn.digits))
 end
 
--- It counts as deleted: neither the job nor its events stay.
-local function give_up(turn)
-  one_job_less(turn)
-  drop_log(turn.tenant, turn.digits, noted_bytes(turn))
-  drop_job(turn)
-  redis.call('HSET', turn.node, 'status', 'failed')
-  redis.call('HDEL', turn.node, 'submission', 'log_bytes')
-  turn.under_way = false
-end
-
 -- No worker can read this spec, so the next holder of the job ends it as failed.
 job_repairs['no-work'] = function(turn)
   redis.call('SET', key('spec', turn.tenant, turn.digits), '\0')

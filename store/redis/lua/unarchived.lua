@@ -38,7 +38,7 @@ local function archive_next(tenant, root, used)
   if due > now_us / 1000 + (redis.call('GET', shard_key('archive')) or 0) then
     return false
   end
-  redis.call('ZADD', shard_key('unarchived'), 'XX', 'LT', exact(used - AT_ONCE_US), member)
+  redis.call('ZADD', shard_key('unarchived'), 'LT', exact(used - AT_ONCE_US), member)
   return true
 end
 

@@ -61,6 +61,10 @@ class Kept(NamedTuple):
         way = await ArchivedTurns(self.store, self.archive).way(tenant, digits_of(id))
         return None if way is None else [each.id for each in way.turns]
 
+    async def has(self, tenant: str, digits: str) -> bool:
+        """Whether the archive has a turn, as a repair of the store asks."""
+        return await self.turns.found(tenant, digits, remains=True) is not None
+
     async def keys(self, prefix: str = "v1/") -> list[str]:
         """All keys of the archive below a folder, without those of heads."""
         return [entry.key for entry in await self.archive.list(prefix) if not entry.key.endswith("/head")]

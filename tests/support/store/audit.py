@@ -182,6 +182,9 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
         named[words] != b"#%d" % len(turns) and [named[words]] != turns for words, turns in spoken.items()
     ):
         wrong.append(f"the index of what was said has {named}, not {spoken}")
+    waiting = {f"changes:{member.decode()}" for member in own.get("unarchived", {})}
+    if unqueued := {key for key in own if key.startswith("changes:")} - waiting:
+        wrong.append(f"{unqueued} would never be archived")
     leaves, listed = _ordered(own, "leaves"), _ordered(own, "conversations")
     if leaves != {leaf: float(nodes[leaf]["touched"]) for leaf in _leaves(nodes) - tombstones}:
         wrong.append(f"leaves are {leaves}, not {_leaves(nodes) - tombstones} in the order of their use")

@@ -85,6 +85,10 @@ async def _pinned_for_ages(broken: Broken) -> None:
     await broken.redis.persist(broken.key("pins", "pinned"))
 
 
+async def _changed_and_not_queued(broken: Broken) -> None:
+    await broken.put(broken.shared(f"changes:{broken.member('root')}"), f"+{broken.digits('leaf')}")
+
+
 Damage = tuple[str, Callable[[Broken], Awaitable[Any]], *tuple[str, ...]]
 """Something that somebody does behind the store's back: the word for it, how, and which turns are unknown after a
 repair.
@@ -96,6 +100,9 @@ CAT, DOG = b"cat" * 1_000, b"dog" * 2_000
 """Pictures: one that two turns show, and one that one of them does."""
 WORDS = b"words of a turn.".ljust(16)
 """The digest of the words of one turn."""
+
+STAYS = {"a response that is gone"}
+"""What a repair without an archive leaves: others continue the turn, which can't be read, and is deleted by its id."""
 
 BREAKS: dict[str, Damage] = {
     "keys without a node": ("no-node", lambda b: b.drop("node", "single"), "single"),
@@ -157,6 +164,7 @@ BREAKS: dict[str, Damage] = {
     "nonsense in a tree": ("misnamed", lambda b: b.redis.sadd(b.key("tree", "root"), "x y")),
     "a pin that outlasts its key": ("endless-pin", lambda b: b.put(b.key("pins", "pinned"), "run", 9e15)),
     "a pin that would end some day": ("endless-pin", _pinned_for_ages),
+    "a tree that would never be archived": ("not-queued", _changed_and_not_queued),
     "no clock": ("clock", lambda b: b.redis.delete(b.shared("clock"))),
     "a clock that is behind": ("clock", lambda b: b.redis.set(b.shared("clock"), "12")),
     "a usage that is a set": ("shared-type", lambda b: _instead(b, b.shared("usage"), "sadd", "x")),

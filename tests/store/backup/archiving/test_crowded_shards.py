@@ -1,5 +1,6 @@
 """A shard that is nearly full of what the archive lacks is archived before it refuses turns."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from store.history.caps import Caps
 from store.keys import digits_of
 from store.turn import Status, Turn
 from store.watcher import UNWATCHED
-from tests.store.conftest import OpenStore
+from tests.store.conftest import PATIENCE, OpenStore
 from tests.support.store.sample import TENANT, grow
 
 TEN = 10
@@ -58,6 +59,25 @@ async def test_from_nine_tenths_of_a_cap_on_all_is_archived_before_it_is_due(
 async def test_a_turn_that_needs_room_waits_until_the_archive_has_what_it_lacked(archive: StoreArchive) -> None:
     ids = [(await grow(archive.history, str(number)))[0] for number in range(6 * TEN)]
     assert [(await archive.history.find(TENANT, id)).status for id in ids] == [Status.COMPLETED] * len(ids)
+
+
+async def test_trees_that_lost_their_places_in_line_give_room_all_the_same(
+    archive: StoreArchive, redis: Redis, prefix: str
+) -> None:
+    ids = [(await grow(archive.history, str(number)))[0] for number in range(TEN)]
+    await redis.delete(f"{prefix}:{{00}}:unarchived")
+    ids += [(await grow(archive.history, str(number)))[0] for number in range(3 * TEN)]
+    assert [(await archive.history.find(TENANT, id)).status for id in ids] == [Status.COMPLETED] * len(ids)
+
+
+async def test_trees_that_lost_their_places_in_line_get_others(
+    archive: StoreArchive, redis: Redis, prefix: str
+) -> None:
+    await grow(archive.history, "one", "two")
+    await redis.delete(f"{prefix}:{{00}}:unarchived")
+    async with asyncio.timeout(PATIENCE):
+        while not await lacked(redis, prefix):
+            await archive.archive_due()
 
 
 async def test_where_the_archive_is_away_that_is_why_a_turn_is_refused(

@@ -6,6 +6,7 @@ import pytest
 
 from store.backup.archiving.keeping import MOST_FAULTS
 from store.backup.archiving.parts import Part, decode, encode
+from store.backup.upkeep import walking
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.verifying import Verified, Verify
 from store.errors import NotFound
@@ -134,3 +135,35 @@ async def test_what_is_gone_and_readable_in_redis_is_told(both: Kept) -> None:
     with pytest.raises(NotFound):
         await both.store.get(TENANT, id)
     assert await whats(both) == []
+
+
+async def listed(both: Kept, monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Verified, int]:
+    """The result for a sample, and how many pages of keys it took."""
+    pages, list_page = 0, both.archive.list
+
+    async def counted(*of: object, **more: object) -> object:
+        nonlocal pages
+        pages += 1
+        return await list_page(*of, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(both.archive, "list", counted)
+    return await verified(both, most=most), pages
+
+
+async def test_a_sample_is_one_walk(both: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(60):
+        await grow(both.store, str(number), tenant=f"acme-{number % 7}")
+    await both.archive_all()
+    report, pages = await listed(both, monkeypatch, 40)
+    assert (report.trees, report.found, pages) == (40, 0, 1)
+
+
+async def test_a_sample_of_a_large_archive_is_some_rows_of_trees(both: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking, "WALKED", 20)
+    monkeypatch.setattr(walking, "ROWS", 5)
+    for number in range(60):
+        await grow(both.store, str(number), tenant=f"acme-{number % 2}")
+    await both.archive_all()
+    report, pages = await listed(both, monkeypatch, 15)
+    assert (0 < report.trees <= 15, report.found) == (True, 0)
+    assert pages < 15, "one for the walk, some for the folders, and one for each row"
