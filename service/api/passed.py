@@ -229,6 +229,7 @@ class _Ours(msgspec.Struct):
 class _Called(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
     arguments: str | dict[str, msgspec.Raw] | None = None
+    parsed_arguments: msgspec.Raw = ABSENT
     input: str | None = None
 
 
@@ -238,6 +239,8 @@ class _Call(msgspec.Struct, forbid_unknown_fields=True):
     index: int | None = None
     function: _Called | None = None
     custom: _Called | None = None
+    extra_content: msgspec.Raw = ABSENT
+    provider_specific_fields: msgspec.Raw = ABSENT
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -251,7 +254,9 @@ _Empty = Annotated[list[msgspec.Raw], Meta(max_length=0)] | None
 
 
 class _ChatMessage(_Message, forbid_unknown_fields=True):
-    """A message as clients write it, or send back of an answer: its sound is at whoever made it."""
+    """A message as clients write it, or send back of an answer: its sound is at whoever made it. The last members are
+    those of openai's parsed answers, LiteLLM and OpenRouter.
+    """
 
     name: str | None = None
     refusal: str | None = None
@@ -261,8 +266,13 @@ class _ChatMessage(_Message, forbid_unknown_fields=True):
     tool_calls: Annotated[list[_Call], Meta(max_length=MAX_PARTS)] | None = None
     function_call: _Called | None = None
     cache_control: dict[str, str] | None = None
-    annotations: _Empty = None
+    annotations: msgspec.Raw = ABSENT
     audio: None = None
+    parsed: msgspec.Raw = ABSENT
+    images: _Empty = None
+    thinking_blocks: msgspec.Raw = ABSENT
+    reasoning_details: msgspec.Raw = ABSENT
+    provider_specific_fields: msgspec.Raw = ABSENT
 
 
 class _Url(msgspec.Struct, forbid_unknown_fields=True):
@@ -307,6 +317,7 @@ class _Block(msgspec.Struct, forbid_unknown_fields=True):
     input: msgspec.Raw = ABSENT
     caller: dict[str, str] | None = None
     tool_use_id: str | None = None
+    tool_name: str | None = None
     is_error: bool | None = None
     thinking: str | None = None
     signature: str | None = None
@@ -332,6 +343,7 @@ class _Output(msgspec.Struct, forbid_unknown_fields=True):
 
     effort: str | None = None
     format: dict[str, msgspec.Raw] | None = None
+    task_budget: msgspec.Raw = ABSENT
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")

@@ -155,7 +155,9 @@ async def succeed(
             key = await service.tenants.directory.find_key(tenant, plan.key) if plan.key else None
             own = None if project is None else project.limit
             limits = Allowance(tenant, own, plan.key, None if key is None else key.limit)
-            caller = Caller(tenant, asked.trace, asked.affinity, plan.key, project, allowance=limits)
+            caller = Caller(
+                tenant, asked.trace, session=asked.affinity, key=plan.key, project=project, allowance=limits
+            )
             maker = Maker(service, caller, partial(_reserve, service.tenants.limiter, limits), parent=Parent(chain))
             made = await make(maker, partial(successor_request, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:

@@ -56,6 +56,7 @@ Reply = list[bytes]
 
 _LUA = files("store.redis").joinpath("lua")
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDE = re.compile(r"--- include (\w+)")
 _BEGIN = re.compile(r"^local function (begin_\w+)\(\)$", re.MULTILINE)
 
@@ -234,25 +235,29 @@ def files_of(name: str) -> list[str]:
 
 def text_of(name: str, given: Mapping[str, str], large: Sequence[str]) -> str:
     """The Lua of a script, put together of its files, with the names that it is `given` and their values. Its last
-    function is `_call`, which keeps none of the `large` values behind its end.
+    function is `_call`, which keeps none of the `large` values behind its end. A function has 200 names at most, so
+    those that no included file has are names of the script's own text.
     """
     *included, own = map(lua, files_of(name))
     begins = [f"{function}()" for text in included for function in _BEGIN.findall(text)]
+    words = {word for text in included for word in _WORD.findall(text)}
+    shared = {name: value for name, value in given.items() if name in words}
     return "\n".join(
         [
-            f"local {', '.join(given)}",
+            *(f"local {name}" for name in shared),
             *included,
             "local function _bind(KEYS, ARGV)",
-            *(f"  {name} = {value}" for name, value in given.items()),
+            *(f"  {name} = {value}" for name, value in shared.items()),
             "end",
-            "local function _run()",
+            "local function _run(KEYS, ARGV)",
+            *(f"  local {name} = {value}" for name, value in given.items() if name not in shared),
             own,
             "end",
             "local function _call(KEYS, ARGV)",
             "  _bind(KEYS, ARGV)",
             *(f"  {begin}" for begin in begins),
-            "  local reply = _run()",
-            *(f"  {name} = nil" for name in large),
+            "  local reply = _run(KEYS, ARGV)",
+            *(f"  {name} = nil" for name in large if name in shared),
             "  return reply",
             "end",
         ]

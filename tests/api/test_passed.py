@@ -128,6 +128,17 @@ ANSWERED = {
     "reasoning": "so",
     "reasoning_content": None,
 }
+DUMPED = {  # by openai's parse, by LiteLLM and by OpenRouter's clients
+    "role": "assistant",
+    "content": "{}",
+    "parsed": {"a": 1},
+    "tool_calls": [CALL | {"function": CALL["function"] | {"parsed_arguments": {}}, "provider_specific_fields": None}],
+    "annotations": [{"type": "url_citation", "url_citation": {"url": U}}],
+    "images": [],
+    "thinking_blocks": [{"type": "thinking", "thinking": "so"}],
+    "reasoning_details": [{"type": "reasoning.text", "text": "so"}],
+    "provider_specific_fields": {"refusal": None},
+}
 SAID_BACK = [
     {"type": "thinking", "thinking": "so", "signature": "s"},
     {"type": "tool_use", "id": "t", "name": "f", "input": {"image_url": U}, "caller": {"type": "direct"}},
@@ -142,11 +153,15 @@ GIVEN = [
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 PASSED: list[tuple[Endpoint, dict[str, Any]]] = [
     (Endpoint.CHAT, {"messages": [HI, ANSWERED, {"role": "tool", "tool_call_id": "c", "content": "1"}]}),
+    (Endpoint.CHAT, {"messages": [HI, DUMPED, {"role": "tool", "tool_call_id": "c", "content": "1"}]}),
     (Endpoint.CHAT, says("hi", name="Ada") | {"response_format": None}),
     (Endpoint.CHAT, answers_in("json_schema", json_schema={"name": "x", "schema": SCHEMA, "strict": False})),
     (Endpoint.CHAT, answers_in("json_object")),
     (Endpoint.MESSAGES, {"messages": [HI, {"role": "assistant", "content": SAID_BACK}, HI | {"content": GIVEN}]}),
-    (Endpoint.MESSAGES, says("hi") | {"system": GIVEN[-1:], "output_config": {"effort": "low"}}),
+    (
+        Endpoint.MESSAGES,
+        says("hi") | {"system": GIVEN[-1:], "output_config": {"effort": "low", "task_budget": {"tokens": 9}}},
+    ),
     (Endpoint.MESSAGES, says("hi") | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
     (
         Endpoint.DECISIONS,

@@ -109,7 +109,7 @@ async def told(stored: Stored) -> dict[str, Any]:
     for id in stored.old + stored.late:
         name, questions = digits_of(id), _questions(store, id)
         found[name] = [await _answer(ask) for ask in questions]
-    found["words"] = await _answer(lambda: store.recognise(TENANT, "here", [WORDS]))
+    found["words"] = await _answer(lambda: store.recognise(TENANT, "here", [WORDS], forks=True))
     return found
 
 

@@ -57,6 +57,7 @@ HISTORY_OPERATIONS: dict[str, Deed] = {
     "now": lambda store, id: store.now(),
     "cut_time": lambda store, id: store.cut_time(),
     "prove": lambda store, id: store.prove(id),
+    "evicts": lambda store, id: store.evicts(),
 }
 
 KEYED_OPERATIONS: dict[str, Callable[[KeyedRequests, Keyed, str], Awaitable[Any]]] = {
