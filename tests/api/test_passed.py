@@ -116,7 +116,7 @@ def test_each_level_is_a_closed_list(endpoint: Endpoint, members: dict[str, Any]
     assert (refused.value.param or "").startswith(param)
 
 
-CALL = {"id": "c", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
+CALL: dict[str, Any] = {"id": "c", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
 ANSWERED = {
     "role": "assistant",
     "content": None,
