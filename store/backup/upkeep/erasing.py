@@ -10,12 +10,12 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.archive.port import MOST_DELETED, Stored
-from store.backup.archiving.marks import Marks
+from store.backup.archiving.marks import GONE, Marks
 from store.backup.archiving.merging import as_of
 from store.backup.archiving.parts import Part, decode, encode
 from store.backup.heads import Heads
 from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
-from store.errors import ArchiveDamaged, NewerFormat, NotFound, NotTerminal, StoreError
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound, NotTerminal, StoreError
 from store.history.delete import forget_tree
 from store.history.history import ConversationHistoryStore
 from store.history.listing import TreeListing
@@ -67,6 +67,8 @@ async def erase(
         trees, under_way = await forget_all(history, tenant)
         await Heads(history.server, history.keyspace, archive).raise_everywhere()
     done = await clear(archive, tenant, at)
+    if not await archive.list(f"v1/{GONE}/", limit=1):
+        raise ArchiveUnavailable("it lists nothing, and has the mark of the erasure: a gateway may have answered")
     done.trees_in_redis, done.under_way = trees, under_way
     return done
 

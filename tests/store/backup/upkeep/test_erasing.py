@@ -2,12 +2,13 @@
 
 import pytest
 
+from store.archive.port import Entry
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.marks import GONE, HOLD, key_of
 from store.backup.archiving.parts import decode
 from store.backup.upkeep.erasing import DAMAGED, clear, erase, forget_all
 from store.backup.upkeep.walking import marks
-from store.errors import ArchiveDamaged, NewerFormat, NotFound
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
 from store.history.conversations import Conversations, by_hand
 from store.keys import digits_of
 from tests.store.conftest import OpenStore
@@ -28,6 +29,22 @@ async def test_all_of_a_tenant_is_erased_and_nothing_of_another(both: Kept) -> N
     assert await both.told(other, OTHER) == [other]
     assert not any(f"/t.{TENANT}/" in key for key in await both.keys())
     assert [whose async for whose, _ in marks(both.archive, GONE)] == [TENANT]
+
+
+async def test_a_list_without_the_mark_that_was_just_made_is_another_s(
+    both: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway's page with the status 200 is read as a list of nothing."""
+
+    async def nothing(*_: object, **__: object) -> list[Entry]:
+        return []
+
+    await both.archived("one")
+    with monkeypatch.context() as patched:
+        patched.setattr(both.archive, "list", nothing)
+        with pytest.raises(ArchiveUnavailable, match="lists nothing"):
+            await erase(both.archive, both.marks, TENANT, micros())
+    assert (await erase(both.archive, both.marks, TENANT, micros())).deleted == 1
 
 
 async def test_who_still_has_turns_from_before_archives_none_of_them(both: Kept) -> None:
