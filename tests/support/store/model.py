@@ -258,7 +258,11 @@ class Model(RuleBasedStateMachine):
         """A turn was stored with words; without any where it can't be continued."""
         if said.status in CONTINUABLE:
             before = self.speakers.get(words := (self.owner_of(said.id), said.said), [])
-            self.speakers[words] = [*(before if any(map(self.readable, before)) else []), said.id]
+            self.speakers[words] = [*(before if any(map(self.has_words, before)) else []), said.id]
+
+    def has_words(self, id: str) -> bool:
+        """Whether a turn has the words that it had: nobody deleted it, and no sweep has taken it yet."""
+        return id in self.turns and not self.turns[id].deleted
 
     @rule(id=ids)
     def append_again(self, id: str) -> None:
@@ -378,11 +382,11 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def the_only_turn_with_some_words_is_recognised_by_its_tenant_alone(self) -> None:
-        self.speakers = {words: ids for words, ids in self.speakers.items() if any(map(self.readable, ids))}
+        self.speakers = {words: ids for words, ids in self.speakers.items() if any(map(self.has_words, ids))}
         shared = WORDS[self.uses % len(WORDS)]
         for tenant, words in {*[*self.speakers][-2:], *((tenant, shared) for tenant in TENANTS)}:
             ids = self.speakers.get((tenant, words), [])
-            found = (0, ids[0]) if len(ids) == 1 and self.continuable(ids[0]) else None
+            found = (0, ids[0]) if len(ids) == 1 and self.readable(ids[0]) and self.continuable(ids[0]) else None
             assert self.run(self.store.recognise(tenant, "key", [words], forks=True)) == found
 
     @invariant()
