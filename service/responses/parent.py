@@ -4,7 +4,7 @@ request ─▶ named by it, or recognised by its words ─▶ the chain, pinned 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import chain as chain_of
@@ -85,11 +85,13 @@ class Parent:
         self.standing = standing
         self._chain = chain
 
-    def disarm(self) -> None:
-        """Let go of all that acts: whoever is known by words alone runs nothing in the conversation's container, and
-        answers none of its requests for approval.
+    def disarm(self, containers: Collection[str]) -> None:
+        """Let go of all that acts: whoever is known by words alone answers no request for approval, and runs nothing in
+        the conversation's container, unless its client has the id of that among these.
         """
-        self.container, self.waiting = None, []
+        self.waiting = []
+        if self.container not in containers:
+            self.container = None
 
     def notes(self, role: str) -> list[StoredMessage]:
         """The notes of this role in the conversation so far. Ask before its history is taken."""
@@ -260,7 +262,7 @@ async def _recognise(
                     parent = None
                 if parent is not None and not parent.cut:
                     resources.push_async_exit(kept.pop_all())
-                    parent.disarm()
+                    parent.disarm(seen.containers)
                     known = parent, seen.ends[number][1]
         share = known[1] / len(seen.items) if known is not None else 0.0
         service.metrics.recognised_ratio.observe(share)

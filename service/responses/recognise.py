@@ -81,6 +81,8 @@ class Seen(NamedTuple):
     """The place among the calls of the one that an item is the output of."""
     claims: int
     """The place of the last item that its client gives as a call that ran here, -1 where there is none."""
+    containers: frozenset[str]
+    """The containers in which its client says that code ran: who has the id of one may use it."""
     is_named: bool
     """Whether its user is named, so that nobody else has these words."""
 
@@ -124,6 +126,7 @@ class _Item(msgspec.Struct):
     arguments: Raw = ABSENT
     input: Raw = ABSENT
     output: Raw = ABSENT
+    container_id: str | None = None
 
 
 class _Part(msgspec.Struct):
@@ -217,7 +220,8 @@ def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None,
         ends: list[tuple[bytes, int]] = []
         calls = _Calls()
         answered: dict[int, int] = {}
-        beginning, models, read, claims = b"", False, 0, -1
+        beginning, models, read = b"", False, 0
+        claims, containers = -1, set[str]()
         for place, item in enumerate(items):
             read += len(memoryview(item))
             if place % ITEMS_A_STEP == ITEMS_A_STEP - 1 or read > BYTES_A_STEP:
@@ -226,6 +230,8 @@ def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None,
             sent = _decode(item)
             if sent.type in INVISIBLE:
                 claims = claims if sent.type == "reasoning" else place
+                if sent.container_id:
+                    containers.add(sent.container_id)
                 continue
             if len(memoryview(item)) > PIECE_BYTES:
                 yield
@@ -246,7 +252,7 @@ def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None,
     except (_UnseenError, InvalidRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     last, is_named = ends[: -MOST_DIGESTS - 1 : -1], any(speaker.names)
-    return Seen(said, (beginning or said).hex(), last, items, answered, claims, is_named)
+    return Seen(said, (beginning or said).hex(), last, items, answered, claims, frozenset(containers), is_named)
 
 
 def digest_after(said: bytes, output: Sequence[msgspec.Struct]) -> bytes:

@@ -84,17 +84,20 @@ async def test_variables_outlive_a_response_of_one_conversation(settings: Settin
     assert [call.outputs[0].logs for call in ran(second)] == ["21\n", "22\n"]
 
 
-async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalSandbox) -> None:
-    engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("It is gone.")])
+@pytest.mark.parametrize("has_id", [False, True])
+async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalSandbox, has_id: bool) -> None:
+    engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("So it is.")])
     remembered = changed(settings, chats="remembered")
     async with serving(remembered, engine, sandbox=sandbox) as service, service.client() as client:
         first = await ask(client, input="Keep 20.")
-        history: Any = [("user", "Keep 20."), ("assistant", "Kept."), ("user", "Say it.")]
-        second = await ask(client, input=[{"role": role, "content": text} for role, text in history], include=OUTPUTS)
+        history: Any = [{"role": "user", "content": "Keep 20."}, {"role": "assistant", "content": "Kept."}]
+        if has_id:  # as the Agents SDK sends it back
+            history.insert(1, ran(first)[0].to_dict())
+        second = await ask(client, input=[*history, {"role": "user", "content": "Say it."}], include=OUTPUTS)
 
-    assert (second.previous_response_id, second.output_text) == (first.id, "It is gone.")
-    assert "NameError" in ran(second)[0].outputs[0].logs
-    assert ran(second)[0].container_id != ran(first)[0].container_id
+    assert (second.previous_response_id, second.output_text) == (first.id, "So it is.")
+    assert ("NameError" in ran(second)[0].outputs[0].logs) == (not has_id)
+    assert (ran(second)[0].container_id == ran(first)[0].container_id) == has_id
 
 
 async def test_a_container_may_be_named_without_a_stored_history(settings: Settings, sandbox: LocalSandbox) -> None:
