@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from service import spans
-from service.api.approval import waiting
+from service.api.approval import answer_note, waiting
 from service.api.items import CONFIGURATION, Configuration
 from service.api.request import CreateRequest
 from service.harmony.calls import CUT_CALL, pair
@@ -76,8 +76,10 @@ class Parent:
         """The responses of the conversation, oldest first."""
         self.loaded = [(note.name or "[]").encode() for note in notes.get(LOADED, ())]
         """The lists of tools that searches found in it, the oldest first."""
-        self.container = notes[CONTAINER][-1].name if CONTAINER in notes else None
+        self.container = (notes[CONTAINER][-1].name or None) if CONTAINER in notes else None
         """The container in which the conversation last ran code."""
+        self.disarming: list[StoredMessage] = []
+        """The notes by which nobody who continues the next turn finds what that has not inherited."""
         self.root = chain.ids[0] if chain.ids else None
         """The first response of the conversation."""
         self.cut = chain.cut
@@ -87,10 +89,12 @@ class Parent:
 
     def disarm(self, containers: Collection[str]) -> None:
         """Let go of all that acts: whoever is known by words alone answers no request for approval, and runs nothing in
-        the conversation's container, unless its client has the id of that among these.
+        the conversation's container, unless its client has the id of that among these. So do those who go on from it.
         """
+        self.disarming = [answer_note(each.id) for each in self.waiting]
         self.waiting = []
-        if self.container not in containers:
+        if self.container is not None and self.container not in containers:
+            self.disarming.append(StoredMessage(CONTAINER, b"", name=""))
             self.container = None
 
     def notes(self, role: str) -> list[StoredMessage]:

@@ -245,7 +245,7 @@ class _Preparation:
             generation=self._generation(id, asked, sampling, rules.chat),
             parent=parent.id,
             stored=request.store,
-            messages=(*notes, *prompt.messages),
+            messages=(*notes, *parent.disarming, *prompt.messages),
             pictures=pictures,
             items=msgspec.json.encode(items),
             rules=rules,

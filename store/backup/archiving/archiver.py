@@ -20,7 +20,7 @@ from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import News, as_of
 from store.backup.archiving.parts import PART_BYTES, Entry, Index
 from store.backup.heads import Heads
-from store.backup.reading import ABOVE, TURNS, Node, ShardReader, portions
+from store.backup.reading import ABOVE, BROKEN, TURNS, Node, ShardReader, portions
 from store.backup.records import Saved
 from store.history.delete import ERASED, FORGOTTEN, TREE
 from store.keys import Keyspace, ShardKeys, digits_of, id_of, is_conversation, shard_of
@@ -72,7 +72,9 @@ class Plan:
         for at in range(0, len(changed), TURNS):
             described = await self._reader.describe([f"{self._tenant}/{each}" for each in changed[at : at + TURNS]])
             for found in described:
-                if found and found[0].status in TERMINAL and found[0].created > self._erased:
+                if found and found[0].status == BROKEN:  # it is left until a repair has made it whole
+                    self.changed.append(found[0].digits)
+                elif found and found[0].status in TERMINAL and found[0].created > self._erased:
                     self.changed.append(found[0].digits)
                     await self._add_way(found[0], index, known)
 

@@ -32,13 +32,17 @@ local function leave_parent(tenant, parent)
   end
 end
 
--- Whether a turn stays for now: it has a child, a run or a job needs it, or the archive is to have it first.
+-- Whether a turn stays for now: it has a child, a run or a job needs it, the archive is to have it first, or its node
+-- doesn't say where that would be noted.
 local function has_to_stay(turn)
   local found, pins = turn.fields, key('pins', turn.tenant, turn.digits)
   if (found.children or 0) > 0 or found.fleeting or is_under_way(turn) or (is('zset', pins) and pinned(pins)) then
     return true
   end
-  local lacks = found.root and redis.call('ZSCORE', changes_of(turn.tenant, found.root), '+' .. turn.digits)
+  if not found.root then
+    return true
+  end
+  local lacks = redis.call('ZSCORE', changes_of(turn.tenant, found.root), '+' .. turn.digits)
   if lacks then
     archive_next(turn.tenant, found.root, found.touched or 0)
   end

@@ -86,16 +86,18 @@ async def test_variables_outlive_a_response_of_one_conversation(settings: Settin
 
 @pytest.mark.parametrize("has_id", [False, True])
 async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalSandbox, has_id: bool) -> None:
-    engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("So it is.")])
+    scripts = [code("x = 20")], [answer("Kept.")], [answer("Yes.")], [code("x")], [answer("So it is.")]
+    engine = scripted(*scripts)
     remembered = changed(settings, chats="remembered")
     async with serving(remembered, engine, sandbox=sandbox) as service, service.client() as client:
         first = await ask(client, input="Keep 20.")
         history: Any = [{"role": "user", "content": "Keep 20."}, {"role": "assistant", "content": "Kept."}]
         if has_id:  # as the Agents SDK sends it back
             history.insert(1, ran(first)[0].to_dict())
-        second = await ask(client, input=[*history, {"role": "user", "content": "Say it."}], include=OUTPUTS)
+        known = await ask(client, input=[*history, {"role": "user", "content": "Do you know it?"}])
+        second = await ask(client, input="Say it.", previous_response_id=known.id, include=OUTPUTS)
 
-    assert (second.previous_response_id, second.output_text) == (first.id, "So it is.")
+    assert (known.previous_response_id, second.output_text) == (first.id, "So it is.")
     assert ("NameError" in ran(second)[0].outputs[0].logs) == (not has_id)
     assert (ran(second)[0].container_id == ran(first)[0].container_id) == has_id
 

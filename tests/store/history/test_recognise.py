@@ -110,8 +110,13 @@ async def test_of_turns_with_the_same_words_none_is_found_until_all_of_them_are_
 async def test_a_turn_that_is_continued_is_found_as_a_fork_alone(jobs: Jobs) -> None:
     store, root = jobs.history, await say(jobs.history)
     await say(store, words(1), parent=root, status=Status.FAILED)
-    await submit(jobs, parent=root)
     assert await found(store, forks=False) == (0, root)
+    await store.pin(TENANT, root, "a run's")
+    assert (await found(store, forks=False), await found(store)) == (None, (0, root))
+    await store.unpin(TENANT, root, "a run's")
+    assert await found(store, forks=False) == (0, root)
+    await submit(jobs, parent=root)
+    assert (await found(store, forks=False), await found(store)) == (None, (0, root))
     (job,) = (await jobs.claim(0, 1)).jobs
     await jobs.finish(job.lease, turn(job.lease.id, root), Entry(9, b"the end"))
     assert (await found(store, forks=False), await found(store)) == (None, (0, root))
