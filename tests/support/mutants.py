@@ -50,7 +50,13 @@ MUTANTS = (
     Mutant("seal", "service/responses/seal.py", "_derive(tenant,", '_derive("",', SEALING),
     Mutant("speaker", "service/responses/recognise.py", "speaker.key, *speaker.names", '""', HISTORIES),
     Mutant("twin", "store/redis/lua/said.lua", "'#' .. (count_of(entry) or 1) + 1", "own", HISTORIES),
-    Mutant("fork", "store/redis/lua/recognise.lua", "(forks == '1' or not has_next(found, root, children, continued))", "true", HISTORIES),
+    Mutant(
+        "fork",
+        "store/redis/lua/recognise.lua",
+        "(forks == '1' or not has_next(found, root, children, continued))",
+        "true",
+        HISTORIES,
+    ),
     Mutant("claim", "service/responses/parent.py", "if seen.claims < place else", "if seen else", HISTORIES),
     Mutant("address", "service/ssrf.py", "not (may_reach or is_public)(address)", "not address", ADDRESSES),
 )
